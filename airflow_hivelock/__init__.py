@@ -1,0 +1,1 @@
+"""Hive's own table and partition locks for Airflow tasks."""

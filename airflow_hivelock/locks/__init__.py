@@ -1,0 +1,46 @@
+"""The lock manager: Hive's table and partition locks, without Airflow.
+
+Read :mod:`.model` and :mod:`.rules` first, then :mod:`.manager`, then one of :mod:`.backends`.
+"""
+
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.connect import connect
+from airflow_hivelock.locks.errors import (
+    HiveLockError,
+    InvalidRequest,
+    LeaseMismatch,
+    LockLost,
+    LockTimeout,
+    RequestTooLarge,
+    StoreCorrupted,
+    StoreUnavailable,
+    Superseded,
+    Unsupported,
+)
+from airflow_hivelock.locks.manager import LockManager, PendingLease
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, LockRequest, Waiter
+
+__all__ = [
+    "Blocked",
+    "Blocker",
+    "HiveLockError",
+    "Holder",
+    "InvalidRequest",
+    "Lease",
+    "LeaseMismatch",
+    "Lock",
+    "LockLost",
+    "LockManager",
+    "LockMode",
+    "LockObject",
+    "LockRequest",
+    "LockTimeout",
+    "PendingLease",
+    "RequestTooLarge",
+    "StoreCorrupted",
+    "StoreUnavailable",
+    "Superseded",
+    "Unsupported",
+    "Waiter",
+    "connect",
+]

@@ -1,0 +1,101 @@
+"""What a lock backend is: few methods, none of which waits. Waiting and deadlines are the manager's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A request that has to wait: a value, not an error, until a deadline makes it one.
+
+    :param by: who is in the way, nearest first; never empty.
+    :param waited_s: how long, by the store's clock, the request had waited when this acquisition began:
+        more than 0 when it found a place that an earlier process of its owner had taken.
+    :param passing: in the way is only a request that is itself about to be granted or withdrawn,
+        so that even one that does not wait looks again.
+    :param recheck_s: look again after this many seconds even without a wake-up; None where the
+        backend's wake-ups suffice.
+    """
+
+    by: tuple[Blocker, ...]
+    waited_s: float = 0.0
+    passing: bool = False
+    recheck_s: float | None = None
+
+
+class Acquisition(Protocol):
+    """One request on its way. Used by one thread at a time."""
+
+    def step(self) -> Lease | Blocked:
+        """Bring the request as far as it can go now. After Blocked, ``wake`` is called once it is worth another step.
+
+        :raises Superseded: a later attempt of the owner has taken over.
+        :raises LeaseMismatch: the owner already waits for or holds other locks.
+        :raises StoreUnavailable: nothing is known to have changed; another step settles it.
+        """
+        ...
+
+    def withdraw(self) -> None:
+        """Give up: leave the queue and hold nothing. Keeps a lease that has been returned by :meth:`step`."""
+        ...
+
+
+class Backend(Protocol):
+    """Where locks are kept. All calls are safe from several threads."""
+
+    def begin(self, request: LockRequest, wake: Callable[[], None]) -> Acquisition:
+        """Start (or take up again) the owner's request. *wake* may be called from any thread and must not block."""
+        ...
+
+    def renew(self, lease: Lease) -> None:
+        """Extend the lease by its ``lease_s`` from now, by the store's clock.
+
+        :raises LockLost: the lease is gone, taken over, or one of its locks was removed.
+        """
+        ...
+
+    def release(self, lease: Lease) -> bool:
+        """Free the lease. True if this call freed it; False if there was nothing left to free, or if a later
+        attempt has taken the lease over (which is then left alone)."""
+        ...
+
+    def show(self, target: LockObject | None = None) -> Sequence[Holder]:
+        """Who holds locks on *target* and below it, or on anything; sorted by object, then by time."""
+        ...
+
+    def waiters(self, target: LockObject | None = None) -> Sequence[Waiter]:
+        """Who waits for *target* or something below it, or for anything, in their order."""
+        ...
+
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
+        """Call *wake* once when a lock on one of *targets* comes or goes.
+
+        :return: None, or after how many seconds to look again where the backend cannot watch.
+        """
+        ...
+
+    def find(self, lease_id: str) -> Lease | None:
+        """The lease of that id while it stands, else None."""
+        ...
+
+    def lease_of(self, owner: str) -> Lease | None:
+        """The lease that *owner* holds, whichever attempt acquired it, else None."""
+        ...
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+        """Free somebody else's lease, and write who, when, which and why to the audit trail.
+
+        :return: False if no such lease stands.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back connections. What is held stays held."""
+        ...

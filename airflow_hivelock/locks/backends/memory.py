@@ -1,0 +1,227 @@
+"""Locks in this process's memory: for trying things out, and the plainest statement of what a backend does.
+
+``memory://`` is shared by all who connect within the process; ``memory://name`` keeps apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass
+class _Entry:
+    """An owner's place in the queue; it stays there while the lease is held."""
+
+    request: LockRequest
+    place: int
+    since: datetime
+    epoch: int
+    wake: Callable[[], None]
+    lease: Lease | None = None
+    renewed: datetime | None = None
+
+
+class MemoryBackend:
+    """First come, first served among conflicting requests; nothing survives the process."""
+
+    def __init__(self) -> None:
+        self.audit: list[dict[str, str]] = []
+        self._lock = threading.RLock()
+        self._entries: dict[str, _Entry] = {}
+        self._attempts: defaultdict[str, int] = defaultdict(int)
+        self._count = itertools.count(1)
+        self._watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
+
+    def begin(self, request: LockRequest, wake: Callable[[], None]) -> MemoryAcquisition:
+        return MemoryAcquisition(self, request, wake)
+
+    def renew(self, lease: Lease) -> None:
+        with self._lock:
+            if (entry := self._holding(lease)) is None:
+                raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+            entry.renewed = self._now()
+
+    def release(self, lease: Lease) -> bool:
+        with self._lock:
+            return self._holding(lease) is not None and self._remove(lease.owner)
+
+    def find(self, lease_id: str) -> Lease | None:
+        with self._lock:
+            leases = (entry.lease for entry in self._entries.values())
+            return next((lease for lease in leases if lease and lease.id == lease_id), None)
+
+    def lease_of(self, owner: str) -> Lease | None:
+        with self._lock:
+            entry = self._entries.get(owner)
+            return entry.lease if entry else None
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+        with self._lock:
+            if (lease := self.find(lease_id)) is None:
+                return False
+            self.audit.append({"lease": lease_id, "owner": lease.owner, "reason": reason, "user": user})
+            return self._remove(lease.owner)
+
+    def show(self, target: LockObject | None = None) -> list[Holder]:
+        with self._lock:
+            holders = [
+                Holder(
+                    lock.object,
+                    lock.mode,
+                    entry.lease.owner,
+                    entry.lease.since,
+                    entry.lease.id,
+                    entry.lease.token,
+                    (entry.renewed or entry.lease.since) + timedelta(seconds=entry.lease.lease_s),
+                    True,
+                    entry.request.query,
+                )
+                for entry in self._entries.values()
+                if entry.lease
+                for lock in entry.request.locks
+                if target is None or lock.object == target or lock.object.is_below(target)
+            ]
+        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+
+    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        with self._lock:
+            return [
+                Waiter(
+                    owner, entry.request.locks, 1 + sum(blocker.waiting for blocker in blocked), entry.since, blocked
+                )
+                for owner, entry in sorted(self._entries.items(), key=lambda item: item[1].place)
+                if entry.lease is None
+                and (
+                    target is None
+                    or any(lock.object == target or lock.object.is_below(target) for lock in entry.request.locks)
+                )
+                for blocked in [self._ahead(entry)]
+            ]
+
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
+        with self._lock:
+            self._watches.append((targets, wake))
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC)  # the store is this process, so this is the store's clock
+
+    def _holding(self, lease: Lease) -> _Entry | None:
+        entry = self._entries.get(lease.owner)
+        held = entry and entry.lease
+        return entry if held and (held.id, held.epoch) == (lease.id, lease.epoch) else None
+
+    def _ahead(self, entry: _Entry) -> tuple[Blocker, ...]:
+        """Who conflicts with *entry* and came before it, nearest first."""
+        earlier = sorted((e for e in self._entries.values() if e.place < entry.place), key=lambda e: -e.place)
+        return tuple(
+            Blocker(other.request.owner, lock.object, lock.mode, waiting=other.lease is None)
+            for other in earlier
+            for lock in rules.conflicts(entry.request.locks, other.request.locks)[:1]
+        )
+
+    def _remove(self, owner: str) -> bool:
+        entry = self._entries.pop(owner, None)
+        if entry:
+            self._changed(entry.request)
+        return entry is not None
+
+    def _changed(self, request: LockRequest) -> None:
+        for entry in self._entries.values():
+            if entry.lease is None and not self._ahead(entry):
+                entry.wake()
+        touched = {lock.object for lock in request.locks}
+        fired = [watch for watch in self._watches if touched.intersection(watch[0])]
+        self._watches = [watch for watch in self._watches if watch not in fired]
+        for _, wake in fired:
+            wake()
+
+
+class MemoryAcquisition:
+    """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
+
+    def __init__(self, backend: MemoryBackend, request: LockRequest, wake: Callable[[], None]) -> None:
+        self._backend = backend
+        self._request = request
+        self._wake = wake
+        self._epoch: int | None = None
+        self._waited_s = 0.0
+
+    def step(self) -> Lease | Blocked:
+        store = self._backend
+        with store._lock:
+            entry = self._mine() or self._enter()
+            if entry.lease is None:
+                if blocked := store._ahead(entry):
+                    return Blocked(blocked, self._waited_s)
+                number = next(store._count)
+                since = store._now()
+                entry.lease = Lease(
+                    f"memory-{number}",
+                    number,
+                    self._request.attempt,
+                    entry.epoch,
+                    self._request.owner,
+                    self._request.locks,
+                    self._request.lease_s,
+                    since,
+                )
+                store._changed(self._request)
+            return entry.lease
+
+    def withdraw(self) -> None:
+        with self._backend._lock:
+            entry = self._backend._entries.get(self._request.owner)
+            if entry and entry.lease is None and entry.epoch == self._epoch:
+                self._backend._remove(self._request.owner)
+
+    def _mine(self) -> _Entry | None:
+        """The entry that this acquisition made or took over; None before its first step, or when it was freed."""
+        entry = self._backend._entries.get(self._request.owner)
+        if self._epoch is None or entry is None:
+            return None
+        if entry.epoch != self._epoch:
+            raise Superseded(f"{self._request.owner}: a later attempt acts for it now")
+        return entry
+
+    def _enter(self) -> _Entry:
+        store, request = self._backend, self._request
+        if request.attempt < store._attempts[request.owner]:
+            raise Superseded(
+                f"{request.owner}: attempt {store._attempts[request.owner]} has taken over from attempt {request.attempt}"
+            )
+        self._epoch = next(store._count)
+        entry = store._entries.get(request.owner)
+        if entry is None:
+            entry = store._entries[request.owner] = _Entry(
+                request, next(store._count), store._now(), self._epoch, self._wake
+            )
+        elif entry.request.locks != request.locks:
+            held = "holds" if entry.lease else "already waits for"
+            raise LeaseMismatch(
+                f"{request.owner} {held} other locks: {', '.join(map(str, entry.request.locks))}; release them first"
+            )
+        else:
+            superseded = entry.wake
+            entry.request, entry.epoch, entry.wake = request, self._epoch, self._wake
+            superseded()
+            self._waited_s = (store._now() - entry.since).total_seconds()
+            if entry.lease:
+                entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
+        store._attempts[request.owner] = request.attempt
+        return entry

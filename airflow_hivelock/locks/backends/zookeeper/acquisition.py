@@ -1,0 +1,317 @@
+"""One owner's way to its lease: ticket, turn, try, verify, grant. The heart of the protocol.
+
+Tickets first: only the request whose turn it is touches Hive's namespace, where one transaction makes all of its lock
+nodes. What was there before is then looked at once more, for Hive's own clients neither queue nor give way. Every step
+compares and sets the owner's record, so that of two processes which act for one owner only the later goes on; and a
+reply that was lost is settled by reading the record, never by sending again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper import record as records
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    Listing,
+    Op,
+    Refused,
+    SetData,
+    Sync,
+)
+from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject, LockRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
+    from airflow_hivelock.locks.backends.zookeeper.client import Stat
+    from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
+
+MAX_TURNS = 1_000
+"""Bound of every loop that reads again because another client was quicker."""
+
+
+class _Again(Exception):
+    """What was read is out of date; begin anew from the record."""
+
+
+class ZooKeeperAcquisition:
+    """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
+
+    def __init__(self, store: ZooKeeperBackend, request: LockRequest, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._request = request
+        self._wake = wake
+        self._key = owner_key(request.owner)
+        self._path = store.layout.record(self._key)
+        self._alive = store.layout.alive(self._key)
+        self._process = uuid.uuid4().hex
+        self._begin = 0
+        self._record: Record | None = None
+        self._session = 0
+        self._place = 0
+        self._waited_s = 0.0
+
+    def step(self) -> Lease | Blocked:
+        self._store.sweep_abandoned()
+        for _ in range(MAX_TURNS):
+            try:
+                if self._record is None or self._session != self._store.client.session:
+                    self._start()
+                return self._advance()
+            except _Again:
+                self._record = None
+            except StoreUnavailable:
+                self._record = None  # whatever became of the last transaction, the record tells
+                raise
+        raise StoreUnavailable(
+            f"{self._request.owner}: the queue changed {MAX_TURNS} times while it was read; try again"
+        )
+
+    def withdraw(self) -> None:
+        try:
+            self._withdraw()
+        except StoreUnavailable:
+            self._store.abandon(self)  # its ticket must not block others for as long as this session lives
+            raise
+
+    def _withdraw(self) -> None:
+        for _ in range(MAX_TURNS):
+            mine = self._read()
+            if mine is None or not mine.queued or mine.process != self._process:
+                return
+            also: list[Op] = [*self._store.queues.deletes(mine, self._key), *self._delete_alive()]
+            if self._store.removal.commit(self._key, mine, mine.freed(), also):
+                return
+
+    # The first transaction: the record, a ticket a table, and the sign of life.
+
+    def _start(self) -> None:
+        client = self._store.client
+        self._session = client.session
+        _, node, alive = client.submit(Sync(), Get(self._path), Exists(self._alive))
+        self._begin = self._begin or client.zxid
+        existing = Record.decode(node, self._path) if node else None
+        if existing and existing.state is State.LOST and existing.attempt <= self._request.attempt:
+            self._store.bury(self._key, existing)
+            raise _Again
+        mine = records.start(existing, self._request, self._process, self._begin)
+        fresh = mine.ticket_epoch == mine.epoch
+        ops: list[Op] = [
+            SetData(self._path, mine.encode(), existing.version) if existing else Create(self._path, mine.encode())
+        ]
+        if fresh:
+            ops += self._store.queues.creates(mine, self._key)
+        if alive is not None:
+            ops.append(Delete(self._alive))
+        if mine.queued:
+            ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
+        outcome, written = client.submit(Commit(tuple(ops)), Get(self._path))
+        if isinstance(outcome, Refused):
+            if fresh and outcome.reason == Refused.NO_NODE:
+                self._store.make_queues(mine.locks)
+            raise _Again
+        if written is None:
+            raise _Again
+        self._record = Record.decode(written, self._path)
+        if self._record.process != self._process:
+            raise _Again
+        self._find_place(fresh)
+
+    def _find_place(self, fresh: bool) -> None:
+        """Where the tickets are, and how long they had been there when this acquisition found them."""
+        assert self._record is not None
+        assert self._record.stat is not None
+        if fresh:
+            self._place = self._record.stat.mzxid
+        elif self._record.queued:
+            tickets = self._tickets()
+            self._place = tickets[0].zxid
+            self._waited_s = (self._record.stat.mtime_ms - tickets[0].since_ms) / 1000
+
+    def _tickets(self) -> list[Ticket]:
+        assert self._record is not None
+        paths = {delete.path for delete in self._store.queues.deletes(self._record, self._key)}
+        units = {path.split("/")[-2] for path in paths}
+        found = [ticket for ticket in self._store.queues.tickets(units) if ticket.path in paths]
+        if not found:
+            raise _Again
+        return found
+
+    # Turn, try, verify, grant.
+
+    def _advance(self) -> Lease | Blocked:
+        assert self._record is not None
+        if self._record.state is State.TRYING:
+            return self._verify(self._record, None)
+        if self._record.holds:
+            return self._record.lease(self._key)
+        for _ in range(MAX_TURNS):
+            ahead = self._store.queues.earlier(self._request.locks, self._place)
+            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try()
+            if outcome is not None:
+                return outcome
+        raise _Again
+
+    def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
+        """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again."""
+        store = self._store
+        mine, standing, node, head = store.client.submit(
+            Exists(self._path, self._wake),
+            Exists(nearest.path, self._wake),
+            Get(store.layout.record(nearest.key)),
+            Get(store.layout.record(first.key)),
+        )
+        self._check_mine(mine)
+        if standing is None or node is None:
+            return None
+        other = Record.decode(node, store.layout.record(nearest.key))
+        if other.ticket_epoch != nearest.epoch:
+            return None
+        # Its sign of life is read after its record: gone while it still waits means dead.
+        if other.queued and store.client.submit(Exists(store.layout.alive(nearest.key), self._wake))[0] is None:
+            store.break_dead(nearest.key, other)
+            return None
+        by = [self._blocker(nearest, other.queued)]
+        if first.path != nearest.path and head is not None:
+            by.append(self._blocker(first, Record.decode(head, store.layout.record(first.key)).queued))
+        return Blocked(tuple(by), self._waited_s, passing=other.queued and not other.wait)
+
+    def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
+        lock = rules.conflicts(self._request.locks, ticket.locks)[0]
+        return Blocker(ticket.owner, lock.object, lock.mode, waiting)
+
+    def _try(self) -> Lease | Blocked | None:
+        """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
+        assert self._record is not None
+        store, locks = self._store, self._request.locks
+        children = store.namespace.survey(locks)
+        if foreign := store.namespace.foreign_conflicts(locks, children):
+            return self._wait_for_hive(foreign)
+        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._ticket_names())
+        guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
+        creates = self._lock_nodes(children)
+        ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
+        existed = [lock.object for lock in locks if lock.object in children]
+        outcome, *listings = store.client.submit(
+            Commit(tuple(ops)), *(Children(store.layout.object(target)) for target in existed)
+        )
+        if isinstance(outcome, Refused):
+            if outcome.op.path == self._path:
+                raise _Again
+            return None
+        self._record = replace(trying, stat=outcome[0])
+        children = dict(zip(existed, listings, strict=True))
+        names = outcome[1 + len(guards) :]
+        own = {path for path, create in zip(names, creates, strict=True) if create.sequential}
+        return self._verify(self._record, own, children)
+
+    def _ticket_names(self) -> tuple[tuple[str, str], ...]:
+        parts = (ticket.path.split("/") for ticket in self._tickets())
+        return tuple((path[-2], path[-1]) for path in parts)
+
+    def _lock_nodes(self, children: Mapping[LockObject, Listing]) -> list[Create]:
+        assert self._record is not None
+        assert self._record.stat is not None
+        store = self._store
+        query = self._request.query or f"airflow_hivelock {self._request.owner}"
+        data = LockData(self._request.owner, self._record.stat.mtime_ms, True, query, self._key).encode()
+        creates: list[Create] = []
+        for lock in self._request.locks:
+            if lock.object not in children:
+                creates.append(Create(store.layout.object(lock.object)))
+            creates.append(Create(store.layout.lock_prefix(lock.object, lock.mode), data, sequential=True))
+        return creates
+
+    def _verify(
+        self, trying: Record, own: set[str] | None, children: Mapping[LockObject, Listing | None] | None = None
+    ) -> Lease | Blocked:
+        """Look at what existed before once more: my nodes still there, and nothing of Hive's before them."""
+        namespace, locks = self._store.namespace, self._request.locks
+        if children is None or own is None:  # taken over, or the reply was lost
+            own = set(namespace.own_nodes(locks, trying.lock_zxid))
+            children = namespace.survey(locks)
+            if len(own) < len(locks):
+                return self._refuse(trying, [])
+        foreign: list[PlacedLock] = []
+        for lock in locks:
+            if lock.object not in children:
+                continue
+            listing = children[lock.object]
+            placed = namespace.placed(lock.object, listing)
+            mine = next((other.node for other in placed if other.path in own), None)
+            if listing is None or mine is None or listing.czxid > trying.lock_zxid:
+                return self._refuse(trying, [])  # unlocked behind my back; a younger object's node is another's
+            foreign += [other for other in placed if _excludes(other.node, mine, lock.mode)]
+        foreign += namespace.foreign_below(locks, children, trying.lock_zxid)
+        return self._refuse(trying, foreign) if foreign else self._grant(trying)
+
+    def _grant(self, trying: Record) -> Lease:
+        assert trying.stat is not None
+        granted = replace(
+            trying,
+            state=State.GRANTED,
+            written=trying.lock_zxid,
+            token=trying.lock_zxid,
+            since_ms=trying.stat.mtime_ms,
+        )
+        outcome = self._store.client.submit(
+            Commit((SetData(self._path, granted.encode(), trying.version), Delete(self._alive)))
+        )[0]
+        if isinstance(outcome, Refused):
+            raise _Again
+        self._record = replace(granted, stat=outcome[0])
+        return self._record.lease(self._key)
+
+    def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:
+        """Take everything back but the place in the queue, then wait for what was in the way."""
+        waiting = replace(trying, state=State.WAITING, written=0)
+        self._record = self._store.removal.commit(self._key, trying, waiting)
+        if self._record is None or not foreign:
+            raise _Again
+        return self._wait_for_hive(foreign)
+
+    def _wait_for_hive(self, foreign: list[PlacedLock]) -> Blocked:
+        namespace = self._store.namespace
+        mine, standing = self._store.client.submit(Exists(self._path, self._wake), Exists(foreign[0].path, self._wake))
+        self._check_mine(mine)
+        if standing is None:
+            self._wake()
+        holders = namespace.read(foreign[:3])
+        by = [
+            Blocker(LockData.decode(node.data).query_id, placed.object, placed.node.mode) for placed, node in holders
+        ] or [Blocker("Hive", foreign[0].object, foreign[0].node.mode)]
+        return Blocked(tuple(by), self._waited_s)
+
+    def _check_mine(self, stat: Stat | None) -> None:
+        """Another process may have taken over, or have taken this one for dead, while it waited."""
+        assert self._record is not None
+        if stat is None or stat.version != self._record.version:
+            raise _Again
+
+    def _read(self) -> Record | None:
+        _, node = self._store.client.submit(Sync(), Get(self._path))
+        return Record.decode(node, self._path) if node else None
+
+    def _delete_alive(self) -> list[Delete]:
+        there = self._store.client.submit(Exists(self._alive))[0]
+        return [Delete(self._alive)] if there is not None else []
+
+
+def _excludes(other: LockNode, mine: LockNode, mode: LockMode) -> bool:
+    """Hive's rule: a lower sequence number in a conflicting mode. Ours never conflict here: the tickets saw to it."""
+    return not other.ours and other.sequence < mine.sequence and rules.conflict(other.mode, mode)

@@ -1,0 +1,256 @@
+"""The ZooKeeper backend: Hive's own locks, queued and leased beside Hive's namespace."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Client,
+    Commit,
+    Create,
+    Exists,
+    Get,
+    KazooSession,
+    Refused,
+    SetData,
+    Sync,
+)
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
+from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
+from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.model import Lock
+
+
+class ZooKeeperBackend:
+    """See :class:`~airflow_hivelock.locks.backend.Backend`.
+
+    :param client: a session of its own; :meth:`close` ends it.
+    """
+
+    def __init__(self, client: Client, layout: Layout | None = None) -> None:
+        self.client = client
+        self.layout = layout or Layout()
+        self.namespace = Namespace(client, self.layout)
+        self.queues = Queues(client, self.layout)
+        self.removal = Removal(client, self.layout, self.namespace)
+        self._abandoned: list[ZooKeeperAcquisition] = []
+        self._abandoned_lock = threading.Lock()
+        self._make(self.layout.directories)
+
+    @classmethod
+    def connect(
+        cls, hosts: str, namespace: str = "", root: str = "/airflow_hivelock", timeout_s: str | float = 10.0
+    ) -> Self:
+        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
+        if not hosts:
+            raise InvalidRequest("a ZooKeeper URL needs hosts: zookeeper://host:2181/hive_zookeeper_namespace")
+        layout = Layout(f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace, root)
+        try:
+            session_s = float(timeout_s)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"timeout_s={timeout_s!r} of zookeeper://{hosts} is not a number of seconds"
+            ) from error
+        return cls(KazooSession(hosts, session_s), layout)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:
+        return ZooKeeperAcquisition(self, request, wake)
+
+    def renew(self, lease: Lease) -> None:
+        key = owner_key(lease.owner)
+        path = self.layout.record(key)
+        for _ in range(MAX_TURNS):
+            record = self._standing(lease)
+            if record is None or record.state is State.LOST:
+                raise LockLost(
+                    f"{lease.owner}: lease {lease.id} no longer stands ({self._fate(lease)}); stop the work under it"
+                )
+            renewed = replace(record, lease_s=lease.lease_s)
+            outcome = self.client.submit(Commit((SetData(path, renewed.encode(), record.version),)))[0]
+            if not isinstance(outcome, Refused):
+                return
+        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was renewed; try again")
+
+    def release(self, lease: Lease) -> bool:
+        key = owner_key(lease.owner)
+        for _ in range(MAX_TURNS):
+            record = self._standing(lease)
+            if record is None:
+                return False
+            if self.bury(key, record):
+                return True
+        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was released; try again")
+
+    def find(self, lease_id: str) -> Lease | None:
+        record = self._record_of(lease_id)
+        return record.lease(owner_key(record.owner)) if record else None
+
+    def lease_of(self, owner: str) -> Lease | None:
+        key = owner_key(owner)
+        record = self._read(key)
+        return record.lease(key) if record and record.holds else None
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+        for _ in range(MAX_TURNS):
+            record = self._record_of(lease_id)
+            if record is None:
+                return False
+            entry = {
+                "lease": lease_id,
+                "owner": record.owner,
+                "locks": [str(lock) for lock in record.locks],
+                "reason": reason,
+                "user": user,
+            }
+            audit = Create(f"{self.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
+            if self.bury(owner_key(record.owner), record, audit):
+                return True
+        raise StoreUnavailable(f"lease {lease_id} changed {MAX_TURNS} times while it was released; try again")
+
+    def show(self, target: LockObject | None = None) -> list[Holder]:
+        placed = self.namespace.read(self.namespace.below(target))
+        data = [LockData.decode(node.data) for _, node in placed]
+        keys = sorted({lock.owner_key for lock in data if lock.owner_key})
+        records = dict(zip(keys, self._read_all(keys), strict=True))
+        holders = []
+        for (lock, node), said in zip(placed, data, strict=True):
+            record = records.get(said.owner_key) if lock.node.ours else None
+            if record and record.lock_zxid == node.stat.czxid:
+                if not record.holds:
+                    continue  # still to be verified: granted to nobody
+                lease = record.lease(said.owner_key)
+                holders.append(
+                    Holder(
+                        lock.object,
+                        lock.node.mode,
+                        lease.owner,
+                        lease.since,
+                        lease.id,
+                        lease.token,
+                        record.expires,
+                        said.explicit,
+                        said.query,
+                    )
+                )
+            else:
+                since = instant(node.stat.ctime_ms)
+                holders.append(
+                    Holder(lock.object, lock.node.mode, said.query_id, since, explicit=said.explicit, query=said.query)
+                )
+        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+
+    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        tickets = self.queues.tickets()
+        records = {ticket.key: None for ticket in tickets}
+        standing = dict(zip(records, self._read_all(list(records)), strict=True))
+        found: dict[str, Waiter] = {}
+        for ticket in tickets:
+            record = standing[ticket.key]
+            if record is None or not record.queued or ticket.epoch != record.ticket_epoch or ticket.key in found:
+                continue
+            ahead = [
+                other for other in tickets if other.zxid < ticket.zxid and rules.conflicts(record.locks, other.locks)
+            ]
+            blocked = tuple(
+                Blocker(other.owner, lock.object, lock.mode, bool(holder and holder.queued))
+                for other in reversed(ahead)
+                for lock in rules.conflicts(record.locks, other.locks)[:1]
+                for holder in [standing[other.key]]
+            )
+            place = 1 + sum(blocker.waiting for blocker in blocked)
+            found[ticket.key] = Waiter(record.owner, record.locks, place, instant(ticket.since_ms), blocked)
+        return [waiter for waiter in found.values() if target is None or _concerns(waiter.locks, target)]
+
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
+        self.namespace.watch(targets, wake)
+
+    # What the acquisitions share.
+
+    def make_queues(self, locks: Iterable[Lock]) -> None:
+        """Make the queues that a request needs: those of its tickets, and those whose version guards its locks."""
+        given = tuple(locks)
+        self._make(self.layout.queue(name) for name in sorted({*ticket_units(given), *map(unit, given)}))
+
+    def bury(self, key: str, record: Record, *also: Op) -> Record | None:
+        """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""
+        tombstone = replace(record, state=State.TOMBSTONE)
+        return self.removal.commit(key, record, tombstone, (*self.queues.deletes(record, key), *also))
+
+    def break_dead(self, key: str, record: Record) -> None:
+        """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
+        self.removal.commit(key, record, record.freed(), self.queues.deletes(record, key))
+
+    def abandon(self, acquisition: ZooKeeperAcquisition) -> None:
+        """Remember a request that could not be withdrawn; it is withdrawn with the next step of any other."""
+        with self._abandoned_lock:
+            self._abandoned.append(acquisition)
+
+    def sweep_abandoned(self) -> None:
+        """Withdraw what could not be withdrawn before.
+
+        :raises StoreUnavailable: what is left stays remembered.
+        """
+        while self._abandoned:
+            with self._abandoned_lock:
+                acquisition = self._abandoned.pop() if self._abandoned else None
+            if acquisition:
+                acquisition.withdraw()
+
+    def _standing(self, lease: Lease) -> Record | None:
+        """The record while it is this very grant's; None once it is over, or a later attempt has taken over."""
+        key = owner_key(lease.owner)
+        for fresh in (False, True):  # only a read after a sync may conclude that it is gone
+            record = self._read(key, fresh)
+            if record and record.holds and record.lease(key).id == lease.id and record.epoch == lease.epoch:
+                return record
+        return None
+
+    def _fate(self, lease: Lease) -> str:
+        record = self._read(owner_key(lease.owner))
+        if record is None or record.state is State.TOMBSTONE:
+            return "it was released or force-released"
+        if record.state is State.LOST:
+            return "one of its locks was removed behind its back"
+        return f"attempt {record.attempt} of its owner has taken over"
+
+    def _record_of(self, lease_id: str) -> Record | None:
+        key, _, ticket_epoch = lease_id.rpartition("-")
+        record = self._read(key, fresh=True) if key.isalnum() else None
+        return record if record and record.holds and str(record.ticket_epoch) == ticket_epoch else None
+
+    def _read(self, key: str, fresh: bool = False) -> Record | None:
+        path = self.layout.record(key)
+        node = self.client.submit(*([Sync()] if fresh else []), Get(path))[-1]
+        return Record.decode(node, path) if node else None
+
+    def _read_all(self, keys: Sequence[str]) -> list[Record | None]:
+        paths = [self.layout.record(key) for key in keys]
+        nodes = self.client.submit(*map(Get, paths))
+        return [Record.decode(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+
+    def _make(self, paths: Iterable[str]) -> None:
+        given = list(paths)
+        for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
+            if stat is None:
+                self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+
+
+def _concerns(locks: Iterable[Lock], target: LockObject) -> bool:
+    return any(lock.object == target or lock.object.is_below(target) for lock in locks)

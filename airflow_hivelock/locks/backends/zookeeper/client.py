@@ -1,0 +1,317 @@
+"""The seam to ZooKeeper: pipelined reads and transactions, nothing else. A test's simulated ZooKeeper has the same.
+
+Replies are values, failures of the *connection* are raised: a transaction whose reply was lost may have been
+applied, and is never sent again; its owner's record settles what became of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MAX_PACKET_BYTES = 1_000_000
+"""Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock."""
+
+    czxid: int
+    mzxid: int
+    version: int
+    ctime_ms: int
+    mtime_ms: int
+    ephemeral: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's data and stat."""
+
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A node's children, and the zxid that made the node itself."""
+
+    names: tuple[str, ...]
+    czxid: int
+
+
+@dataclass(frozen=True)
+class Get:
+    """Read a node: :class:`Node`, or None where there is none."""
+
+    path: str
+    wake: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Exists:
+    """Look whether a node is there: :class:`Stat` or None. *wake* fires when it comes or goes."""
+
+    path: str
+    wake: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Children:
+    """List a node: :class:`Listing`, or None where there is no such node. *wake* fires when the list changes."""
+
+    path: str
+    wake: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Bring this session up to date with every write acknowledged before: None."""
+
+
+@dataclass(frozen=True)
+class Create:
+    """Create a node; the reply is its path."""
+
+    path: str
+    data: bytes = b""
+    sequential: bool = False
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True)
+class SetData:
+    """Write a node if it has *version* (-1: any); the reply is its new :class:`Stat`."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """Fail the transaction unless the node has *version*."""
+
+    path: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete a node."""
+
+    path: str
+
+
+Op = Create | SetData | Check | Delete
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One transaction: a tuple of the operations' replies, or :class:`Refused`, in which case nothing happened."""
+
+    ops: tuple[Op, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in ZooKeeper's encoding."""
+        return sum(60 + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in self.ops)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The transaction failed whole, at the operation *op*, for *reason*."""
+
+    op: Op
+    reason: str
+
+    NO_NODE = "NoNode"
+    NODE_EXISTS = "NodeExists"
+    BAD_VERSION = "BadVersion"
+    NOT_EMPTY = "NotEmpty"
+
+
+Request = Get | Exists | Children | Sync | Commit
+
+
+class Client(Protocol):
+    """A session with ZooKeeper."""
+
+    def submit(self, *requests: Request) -> list[Any]:
+        """Send all *requests* at once, in order, and give their replies in order.
+
+        :raises StoreUnavailable: the connection failed; a transaction among them may have been applied.
+        """
+        ...
+
+    @property
+    def session(self) -> int:
+        """The session's id; ephemeral nodes and what was read before are void when it changes."""
+        ...
+
+    @property
+    def zxid(self) -> int:
+        """The latest write that this session has seen."""
+        ...
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go at once."""
+        ...
+
+
+_REASONS: dict[type[Exception], str] = {
+    NoNodeError: Refused.NO_NODE,
+    NodeExistsError: Refused.NODE_EXISTS,
+    BadVersionError: Refused.BAD_VERSION,
+    NotEmptyError: Refused.NOT_EMPTY,
+}
+
+
+class KazooSession:
+    """:class:`Client` over kazoo.
+
+    :param hosts: ``host:port,host:port``.
+    :param timeout_s: the session's time-out, and the longest that one call waits for a connection or a reply.
+    """
+
+    def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
+        self._hosts = hosts
+        self._timeout_s = timeout_s
+        self._zk = KazooClient(hosts, timeout=timeout_s)
+        try:
+            self._zk.start(timeout=timeout_s)
+        except (KazooTimeoutError, KazooException, OSError) as error:
+            self._zk.stop()
+            self._zk.close()
+            raise StoreUnavailable(
+                f"ZooKeeper at {hosts} did not answer within {timeout_s:g} s; check that it runs and can be reached from here"
+            ) from error
+        self._connected = self._zk.handler.event_object()
+        self._connected.set()
+        self._zk.add_listener(self._on_state)
+
+    @property
+    def session(self) -> int:
+        return int(self._zk._session_id or 0)
+
+    @property
+    def zxid(self) -> int:
+        return int(self._zk.last_zxid)
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+    def submit(self, *requests: Request) -> list[Any]:
+        for request in requests:
+            if isinstance(request, Commit) and request.size_bytes > MAX_PACKET_BYTES:
+                raise InvalidRequest(
+                    f"{len(request.ops):,} operations of {request.size_bytes:,} bytes do not fit into one ZooKeeper transaction"
+                )
+        # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
+        if not self._connected.wait(self._timeout_s):
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
+        deadline = time.monotonic() + 2 * self._timeout_s
+        pending = [self._send(request) for request in requests]
+        return [self._reply(request, result, deadline) for request, result in zip(requests, pending, strict=True)]
+
+    def _on_state(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._connected.set()
+        else:
+            self._connected.clear()
+
+    def _send(self, request: Request) -> Any:
+        match request:
+            case Get(path, wake):
+                return self._zk.get_async(path, watch=_watcher(wake))
+            case Exists(path, wake):
+                return self._zk.exists_async(path, watch=_watcher(wake))
+            case Children(path, wake):
+                return self._zk.get_children_async(path, watch=_watcher(wake), include_data=True)
+            case Sync():
+                return self._zk.sync_async("/")
+            case Commit(ops):
+                transaction = self._zk.transaction()
+                for op in ops:
+                    match op:
+                        case Create(path, data, sequential, ephemeral):
+                            transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                        case SetData(path, data, version):
+                            transaction.set_data(path, data, version)
+                        case Check(path, version):
+                            transaction.check(path, version)
+                        case Delete(path):
+                            transaction.delete(path)
+                return transaction.commit_async()
+
+    def _reply(self, request: Request, result: Any, deadline: float) -> Any:
+        try:
+            value = result.get(timeout=max(0.001, deadline - time.monotonic()))
+        except NoNodeError:
+            return None
+        except (KazooTimeoutError, KazooException) as error:
+            lost = "its outcome is unknown" if isinstance(request, Commit) else "nothing was changed"
+            why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during a request; {lost}") from error
+        match request:
+            case Get():
+                return Node(value[0], _stat(value[1]))
+            case Exists():
+                return _stat(value) if value else None
+            case Children():
+                return Listing(tuple(value[0]), value[1].czxid)
+            case Commit(ops):
+                return _outcome(ops, value)
+            case _:
+                return None
+
+
+def _outcome(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
+    for op, result in zip(ops, results, strict=True):
+        if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+            if reason := _REASONS.get(type(result)):
+                return Refused(op, reason)
+            raise StoreUnavailable(
+                f"ZooKeeper refused {op.path}: {type(result).__name__}; nothing was changed"
+            ) from result
+    return tuple(_stat(result) if hasattr(result, "mzxid") else result for result in results)
+
+
+def _watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
+    return None if wake is None else _Watcher(wake)
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Equal for equal callbacks, so that kazoo keeps one a path however often it is set."""
+
+    wake: Callable[[], None]
+
+    def __call__(self, event: object) -> None:
+        self.wake()
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner != 0)

@@ -1,0 +1,154 @@
+"""Where things lie in ZooKeeper, and Hive's format of a lock node.
+
+::
+
+    /hive_zookeeper_namespace/dw/flights/dt=2013-01-01/LOCK-SHARED-00000000007      granted locks, Hive's and ours
+    /airflow_hivelock/requests/<owner key>         the owner's record
+    /airflow_hivelock/alive/<owner key>            ephemeral: the process that waits for the owner lives
+    /airflow_hivelock/queue/<db.table>             the table's queue; its version is the table's guard
+    /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
+    /airflow_hivelock/audit/<sequence>             force releases
+
+Nothing but lock nodes and object nodes is ever written below Hive's namespace: anything else breaks its SHOW LOCKS.
+A lock node of ours is made on ``LOCK-<MODE>-0`` and so has eleven digits where Hive's has ten: Hive reads both as
+its own, and no path of ours can equal one of Hive's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+from dataclasses import dataclass
+from functools import cache
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockMode, LockObject
+
+_LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]+)")
+_NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
+_OUR_DIGITS = 11
+MAX_QUERY_LENGTH = 500
+
+
+@dataclass(frozen=True)
+class LockNode:
+    """A lock node's name, taken apart. Hive 4's SEMI_SHARED excludes writers, so it counts as SHARED here."""
+
+    name: str
+    mode: LockMode
+    sequence: int
+    ours: bool
+
+    @classmethod
+    def parse(cls, name: str) -> LockNode | None:
+        """None for an object node."""
+        if not (match := _LOCK_NODE.fullmatch(name)):
+            return None
+        mode = LockMode.EXCLUSIVE if match[1] == "EXCLUSIVE" else LockMode.SHARED
+        return cls(name, mode, int(match[2]), len(match[2]) == _OUR_DIGITS)
+
+
+@dataclass(frozen=True)
+class LockData:
+    """A lock node's data: ``queryId:lockTime:EXPLICIT|IMPLICIT:query:clientIp``, and in ours the owner's key behind it.
+
+    Hive ignores what follows the fifth field (``HiveLockObject.HiveLockObjectData``, Hive 2.3 to 4).
+    """
+
+    query_id: str
+    time_ms: int | None
+    explicit: bool | None
+    query: str
+    owner_key: str = ""
+
+    def encode(self) -> bytes:
+        fields = (
+            _field(self.query_id),
+            str(self.time_ms or 0),
+            "EXPLICIT" if self.explicit else "IMPLICIT",
+            _field(self.query)[:MAX_QUERY_LENGTH],
+            _host(),
+            self.owner_key,
+        )
+        return ":".join(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LockData:
+        """Never fails: what a stranger wrote is shown as far as it can be read."""
+        fields = data.decode("utf-8", "replace").split(":")
+        fields += [""] * (6 - len(fields))
+        time_ms = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 15 else None
+        explicit = {"EXPLICIT": True, "IMPLICIT": False}.get(fields[2])
+        return cls(fields[0], time_ms, explicit, fields[3], fields[5])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths.
+
+    :param namespace: Hive's ``hive.zookeeper.namespace``.
+    :param root: where ours lies, beside it.
+    """
+
+    namespace: str = "/hive_zookeeper_namespace"
+    root: str = "/airflow_hivelock"
+
+    def __post_init__(self) -> None:
+        for what, path in (("namespace", self.namespace), ("root", self.root)):
+            if not _NAMESPACE.fullmatch(path) or {".", ".."} & set(path.split("/")):
+                raise InvalidRequest(f"{what}={path!r} is not a ZooKeeper path; write '/hive_zookeeper_namespace'")
+        if self.root == self.namespace or self.root.startswith(f"{self.namespace}/"):
+            raise InvalidRequest(
+                f"root={self.root!r} lies under Hive's namespace {self.namespace!r}, which would break SHOW LOCKS"
+            )
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """What must exist before the first request, parents first."""
+        ours = (self.root, *(f"{self.root}/{name}" for name in ("requests", "alive", "queue", "audit")))
+        return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
+
+    def object(self, target: LockObject) -> str:
+        return "/".join((self.namespace, *target.path))
+
+    def lock_prefix(self, target: LockObject, mode: LockMode) -> str:
+        """What a lock node of ours is created on, sequentially."""
+        return f"{self.object(target)}/LOCK-{mode.value}-0"
+
+    def record(self, key: str) -> str:
+        return f"{self.root}/requests/{key}"
+
+    def alive(self, key: str) -> str:
+        return f"{self.root}/alive/{key}"
+
+    @property
+    def queues(self) -> str:
+        return f"{self.root}/queue"
+
+    def queue(self, unit: str) -> str:
+        return f"{self.root}/queue/{unit}"
+
+    @property
+    def audit(self) -> str:
+        return f"{self.root}/audit"
+
+
+def owner_key(owner: str) -> str:
+    """A short name for *owner*, fit for a node: 64 bits of its SHA-256 in hex."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:16]
+
+
+def _ancestry(path: str) -> list[str]:
+    parts = path.split("/")[1:]
+    return ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]
+
+
+def _field(text: str) -> str:
+    # Hive splits at colons, as it deletes them from its own queries; a line break would corrupt SHOW LOCKS' rows.
+    return " ".join(text.replace(":", "").split()) or "-"
+
+
+@cache
+def _host() -> str:
+    return _field(socket.gethostname())

@@ -1,0 +1,153 @@
+"""Reading Hive's namespace: which object nodes exist, and which lock nodes lie on them. Writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import names, rules
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Node
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class PlacedLock:
+    """A lock node on an object."""
+
+    object: LockObject
+    node: LockNode
+    path: str
+
+
+class Namespace:
+    """Hive's namespace through one session."""
+
+    def __init__(self, client: Client, layout: Layout) -> None:
+        self._client = client
+        self._layout = layout
+
+    def survey(self, locks: Sequence[Lock]) -> dict[LockObject, Listing]:
+        """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
+
+        One round trip a level; what lies under an absent parent, or is not listed by its parent, is not asked for.
+        """
+        seen: dict[LockObject, Listing] = {}
+        deepest = max(len(lock.object.path) for lock in locks)
+        for depth in range(1, deepest + 1):
+            level = [
+                lock.object
+                for lock in locks
+                if len(lock.object.path) == depth
+                and (depth == 1 or _listed(lock.object, seen.get(lock.object.parents[-1])))
+            ]
+            listings = self._client.submit(*(Children(self._layout.object(target)) for target in level))
+            seen |= {target: found for target, found in zip(level, listings, strict=True) if found is not None}
+        return seen
+
+    def foreign_conflicts(
+        self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None]
+    ) -> list[PlacedLock]:
+        """Hive's own lock nodes among *children* that exclude one of *locks*. Ours cannot: their turn is over."""
+        return [
+            placed
+            for lock in locks
+            for placed in self.placed(lock.object, children.get(lock.object))
+            if not placed.node.ours and rules.conflict(placed.node.mode, lock.mode)
+        ]
+
+    def placed(self, target: LockObject, listing: Listing | None) -> list[PlacedLock]:
+        """The lock nodes among an object's children, by sequence number."""
+        names = listing.names if listing else ()
+        nodes = sorted(filter(None, map(LockNode.parse, names)), key=lambda node: node.sequence)
+        return [PlacedLock(target, node, f"{self._layout.object(target)}/{node.name}") for node in nodes]
+
+    def below(self, target: LockObject | None) -> list[PlacedLock]:
+        """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are passed over."""
+        level: list[tuple[str, LockObject | None]]
+        level = [(self._layout.object(target), target)] if target else [(self._layout.namespace, None)]
+        found: list[PlacedLock] = []
+        for _ in range(_MAX_DEPTH):
+            listings = self._client.submit(*(Children(path) for path, _ in level))
+            following: list[tuple[str, LockObject | None]] = []
+            for (path, parent), listing in zip(level, listings, strict=True):
+                if parent is not None:
+                    found += self.placed(parent, listing)
+                following += [
+                    (f"{path}/{name}", child)
+                    for name in (listing.names if listing else ())
+                    if LockNode.parse(name) is None and (child := _child(parent, name)) is not None
+                ]
+            if not following:
+                break
+            level = following
+        return found
+
+    def foreign_below(
+        self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None], before_zxid: int
+    ) -> list[PlacedLock]:
+        """Hive's locks, made before *before_zxid*, below an object that *locks* takes EXCLUSIVE: its
+        ``LOCK TABLE … PARTITION`` leaves the table itself unlocked, so nothing on the table tells of them."""
+        foreign = [
+            placed
+            for lock in locks
+            if lock.mode is LockMode.EXCLUSIVE and _has_objects(children.get(lock.object))
+            for placed in self.below(lock.object)
+            if not placed.node.ours and placed.object != lock.object
+        ]
+        stats = self._client.submit(*(Exists(placed.path) for placed in foreign))
+        return [
+            placed for placed, stat in zip(foreign, stats, strict=True) if stat is not None and stat.czxid < before_zxid
+        ]
+
+    def own_nodes(self, locks: Sequence[Lock], zxid: int) -> list[str]:
+        """The paths of those lock nodes for *locks* that the transaction *zxid* made and that are still there."""
+        listings = self._client.submit(*(Children(self._layout.object(lock.object)) for lock in locks))
+        candidates = [
+            placed.path
+            for lock, listing in zip(locks, listings, strict=True)
+            for placed in self.placed(lock.object, listing)
+            if placed.node.ours and placed.node.mode is lock.mode
+        ]
+        stats = self._client.submit(*map(Exists, candidates))
+        return [path for path, stat in zip(candidates, stats, strict=True) if stat is not None and stat.czxid == zxid]
+
+    def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
+        """The lock nodes with their data; those that have gone meanwhile are left out."""
+        nodes = self._client.submit(*(Get(lock.path) for lock in placed))
+        return [(lock, node) for lock, node in zip(placed, nodes, strict=True) if node is not None]
+
+    def watch(self, targets: Iterable[LockObject], wake: Callable[[], None]) -> None:
+        """Call *wake* when a lock on one of *targets* comes or goes."""
+        paths = [self._layout.object(target) for target in targets]
+        listings = self._client.submit(*(Children(path, wake) for path in paths))
+        absent = [path for path, listing in zip(paths, listings, strict=True) if listing is None]
+        if any(self._client.submit(*(Exists(path, wake) for path in absent))):
+            wake()  # made between the two looks
+
+
+def _listed(target: LockObject, parent: Listing | None) -> bool:
+    return parent is not None and target.path[-1] in parent.names
+
+
+def _has_objects(listing: Listing | None) -> bool:
+    return listing is not None and not all(map(LockNode.parse, listing.names))
+
+
+def _child(parent: LockObject | None, name: str) -> LockObject | None:
+    try:
+        if parent is None:
+            return LockObject(name)
+        if not parent.table:
+            return LockObject(parent.database, name)
+        column, _, value = name.partition("=")
+        level = (names.unescape(column), "" if value == names.DEFAULT_PARTITION else names.unescape(value))
+        return LockObject(parent.database, parent.table, (*parent.partition, level))
+    except InvalidRequest:
+        return None  # not an object of Hive's

@@ -1,0 +1,152 @@
+"""The queue: one ticket a table, taken at the start and kept to the release, so that it is place and hold in one.
+
+All tickets of a request are made in one transaction; their common zxid is its place among all other requests,
+which makes waiting acyclic. A request waits for the nearest earlier ticket that conflicts with it, and for no other.
+
+An EXCLUSIVE lock on a *database* excludes everybody in it, yet few ask for one: so only such a request (or one for
+the database alone) has a ticket in the database's own queue. All others look there without leaving a ticket, and it
+looks into the queues of all the database's tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Create, Delete, Get, Node
+from airflow_hivelock.locks.model import Lock, LockMode, locks_from_json, locks_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
+
+CACHED_TICKETS = 20_000
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A place in one queue.
+
+    :param zxid: its place: that of the transaction which made it, so lower is earlier, across all queues.
+    :param locks: what its request asks for in this queue, the lock on the database included.
+    """
+
+    path: str
+    key: str
+    epoch: int
+    owner: str
+    zxid: int
+    since_ms: int
+    locks: tuple[Lock, ...]
+
+
+def unit(lock: Lock) -> str:
+    """The queue, and guard, that a lock belongs to: its table's, or its database's own."""
+    return f"{lock.object.database}.{lock.object.table}" if lock.object.table else lock.object.database
+
+
+def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
+    """The queues in which a request for *locks* takes a ticket, with its locks there."""
+    given = tuple(locks)
+    databases = {lock.object.database: lock for lock in given if not lock.object.table}
+    units: dict[str, tuple[Lock, ...]] = {}
+    for lock in given:
+        if lock.object.table:
+            units.setdefault(unit(lock), (databases[lock.object.database],))
+            units[unit(lock)] += (lock,)
+    tables_of = {name.partition(".")[0] for name in units}
+    for name, lock in databases.items():
+        if lock.mode is LockMode.EXCLUSIVE or name not in tables_of:
+            units[name] = (lock,)
+    return units
+
+
+def shared_units(locks: Iterable[Lock]) -> tuple[str, ...]:
+    """The guards that creating the request's SHARED nodes bumps, and removing them checks."""
+    return tuple(sorted({unit(lock) for lock in locks if lock.mode is LockMode.SHARED}))
+
+
+class Queues:
+    """Reads tickets. One a session: what a ticket says never changes, so it is read once."""
+
+    def __init__(self, client: Client, layout: Layout) -> None:
+        self._client = client
+        self._layout = layout
+        self._known: OrderedDict[str, Ticket] = OrderedDict()
+
+    def creates(self, record: Record, key: str) -> list[Create]:
+        """The operations that take a ticket in each queue of *record*'s request."""
+        return [
+            Create(
+                f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
+                json.dumps({"owner": record.owner, "locks": locks_to_json(locks)}, separators=(",", ":")).encode(),
+                sequential=True,
+            )
+            for name, locks in ticket_units(record.locks).items()
+        ]
+
+    def deletes(self, record: Record, key: str) -> list[Delete]:
+        """The operations that give them back; looks for them where the record does not name them."""
+        if record.tickets:
+            return [Delete(f"{self._layout.queue(name)}/{ticket}") for name, ticket in record.tickets]
+        prefix = f"{key}-{record.ticket_epoch}-"
+        names = list(ticket_units(record.locks))
+        listings = self._client.submit(*(Children(self._layout.queue(name)) for name in names))
+        return [
+            Delete(f"{self._layout.queue(name)}/{child}")
+            for name, listing in zip(names, listings, strict=True)
+            for child in (listing.names if listing else ())
+            if child.startswith(prefix)
+        ]
+
+    def earlier(self, locks: tuple[Lock, ...], zxid: int) -> list[Ticket]:
+        """The tickets that conflict with *locks* and lie before *zxid*, nearest first."""
+        found = (ticket for ticket in self.tickets(self._looked_at(locks)) if ticket.zxid < zxid)
+        return sorted(
+            (ticket for ticket in found if rules.conflicts(locks, ticket.locks)), key=lambda ticket: -ticket.zxid
+        )
+
+    def tickets(self, names: Iterable[str] | None = None) -> list[Ticket]:
+        """All tickets in the queues *names*, or in every queue, earliest first."""
+        if names is None:
+            names = self._every()
+        queues = [self._layout.queue(name) for name in names]
+        listings = self._client.submit(*(Children(queue) for queue in queues))
+        paths = [
+            f"{queue}/{child}"
+            for queue, listing in zip(queues, listings, strict=True)
+            for child in (listing.names if listing else ())
+        ]
+        unknown = [path for path in paths if path not in self._known]
+        for path, node in zip(unknown, self._client.submit(*map(Get, unknown)), strict=True):
+            if node is not None and (ticket := _decode(path, node)):
+                self._known[path] = ticket
+        while len(self._known) > max(CACHED_TICKETS, 2 * len(paths)):
+            self._known.popitem(last=False)
+        return sorted((self._known[path] for path in paths if path in self._known), key=lambda ticket: ticket.zxid)
+
+    def _looked_at(self, locks: tuple[Lock, ...]) -> list[str]:
+        names = {unit(lock) for lock in locks}
+        whole = {lock.object.database for lock in locks if not lock.object.table and lock.mode is LockMode.EXCLUSIVE}
+        if whole:
+            names |= {name for name in self._every() if name.partition(".")[0] in whole}
+        return sorted(names)
+
+    def _every(self) -> tuple[str, ...]:
+        listing = self._client.submit(Children(self._layout.queues))[0]
+        return listing.names if listing else ()
+
+
+def _decode(path: str, node: Node) -> Ticket | None:
+    try:
+        key, epoch, _ = path.rpartition("/")[2].rsplit("-", 2)
+        data = json.loads(node.data)
+        stat = node.stat
+        return Ticket(path, key, int(epoch), data["owner"], stat.czxid, stat.ctime_ms, locks_from_json(data["locks"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None  # not a ticket, so nobody's place

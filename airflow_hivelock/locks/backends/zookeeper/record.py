@@ -1,0 +1,216 @@
+"""The owner's record: what becomes of one owner's request, and the compare-and-set that every step goes through.
+
+::
+
+    FREE ──▶ WAITING ──▶ TRYING ──▶ GRANTED ──▶ TOMBSTONE
+     ▲          │ ▲         │          └──▶ LOST ──▲
+     └──────────┘ └─────────┘ (refused by Hive)
+
+WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. A TOMBSTONE keeps a slow first
+process of the owner from acquiring again after the release, and is the history of the lease.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
+from airflow_hivelock.locks.model import Lease, Lock, LockRequest, locks_from_json, locks_to_json
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
+
+FORMAT = 1
+"""Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
+
+
+class State(enum.StrEnum):
+    FREE = "free"
+    WAITING = "waiting"
+    TRYING = "trying"
+    GRANTED = "granted"
+    LOST = "lost"
+    TOMBSTONE = "tombstone"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record's node says, with the stat that it was read with.
+
+    :param process: the acquisition that acts for the owner.
+    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
+    :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
+    :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
+    :param tickets: the tickets' node names by queue; known from TRYING on.
+    :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
+    :param since_ms: when it was granted, by the store's clock.
+    """
+
+    owner: str
+    state: State
+    process: str
+    epoch: int
+    attempt: int
+    begin: int
+    ticket_epoch: int = 0
+    wait: bool = True
+    locks: tuple[Lock, ...] = ()
+    lease_s: float = 0.0
+    query: str = ""
+    tickets: tuple[tuple[str, str], ...] = ()
+    written: int = 0
+    token: int = 0
+    since_ms: int = 0
+    stat: Stat | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.attempt, self.begin
+
+    @property
+    def holds(self) -> bool:
+        """Whether its lease stands, be it lost to Hive or not: nobody else's turn yet."""
+        return self.state in (State.GRANTED, State.LOST)
+
+    @property
+    def queued(self) -> bool:
+        return self.state in (State.WAITING, State.TRYING)
+
+    @property
+    def lock_zxid(self) -> int:
+        """The zxid that wrote its lock nodes; 0 if it has none."""
+        if self.state is State.TRYING and not self.written:
+            return self.stat.mzxid if self.stat else 0
+        return self.written
+
+    @property
+    def version(self) -> int:
+        return self.stat.version if self.stat else -1
+
+    @property
+    def expires(self) -> datetime:
+        """When its lease ends unless renewed; by the store's clock, from its last write."""
+        return instant(self.stat.mtime_ms if self.stat else 0) + timedelta(seconds=self.lease_s)
+
+    def lease(self, key: str) -> Lease:
+        return Lease(
+            id=lease_id(key, self.ticket_epoch),
+            token=self.token,
+            attempt=self.attempt,
+            epoch=self.epoch,
+            owner=self.owner,
+            locks=self.locks,
+            lease_s=self.lease_s,
+            since=instant(self.since_ms),
+        )
+
+    def freed(self) -> Record:
+        """FREE, keeping order and epoch: an older call of the owner is still refused."""
+        return Record(self.owner, State.FREE, self.process, self.epoch, self.attempt, self.begin)
+
+    def encode(self) -> bytes:
+        data = {
+            "format": FORMAT,
+            "owner": self.owner,
+            "state": self.state.value,
+            "process": self.process,
+            "epoch": self.epoch,
+            "attempt": self.attempt,
+            "begin": self.begin,
+            "ticket_epoch": self.ticket_epoch,
+            "wait": self.wait,
+            "locks": locks_to_json(self.locks),
+            "lease_s": self.lease_s,
+            "query": self.query,
+            "tickets": self.tickets,
+            "written": self.written,
+            "token": self.token,
+            "since_ms": self.since_ms,
+        }
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, node: Node, path: str) -> Record:
+        """:raises StoreCorrupted: not a record, or one of a newer format."""
+        try:
+            data = json.loads(node.data)
+            found = data.pop("format")
+            if found > FORMAT:
+                raise StoreCorrupted(
+                    f"{path} has format {found}, this version reads up to {FORMAT}: upgrade airflow-hivelock here too"
+                )
+            data |= {
+                "state": State(data["state"]),
+                "locks": locks_from_json(data["locks"]),
+                "tickets": tuple((unit, name) for unit, name in data["tickets"]),
+            }
+            return cls(**data, stat=node.stat)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreCorrupted(
+                f"{path} is not a record of airflow-hivelock's: {node.data[:80]!r}; somebody else wrote it"
+            ) from error
+
+
+def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
+    """The record with which *process* starts, or takes over, the owner's request: a pure decision.
+
+    :return: WAITING with a new ``ticket_epoch`` for a fresh start; else the existing state, taken over.
+    :raises Superseded: a later call acts for the owner, or has released since this one began.
+    :raises LeaseMismatch: the owner waits for or holds other locks.
+    """
+    order = (request.attempt, begin)
+    if existing is None:
+        epoch = begin
+    else:
+        epoch = max(existing.epoch + 1, begin)
+        if existing.state is State.TOMBSTONE:
+            ended = existing.stat.mzxid if existing.stat else 0
+            stale = order < (existing.attempt, ended)
+        else:
+            stale = order < existing.order
+        if stale:
+            raise Superseded(
+                f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
+                f"and is {existing.state.value}; this one must stop"
+            )
+        if existing.queued or existing.holds:
+            if existing.locks != request.locks:
+                verb = "holds" if existing.holds else "already waits for"
+                raise LeaseMismatch(
+                    f"{request.owner} {verb} other locks than it now asks for: {', '.join(map(str, existing.locks[:6]))}; release them first"
+                )
+            return replace(
+                existing,
+                process=process,
+                epoch=epoch,
+                attempt=request.attempt,
+                begin=begin,
+                wait=request.wait,
+                lease_s=request.lease_s,
+                written=existing.lock_zxid,
+            )
+    return Record(
+        request.owner,
+        State.WAITING,
+        process,
+        epoch,
+        request.attempt,
+        begin,
+        ticket_epoch=epoch,
+        wait=request.wait,
+        locks=request.locks,
+        lease_s=request.lease_s,
+        query=request.query,
+    )
+
+
+def lease_id(key: str, ticket_epoch: int) -> str:
+    return f"{key}-{ticket_epoch}"
+
+
+def instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

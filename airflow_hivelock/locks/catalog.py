@@ -1,0 +1,137 @@
+"""What the planner needs to know of tables, and the Hive metastore that knows it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from airflow_hivelock.locks import names
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.model import LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORT = 9083
+"""``hive.metastore.port`` unless the URI names another."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is known of a table.
+
+    :param partition_columns: in lower case, outermost first; empty for an unpartitioned table.
+    :param provider: Spark's ``spark.sql.sources.provider`` in lower case, as in ``USING parquet``;
+        None for a table in Hive's own format.
+    :param table_type: the metastore's: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
+    :param partition_types: Hive's types of the partition columns; empty where they are not known.
+    """
+
+    partition_columns: tuple[str, ...] = ()
+    provider: str | None = None
+    table_type: str = "MANAGED_TABLE"
+    partition_types: tuple[str, ...] = ()
+
+
+class Catalog(Protocol):
+    """Where tables are looked up. All calls are safe from several threads."""
+
+    def table(self, table: LockObject) -> Table | None:
+        """What is known of *table*; None where it does not exist.
+
+        :raises StoreUnavailable: the catalog did not answer.
+        """
+        ...
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        """The existing full partitions of a table, or those below a prefix of it.
+
+        :raises InvalidRequest: naming a partition that exists and cannot be locked.
+        :raises StoreUnavailable: the catalog did not answer.
+        """
+        ...
+
+
+def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
+    """The Hive metastore at ``thrift://host[:port]``, in plain Thrift: neither Kerberos nor TLS.
+
+    :param timeout_s: how long to wait for a connection, and then for each part of an answer.
+    :raises InvalidRequest: a URI that cannot be meant.
+    :raises HiveLockError: the client library is not installed. Nothing is connected to before the first question.
+    """
+    parts = urlsplit(uri)
+    try:
+        host, port = parts.hostname, parts.port or PORT
+    except ValueError as error:
+        raise InvalidRequest(f"{uri!r}: {error}; give one metastore, as in thrift://host:{PORT}") from error
+    if parts.scheme != "thrift" or not host:
+        raise InvalidRequest(f"{uri!r} is not a metastore; give its address, as in thrift://host:{PORT}")
+    try:
+        import hmsclient  # noqa: F401
+    except ImportError as error:
+        raise HiveLockError(
+            f"to ask the metastore {uri}, pip install 'airflow-hivelock[metastore]' ({error})"
+        ) from error
+    return MetastoreCatalog(uri, host, port, timeout_s)
+
+
+@dataclass(frozen=True)
+class MetastoreCatalog:
+    """A :class:`Catalog`. Each question has a connection of its own: there is nothing to close or to share."""
+
+    uri: str
+    host: str
+    port: int
+    timeout_s: float
+
+    def table(self, table: LockObject) -> Table | None:
+        from hmsclient.genthrift.hive_metastore.ttypes import NoSuchObjectException
+
+        with self._client() as client:
+            try:
+                found = client.get_table(table.database, table.table)
+            except NoSuchObjectException:
+                return None
+        provider = (found.parameters or {}).get("spark.sql.sources.provider", "hive").lower()
+        columns = found.partitionKeys or ()
+        return Table(
+            tuple(column.name.lower() for column in columns),
+            None if provider == "hive" else provider,
+            found.tableType,
+            tuple(column.type.lower() for column in columns),
+        )
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.
+        with self._client() as client:
+            found: list[str] = client.get_partition_names(below.database, below.table, -1)
+        for name in found:
+            levels = tuple(names.unescape_level(level) for level in name.split("/"))
+            if levels[: len(below.partition)] == below.partition:
+                try:
+                    yield LockObject(below.database, below.table, levels)
+                except InvalidRequest as error:
+                    raise InvalidRequest(
+                        f"partition {name!r} of {below.database}.{below.table} cannot be locked, and so "
+                        f"{below} cannot be read as a whole; name the partitions to read"
+                    ) from error
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        from hmsclient import HMSClient
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.Thrift import TException
+        from thrift.transport.TSocket import TSocket
+        from thrift.transport.TTransport import TBufferedTransport
+
+        socket = TSocket(self.host, self.port)
+        socket.setTimeout(self.timeout_s * 1000)
+        try:
+            with HMSClient(iprot=TBinaryProtocol(TBufferedTransport(socket))) as client:
+                yield client
+        except (TException, OSError, EOFError) as error:
+            raise StoreUnavailable(f"the metastore {self.uri} did not answer: {error}") from error
+        finally:
+            socket.close()

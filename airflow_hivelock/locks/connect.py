@@ -1,0 +1,40 @@
+"""From a URL to a lock manager."""
+
+from __future__ import annotations
+
+from functools import cache
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.manager import LockManager
+
+
+def connect(url: str) -> LockManager:
+    """The lock manager behind *url*.
+
+    ``zookeeper://host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10]``
+        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live.
+    ``memory://[name]``
+        This process only.
+
+    :raises InvalidRequest: a URL that cannot be meant.
+    :raises StoreUnavailable: nothing answers there within ``timeout_s``.
+    """
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory":
+            from airflow_hivelock.locks.backends.memory import MemoryBackend
+
+            return LockManager(_shared(MemoryBackend, parts.netloc))
+        case "zookeeper":
+            from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+
+            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
+        case scheme:
+            raise InvalidRequest(
+                f"{scheme or url!r} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace or memory://"
+            )
+
+
+_shared = cache(lambda backend, name: backend())

@@ -1,0 +1,68 @@
+"""The one error tree. Every message names the object or owner, who is in the way, and what to do next.
+
+::
+
+    HiveLockError
+    ├── InvalidRequest        bad input; refused before anything is acquired (also a ValueError)
+    │   └── RequestTooLarge   more objects than one request may name or one transaction can carry
+    ├── LockTimeout           not granted in time; ``blocked_by`` says who was in the way
+    ├── LeaseMismatch         the owner already waits for or holds other objects
+    ├── Superseded            a later attempt acts for this owner
+    ├── LockLost              the lease is over, or another took it: stop the work under it
+    ├── StoreUnavailable      the lock store cannot be reached or did not answer in time
+    ├── StoreCorrupted        the lock store holds something that this version cannot read
+    └── Unsupported           this backend cannot do it, and says why
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.model import Blocker
+
+
+class HiveLockError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidRequest(HiveLockError, ValueError):
+    """The input cannot be a lock request; nothing was acquired."""
+
+
+class RequestTooLarge(InvalidRequest):
+    """The request names more objects than are allowed or fit into one transaction."""
+
+
+class LockTimeout(HiveLockError, TimeoutError):
+    """The locks were not granted in time; the place in the queue has been given up."""
+
+    def __init__(self, message: str, blocked_by: Sequence[Blocker] = ()) -> None:
+        super().__init__(message)
+        self.blocked_by = tuple(blocked_by)
+
+
+class LeaseMismatch(HiveLockError):
+    """The same owner already waits for or holds a different set of locks."""
+
+
+class Superseded(HiveLockError):
+    """A later attempt of the same owner has taken over; this one must stop."""
+
+
+class LockLost(HiveLockError):
+    """The lease no longer protects its objects; whatever runs under it must be stopped."""
+
+
+class StoreUnavailable(HiveLockError):
+    """The lock store is unreachable, or its answer did not arrive in time."""
+
+
+class StoreCorrupted(HiveLockError):
+    """The lock store holds data that is malformed or of a newer format."""
+
+
+class Unsupported(HiveLockError):
+    """The backend declares that it cannot do this."""

@@ -1,0 +1,204 @@
+"""LockManager: waiting, deadlines, renewal and release, over any backend."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout
+from airflow_hivelock.locks.model import Lease, LockObject, LockRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from airflow_hivelock.locks.backend import Acquisition, Backend
+    from airflow_hivelock.locks.model import Holder, Waiter
+
+PASSING_S = 10.0
+"""How long a request that does not wait still gives one that is about to be granted or withdrawn."""
+
+
+class PendingLease:
+    """A request under way, for those who wait in their own fashion: a thread, an event loop, a reschedule.
+
+    Call :meth:`poll`; while it says Blocked, wait until ``wake`` is called or :meth:`wait_s` has passed, and call
+    it again. :meth:`withdraw` unless a lease came out.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        request: LockRequest,
+        wake: Callable[[], None],
+        timeout_s: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.request = request
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._started = clock()
+        self._blocked: Blocked | None = None
+        self._acquisition: Acquisition = backend.begin(request, wake)
+
+    def poll(self) -> Lease | Blocked:
+        """One step, without waiting.
+
+        :raises LockTimeout: the deadline has passed; the place in the queue is given up.
+        """
+        outcome = self._acquisition.step()
+        self._blocked = outcome if isinstance(outcome, Blocked) else None
+        if isinstance(outcome, Blocked) and self.wait_s() == 0:
+            self.withdraw()
+            raise LockTimeout(self._late(outcome), outcome.by)
+        return outcome
+
+    def wait_s(self) -> float | None:
+        """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
+        blocked = self._blocked
+        if blocked is None or self._timeout_s is None:
+            return blocked.recheck_s if blocked else None
+        allowed = max(self._timeout_s, PASSING_S) if blocked.passing else self._timeout_s
+        left = max(0.0, allowed - (self._clock() - self._started) - blocked.waited_s)
+        return left if blocked.recheck_s is None else min(left, blocked.recheck_s)
+
+    def withdraw(self) -> None:
+        """Leave the queue."""
+        self._acquisition.withdraw()
+
+    def _late(self, blocked: Blocked) -> str:
+        wanted = ", ".join(str(lock) for lock in self.request.locks[:4])
+        more = f" and {len(self.request.locks) - 4} more" if len(self.request.locks) > 4 else ""
+        by = "; ".join(str(blocker) for blocker in blocked.by[:3])
+        return (
+            f"{self.request.owner} did not get {wanted}{more} within {self._timeout_s:g} s: {by}. "
+            "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
+        )
+
+
+class LockManager:
+    """Hive's locks over one backend. Safe for several threads; use it as a context manager, or call :meth:`close`.
+
+    :param clock: monotonic seconds; a test's own.
+    """
+
+    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self.backend = backend
+        self._clock = clock
+
+    def acquire(
+        self,
+        *,
+        owner: str,
+        reads: Iterable[str | LockObject] = (),
+        writes: Iterable[str | LockObject] = (),
+        lease_s: float = 3600.0,
+        timeout_s: float | None = 0.0,
+        attempt: int = 0,
+        query: str = "",
+    ) -> Lease:
+        """Lock *reads* SHARED and *writes* EXCLUSIVE, with SHARED on all their parents; all of it or nothing.
+
+        :param timeout_s: how long to wait in the queue, in seconds; 0: not at all; None: without end.
+        :raises InvalidRequest: bad input; nothing was touched.
+        :raises LockTimeout: naming who is in the way.
+        """
+        wanted = rules.request(
+            owner, reads, writes, lease_s=lease_s, attempt=attempt, wait=timeout_s is None or timeout_s > 0, query=query
+        )
+        changed = threading.Event()
+        pending = self.begin(wanted, changed.set, timeout_s)
+        try:
+            while True:
+                changed.clear()
+                outcome = pending.poll()
+                if isinstance(outcome, Lease):
+                    return outcome
+                changed.wait(pending.wait_s())
+        except LockTimeout:
+            raise
+        except BaseException:
+            pending.withdraw()
+            raise
+
+    def begin(self, request: LockRequest, wake: Callable[[], None], timeout_s: float | None = None) -> PendingLease:
+        """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile."""
+        if timeout_s is not None and not timeout_s >= 0:
+            raise InvalidRequest(
+                f"timeout_s={timeout_s!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
+            )
+        return PendingLease(self.backend, request, wake, timeout_s, self._clock)
+
+    def renew(self, lease: Lease) -> None:
+        """Extend *lease* by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
+        self.backend.renew(lease)
+
+    def release(self, lease: Lease) -> bool:
+        """Free *lease*. What is already gone is success; what a later attempt has taken over is left alone.
+
+        :return: whether this call freed it.
+        """
+        return self.backend.release(lease)
+
+    def show(self, target: str | LockObject | None = None) -> Sequence[Holder]:
+        """The holders on *target* and below it, or of everything: ours and Hive's own."""
+        return self.backend.show(_target(target))
+
+    def waiters(self, target: str | LockObject | None = None) -> Sequence[Waiter]:
+        """Who waits, in their order."""
+        return self.backend.waiters(_target(target))
+
+    def find(self, lease_id: str) -> Lease | None:
+        """The lease of that id while it stands, else None."""
+        return self.backend.find(lease_id)
+
+    def lease_of(self, owner: str) -> Lease | None:
+        """The lease that *owner* holds, whichever attempt acquired it, else None."""
+        return self.backend.lease_of(owner)
+
+    def conflicts(self, request: LockRequest) -> Sequence[Holder]:
+        """Who holds, at this moment, what would keep *request* waiting; its own owner's lease does not count."""
+        databases = {lock.object.database for lock in request.locks}
+        modes = {lock.object: lock.mode for lock in request.locks}
+        return [
+            holder
+            for database in sorted(databases)
+            for holder in self.backend.show(LockObject(database))
+            if holder.owner != request.owner
+            and holder.object in modes
+            and rules.conflict(holder.mode, modes[holder.object])
+        ]
+
+    def watch(self, request: LockRequest, wake: Callable[[], None]) -> float | None:
+        """Call *wake* once when a lock on one of the request's objects comes or goes.
+
+        :return: None, or after how many seconds to look again where the backend cannot watch.
+        """
+        return self.backend.watch([lock.object for lock in request.locks], wake)
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+        """Free somebody else's lease; who, when, which and why goes to the audit trail.
+
+        :raises InvalidRequest: without a reason or a user.
+        """
+        if not reason.strip() or not user.strip():
+            raise InvalidRequest(
+                f"force release of {lease_id}: say why (reason) and who (user); both are kept in the audit trail"
+            )
+        return self.backend.force_release(lease_id, reason=reason, user=user)
+
+    def close(self) -> None:
+        """Give back connections; what is held stays held."""
+        self.backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _target(target: str | LockObject | None) -> LockObject | None:
+    return LockObject.parse(target) if isinstance(target, str) else target

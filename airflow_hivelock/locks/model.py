@@ -1,0 +1,252 @@
+"""The values that everything else speaks of. All frozen; all checked when made, so that no bad one exists."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks import names
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_OWNER_LENGTH = 2_000
+
+
+class LockMode(enum.Enum):
+    """Hive's two lock modes, by the names that SHOW LOCKS prints."""
+
+    SHARED = "SHARED"
+    EXCLUSIVE = "EXCLUSIVE"
+
+
+@dataclass(frozen=True, order=True)
+class LockObject:
+    """A database, a table, or a partition (or a prefix of one), in canonical form.
+
+    :param partition: pairs of column and unescaped value, outermost level first.
+    """
+
+    database: str
+    table: str = ""
+    partition: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        shown = self.database + (f".{self.table}" if self.table else "")
+        object.__setattr__(self, "database", names.identifier(self.database, "database", shown))
+        if self.table:
+            object.__setattr__(self, "table", names.identifier(self.table, "table", shown))
+        elif self.partition:
+            raise InvalidRequest(f"{shown!r}: a partition needs its table")
+        levels = tuple(names.partition_level(column, value, shown) for column, value in self.partition)
+        object.__setattr__(self, "partition", levels)
+
+    @classmethod
+    def parse(cls, name: str) -> LockObject:
+        """The one object that *name* stands for (see :mod:`~airflow_hivelock.locks.names`).
+
+        :raises InvalidRequest: for a malformed name, and for a range.
+        """
+        objects = cls.parse_all(name)
+        if len(objects) != 1:
+            raise InvalidRequest(f"{name!r} names {len(objects)} objects where one is wanted")
+        return objects[0]
+
+    @classmethod
+    def parse_all(cls, name: str) -> list[LockObject]:
+        """Every object that *name*, which may hold ranges, stands for, in order."""
+        database, table, spec = names.split(name)
+        return [cls(database, table or "", partition) for partition in names.expand(spec, name)]
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The components of its znode below Hive's namespace, outermost first, escaped as Hive does."""
+        levels = (f"{names.escape(column)}={names.escape(value)}" for column, value in self.partition)
+        return (self.database, self.table, *levels) if self.table else (self.database,)
+
+    @property
+    def parents(self) -> tuple[LockObject, ...]:
+        """What lies above it, outermost first: the database, the table, each upper partition level."""
+        if not self.table:
+            return ()
+        upper = tuple(
+            LockObject(self.database, self.table, self.partition[:depth]) for depth in range(len(self.partition))
+        )
+        return (LockObject(self.database), *upper)
+
+    def is_below(self, other: LockObject) -> bool:
+        """Whether *other* is one of its parents."""
+        return len(other.path) < len(self.path) and self.path[: len(other.path)] == other.path
+
+    def __str__(self) -> str:
+        head = f"{self.database}.{self.table}" if self.table else self.database
+        # Read back, '..' would be a range; Hive leaves it as it is, so only what is printed is escaped.
+        return "/".join((head, *(level.replace("..", "%2E%2E") for level in self.path[2:])))
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A mode on an object."""
+
+    object: LockObject
+    mode: LockMode
+
+    def __str__(self) -> str:
+        return f"{self.object} {self.mode.value}"
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """All that one owner asks for at once: granted whole or not at all.
+
+    :param owner: who asks. The same owner asking again for the same locks gets the same lease.
+    :param locks: parents included, one lock an object, sorted by object (see :func:`rules.request`).
+    :param lease_s: how long the lease is trusted without renewal, in seconds.
+    :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
+    :param wait: False for a request that is to be refused where it would have to wait.
+    :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for.
+    """
+
+    owner: str
+    locks: tuple[Lock, ...]
+    lease_s: float = 3600.0
+    attempt: int = 0
+    wait: bool = True
+    query: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():
+            raise InvalidRequest(f"{self.owner!r} is not an owner; name who asks for the locks in printable characters")
+        if len(self.owner) > MAX_OWNER_LENGTH:
+            raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
+        if not self.locks:
+            raise InvalidRequest(f"{self.owner} asks for no locks; name at least one object in reads or writes")
+        if not 1 <= self.lease_s <= 366 * 86400:
+            raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
+        if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
+            raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A granted request.
+
+    :param id: unique for ever in its store.
+    :param token: the fencing token; of two leases that conflict, the later one's is larger.
+    :param attempt: the attempt of the owner that acquired it or took it over last.
+    :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
+        so that a late one of an earlier attempt touches nothing.
+    :param since: when it was granted, by the store's clock.
+    """
+
+    id: str
+    token: int
+    attempt: int
+    epoch: int
+    owner: str
+    locks: tuple[Lock, ...]
+    lease_s: float
+    since: datetime = field(compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, fit for XCom and trigger arguments; holds no secret."""
+        return {
+            "id": self.id,
+            "token": self.token,
+            "attempt": self.attempt,
+            "epoch": self.epoch,
+            "owner": self.owner,
+            "locks": locks_to_json(self.locks),
+            "lease_s": self.lease_s,
+            "since": self.since.isoformat(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Lease:
+        """The inverse of :meth:`to_json`.
+
+        :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
+        """
+        try:
+            return cls(
+                id=str(data["id"]),
+                token=int(data["token"]),
+                attempt=int(data["attempt"]),
+                epoch=int(data["epoch"]),
+                owner=str(data["owner"]),
+                locks=locks_from_json(data["locks"]),
+                lease_s=float(data["lease_s"]),
+                since=datetime.fromisoformat(data["since"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidRequest(f"{str(data)[:80]!r} is not a lease; pass what the lock task returned") from error
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One granted lock, ours or Hive's own.
+
+    :param owner: ours: the request's owner; Hive's: its query id.
+    :param lease_id: None for what Hive's own sessions hold.
+    :param explicit: made by LOCK TABLE or a lease, not by a query of Hive's; None if it does not say.
+    :param query: what the lock is for, as SHOW LOCKS EXTENDED shows it.
+    """
+
+    object: LockObject
+    mode: LockMode
+    owner: str
+    since: datetime
+    lease_id: str | None = None
+    token: int | None = None
+    expires: datetime | None = None
+    explicit: bool | None = None
+    query: str = ""
+
+    def __str__(self) -> str:
+        whose = f"lease {self.lease_id}" if self.lease_id else "Hive"
+        return f"{self.owner} ({whose}) holds {self.object} {self.mode.value} since {self.since:%Y-%m-%d %H:%M:%S}Z"
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """Who is in the way of a request, and where.
+
+    :param waiting: True when it is itself still waiting, ahead in the queue.
+    """
+
+    owner: str
+    object: LockObject
+    mode: LockMode
+    waiting: bool = False
+
+    def __str__(self) -> str:
+        verb = "waits ahead for" if self.waiting else "holds"
+        return f"{self.owner} {verb} {self.object} {self.mode.value}"
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A request in the queue.
+
+    :param place: 1 for the first in line among those that it conflicts with.
+    """
+
+    owner: str
+    locks: tuple[Lock, ...]
+    place: int
+    since: datetime
+    blocked_by: tuple[Blocker, ...] = ()
+
+
+def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:
+    """Object names to ``"S"`` or ``"X"``: the compact form that records and XComs carry."""
+    return {str(lock.object): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in locks}
+
+
+def locks_from_json(data: dict[str, str]) -> tuple[Lock, ...]:
+    """The inverse of :func:`locks_to_json`."""
+    modes = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
+    return tuple(Lock(LockObject.parse(name), modes[mode]) for name, mode in data.items())

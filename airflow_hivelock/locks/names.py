@@ -1,0 +1,167 @@
+"""Names of lock objects: written as Airflow's NamedHivePartitionSensor writes them, escaped as Hive escapes.
+
+``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``; a value may be an inclusive range of dates or
+whole numbers, ``dw.flights/dt=2013-01-01..2013-01-31``. The partition part is in Hive's escaped form, as
+``SHOW PARTITIONS`` prints it: ``%3A`` stands for ``:``. A character that Hive would escape may also be
+written plainly where it is not ``/`` or ``=``; both spellings name the same object.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive writes for a null or empty partition value."""
+
+MAX_OBJECTS = 10_000
+"""How many objects one name may expand to; above this, lock the table."""
+
+# org.apache.hadoop.hive.common.FileUtils.charToEscape, Hive 2.3
+_ESCAPED = frozenset([*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
+_IDENTIFIER = re.compile(r"[a-z0-9_]+", re.ASCII)
+_PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
+# ZooKeeper refuses these in any path (org.apache.zookeeper.common.PathUtils).
+_UNSTORABLE = re.compile("[\x00\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+# ZooKeeperHiveLockManager takes any node whose name ends so for a lock; SHOW LOCKS then fails for everybody.
+_LOOKS_LIKE_A_LOCK = re.compile(r"-(SHARED|EXCLUSIVE)-[0-9]+$")
+_RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def identifier(text: str, what: str, name: str) -> str:
+    """Lower-case a database or table name, or refuse it: letters, digits and ``_``, as Hive has it."""
+    lowered = text.lower()
+    if not _IDENTIFIER.fullmatch(lowered):
+        raise InvalidRequest(
+            f"{name!r}: {text!r} is not a {what} name; use letters, digits and '_', as in 'dw.flights/dt=2013-01-01'"
+        )
+    return lowered
+
+
+def escape(text: str) -> str:
+    """Hive's ``FileUtils.escapePathName``; an empty value becomes :data:`DEFAULT_PARTITION`."""
+    if not text:
+        return DEFAULT_PARTITION
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def unescape(text: str) -> str:
+    """Hive's ``FileUtils.unescapePathName``: the inverse of :func:`escape` for every value but the empty one."""
+    return _PERCENT.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def unescape_level(level: str) -> tuple[str, str]:
+    """Column and value of one level of a partition's name, ``column=value``, as Hive writes it."""
+    column, _, value = level.partition("=")
+    return unescape(column).lower(), "" if value == DEFAULT_PARTITION else unescape(value)
+
+
+def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
+    """Check one level of a partition and give it as Hive keeps it: the column in lower case, no value as ``""``."""
+    level = f"{escape(column.lower())}={escape(value)}"
+    if not column or column != column.strip():
+        raise InvalidRequest(f"{name!r}: {column!r} is not a column; write a partition level as in 'dt=2013-01-01'")
+    if unstorable := _UNSTORABLE.search(level):
+        raise InvalidRequest(f"{name!r}: {level!r} holds {unstorable[0]!r}, which ZooKeeper cannot store in a path")
+    if _LOOKS_LIKE_A_LOCK.search(level):
+        raise InvalidRequest(
+            f"{name!r}: {level!r} ends like a lock of Hive's; a node of that name would break SHOW LOCKS for "
+            "everybody. Lock the level above it instead"
+        )
+    return column.lower(), "" if value == DEFAULT_PARTITION else value
+
+
+def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
+    """Split *name* into database, table (or None) and, for each partition level, the values that it ranges over.
+
+    :raises InvalidRequest: naming the part that is wrong.
+    """
+    if not isinstance(name, str) or not name or name != name.strip():
+        raise InvalidRequest(
+            f"{name!r} is not the name of a lock object; write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
+        )
+    head, *levels = name.split("/")
+    database, dot, table = head.partition(".")
+    database = identifier(database, "database", name)
+    if not dot:
+        if levels:
+            raise InvalidRequest(f"{name!r}: a partition needs its table, as in 'dw.flights/dt=2013-01-01'")
+        return database, None, []
+    table = identifier(table, "table", name)
+    if len(levels) == 1 and not levels[0]:
+        raise InvalidRequest(f"{name!r} ends in '/': name a partition, or leave the '/' out to lock the table")
+    spec = [list(_values(level, name)) for level in levels]
+    columns = [values[0][0] for values in spec]
+    if len(set(columns)) != len(columns):
+        raise InvalidRequest(f"{name!r} names a partition column twice")
+    return database, table, spec
+
+
+def expand(
+    spec: list[list[tuple[str, str]]], name: str, limit: int = MAX_OBJECTS
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every partition that the levels of :func:`split` range over, in order.
+
+    :raises RequestTooLarge: above *limit* partitions.
+    """
+    count = 1
+    for level in spec:
+        count *= len(level)
+    if count > limit:
+        raise RequestTooLarge(
+            f"{name!r} names {count:,} partitions; at most {limit:,} can be locked one by one. Lock the table instead"
+        )
+    return itertools.product(*spec)
+
+
+def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
+    column, equals, text = level.partition("=")
+    if not equals or "=" in text or not text:
+        raise InvalidRequest(
+            f"{name!r}: {level!r} is not a partition level; write 'column=value', and '%3D' for a '=' in the value"
+        )
+    column = unescape(column)
+    bounds = _RANGE.fullmatch(text)
+    values = _range(bounds["first"], bounds["last"], name) if bounds else [unescape(text)]
+    for value in values:
+        yield partition_level(column, value, name)
+
+
+def _range(first: str, last: str, name: str) -> Iterator[str]:
+    if _WHOLE_NUMBER.fullmatch(first) and _WHOLE_NUMBER.fullmatch(last):
+        low, high = int(first), int(last)
+        if len(first) != len(last) and any(len(bound) > 1 and bound[0] == "0" for bound in (first, last)):
+            raise InvalidRequest(f"{name!r}: the bounds of {first!r}..{last!r} must have the same number of digits")
+        width = len(first) if len(first) == len(last) else 0
+        _bounded(high - low + 1, first, last, name)
+        return (f"{number:0{width}d}" for number in range(low, high + 1))
+    try:
+        start, end = date.fromisoformat(first), date.fromisoformat(last)
+        if (start.isoformat(), end.isoformat()) != (first, last):
+            raise ValueError("dates in another form than the partitions' own")
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{name!r}: {first!r}..{last!r} is not a range; both ends must be dates, as in "
+            "'dt=2013-01-01..2013-01-31', or whole numbers, as in 'hr=00..23'; "
+            "a value that holds '..' itself is written with '%2E%2E'"
+        ) from error
+    days = (end - start).days + 1
+    _bounded(days, first, last, name)
+    return ((start + timedelta(days=day)).isoformat() for day in range(days))
+
+
+def _bounded(count: int, first: str, last: str, name: str) -> None:
+    if count < 1:
+        raise InvalidRequest(f"{name!r}: the range {first!r}..{last!r} ends before it begins")
+    if count > MAX_OBJECTS:
+        raise RequestTooLarge(
+            f"{name!r} ranges over {count:,} values; at most {MAX_OBJECTS:,} can be locked one by one. Lock the table instead"
+        )

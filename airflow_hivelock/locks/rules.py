@@ -1,0 +1,69 @@
+"""Compatibility, hierarchy and order: pure functions, and the only place where they are stated.
+
+Hive's ZooKeeper locks conflict on one object only, so the hierarchy is made by taking SHARED on every parent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def conflict(one: LockMode, other: LockMode) -> bool:
+    """Whether two modes on the same object exclude each other: S with S does not, X does with both."""
+    return LockMode.EXCLUSIVE in (one, other)
+
+
+def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> tuple[Lock, ...]:
+    """SHARED on *reads*, EXCLUSIVE on *writes*, SHARED on all that lies above; sorted, one lock an object.
+
+    The order is Hive's: lexicographic by object, parents first. Where an object is read and written,
+    or is the parent of one and written itself, it is locked EXCLUSIVE.
+    """
+    modes: dict[LockObject, LockMode] = {}
+    written = tuple(writes)
+    for leaf in (*reads, *written):
+        for shared in (*leaf.parents, leaf):
+            modes[shared] = LockMode.SHARED
+    modes |= dict.fromkeys(written, LockMode.EXCLUSIVE)
+    return tuple(Lock(target, modes[target]) for target in sorted(modes))
+
+
+def request(
+    owner: str,
+    reads: Iterable[str | LockObject] = (),
+    writes: Iterable[str | LockObject] = (),
+    *,
+    lease_s: float = 3600.0,
+    attempt: int = 0,
+    wait: bool = True,
+    query: str = "",
+) -> LockRequest:
+    """Check and build the request that *reads* and *writes*, by name (ranges too) or as objects, stand for.
+
+    :raises InvalidRequest: naming the input that is wrong.
+    """
+    locks = with_parents(objects("reads", reads), objects("writes", writes))
+    return LockRequest(owner, locks, lease_s, attempt, wait, query)
+
+
+def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
+    """What the names *given* stand for, ranges expanded; *what* they are is for the error.
+
+    :raises InvalidRequest: for a malformed name, and for one name in place of a list.
+    """
+    if isinstance(given, str | LockObject):
+        raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
+    parsed = ([item] if isinstance(item, LockObject) else LockObject.parse_all(item) for item in given)
+    return [target for targets in parsed for target in targets]
+
+
+def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
+    """Those locks among *theirs* that exclude one of *mine*."""
+    modes = {lock.object: lock.mode for lock in mine}
+    return [lock for lock in theirs if lock.object in modes and conflict(lock.mode, modes[lock.object])]

@@ -1,0 +1,303 @@
+"""One suite that every backend passes. Subclass it, and give it a ``connect`` fixture::
+
+    class TestMine(BackendConformance):
+        @pytest.fixture
+        def connect(self):
+            return lambda: LockManager(MyBackend(...))    # a new session with the same empty store
+
+Nothing here sleeps for luck: a request that must wait is polled until the backend says Blocked, and one that must
+be granted waits for its wake-up, within :data:`PATIENCE_S`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded
+from airflow_hivelock.locks.model import Lease, LockMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from airflow_hivelock.locks.manager import LockManager
+
+    Connect = Callable[[], LockManager]
+
+PATIENCE_S = 60.0
+DAY1, DAY2 = "dw.flights/dt=2013-01-01", "dw.flights/dt=2013-01-02"
+
+
+class Polling:
+    """A request that waits in the open: :meth:`poll` it, or wait for its grant."""
+
+    def __init__(self, manager: LockManager, owner: str, *, attempt: int = 0, **locks: Iterable[str]) -> None:
+        self._changed = threading.Event()
+        request = rules.request(owner, locks.get("reads", ()), locks.get("writes", ()), attempt=attempt)
+        self.pending = manager.begin(request, self._changed.set)
+
+    def blocked(self) -> Blocked:
+        """Take the place in the queue; it must not be granted."""
+        outcome = self.pending.poll()
+        assert isinstance(outcome, Blocked), f"granted, where it had to wait: {outcome}"
+        return outcome
+
+    def granted(self, within_s: float = PATIENCE_S) -> Lease:
+        """Wait for the grant, polling only when woken."""
+        deadline = time.monotonic() + within_s
+        while True:
+            self._changed.clear()
+            outcome = self.pending.poll()
+            if isinstance(outcome, Lease):
+                return outcome
+            left = min(deadline - time.monotonic(), outcome.recheck_s or within_s)
+            assert left > 0, f"not granted within {within_s} s: {outcome}"
+            assert self._changed.wait(left) or outcome.recheck_s, f"never woken while {outcome}"
+
+
+class BackendConformance:
+    """See the module's text."""
+
+    @pytest.fixture
+    def connect(self) -> Connect:
+        """Override: a function that gives a new manager, with a session of its own, over one empty store."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def manager(self, connect: Connect) -> Any:
+        with connect() as manager:
+            yield manager
+
+    @pytest.fixture
+    def other(self, connect: Connect) -> Any:
+        with connect() as manager:
+            yield manager
+
+    @pytest.mark.parametrize(
+        ("held", "wanted", "compatible"),
+        [("reads", "reads", True), ("reads", "writes", False), ("writes", "reads", False), ("writes", "writes", False)],
+    )
+    def test_shared_goes_with_shared_and_exclusive_with_nothing(
+        self, manager: LockManager, other: LockManager, held: str, wanted: str, compatible: bool
+    ) -> None:
+        manager.acquire(owner="holder", **{held: [DAY1]})  # type: ignore[arg-type]
+        if compatible:
+            assert other.acquire(owner="second", **{wanted: [DAY1]})  # type: ignore[arg-type]
+        else:
+            with pytest.raises(LockTimeout, match="holder"):
+                other.acquire(owner="second", **{wanted: [DAY1]})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("held", "wanted", "compatible"),
+        [
+            ([DAY1], [DAY2], True),
+            ([DAY1], ["dw.flights"], False),
+            (["dw.flights"], [DAY1], False),
+            ([DAY1], ["dw"], False),
+            (["dw"], [DAY1], False),
+            (["dw"], ["dw.other"], False),
+            (["dw.flights"], ["dw.other"], True),
+            (["dw"], ["lake"], True),
+            (["dw.t/a=1"], ["dw.t/a=1/b=2"], False),
+            (["dw.t/a=1/b=1"], ["dw.t/a=1/b=2"], True),
+        ],
+    )
+    def test_writers_exclude_along_the_hierarchy(
+        self, manager: LockManager, other: LockManager, held: list[str], wanted: list[str], compatible: bool
+    ) -> None:
+        manager.acquire(owner="holder", writes=held)
+        if compatible:
+            assert other.acquire(owner="second", writes=wanted)
+        else:
+            with pytest.raises(LockTimeout, match="holder"):
+                other.acquire(owner="second", writes=wanted)
+
+    def test_a_request_is_granted_whole_or_not_at_all(self, manager: LockManager, other: LockManager) -> None:
+        manager.acquire(owner="holder", writes=[DAY1])
+        with pytest.raises(LockTimeout):
+            other.acquire(owner="greedy", writes=[DAY1, DAY2])
+        assert {holder.owner for holder in manager.show()} == {"holder"}
+        assert manager.acquire(owner="third", writes=[DAY2]), "the refused request kept what it could get"
+
+    def test_a_refused_request_leaves_nothing_behind(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        for timeout_s in (0, 0.2):
+            with pytest.raises(LockTimeout) as refused:
+                other.acquire(owner="late", writes=[DAY1], timeout_s=timeout_s)
+            assert refused.value.blocked_by[0].owner == "holder"
+        assert manager.waiters() == []
+        assert manager.release(lease)
+        assert manager.show() == []
+
+    def test_bad_input_is_refused_before_anything_is_acquired(self, manager: LockManager) -> None:
+        bad: dict[str, Any]
+        for bad in ({"writes": ["dw/x"]}, {"writes": []}, {"writes": [DAY1], "lease_s": 0}, {"writes": "dw.flights"}):
+            with pytest.raises(InvalidRequest):
+                manager.acquire(owner="me", **bad)
+        with pytest.raises(InvalidRequest):
+            manager.acquire(owner="", writes=[DAY1])
+        assert manager.show() == []
+
+    def test_the_same_owner_gets_the_same_lease(self, manager: LockManager, other: LockManager) -> None:
+        first = manager.acquire(owner="me", writes=[DAY1])
+        again = other.acquire(owner="me", writes=[DAY1])
+        assert (again.id, again.token) == (first.id, first.token)
+        with pytest.raises(LeaseMismatch, match="me holds"):
+            other.acquire(owner="me", writes=[DAY2])
+        assert other.release(again)
+        renewed = manager.acquire(owner="me", writes=[DAY1])
+        assert renewed.id != first.id
+
+    def test_tokens_only_grow(self, manager: LockManager, other: LockManager) -> None:
+        tokens = []
+        for number, session in zip(range(6), itertools.cycle([manager, other]), strict=False):
+            lease = session.acquire(owner=f"owner-{number}", writes=[DAY1])
+            tokens.append(lease.token)
+            session.release(lease)
+        assert tokens == sorted(set(tokens))
+
+    def test_first_come_first_served(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="reader", reads=[DAY1])
+        writer = Polling(other, "writer", writes=[DAY1])
+        writer.blocked()
+        late = Polling(manager, "late reader", reads=[DAY1])
+        assert late.blocked().by[0].owner == "writer", "a stream of readers would starve the writer"
+        manager.release(lease)
+        other.release(writer.granted())
+        assert late.granted()
+
+    def test_waiters_are_listed_in_their_order(self, manager: LockManager, other: LockManager) -> None:
+        manager.acquire(owner="holder", writes=[DAY1])
+        queue = [Polling(other, name, writes=[DAY1]) for name in ("first", "second", "third")]
+        for waiting in queue:
+            waiting.blocked()
+        waiters = manager.waiters("dw.flights")
+        assert [waiter.owner for waiter in waiters] == ["first", "second", "third"]
+        assert [waiter.place for waiter in waiters] == [1, 2, 3]
+        assert waiters[0].blocked_by[0].owner == "holder"
+        assert manager.waiters("dw.other") == []
+        for waiting in queue:
+            waiting.pending.withdraw()
+        assert manager.waiters() == []
+
+    def test_a_place_in_the_queue_outlives_the_process_that_took_it(
+        self, manager: LockManager, connect: Connect
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        with connect() as first, connect() as second:
+            dying = Polling(first, "early", writes=[DAY1], attempt=1)
+            dying.blocked()
+            behind = Polling(second, "late", writes=[DAY1])
+            behind.blocked()
+            heir = Polling(second, "early", writes=[DAY1], attempt=1)
+            heir.blocked()
+            with pytest.raises(Superseded):
+                dying.pending.poll()
+            manager.release(lease)
+            second.release(heir.granted())
+            second.release(behind.granted())
+
+    def test_a_later_attempt_takes_over_and_the_late_release_of_the_earlier_frees_nothing(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        first = manager.acquire(owner="task", writes=[DAY1], attempt=1)
+        second = other.acquire(owner="task", writes=[DAY1], attempt=2)
+        assert (second.id, second.attempt) == (first.id, 2)
+        assert not manager.release(first)
+        with pytest.raises(LockLost):
+            manager.renew(first)
+        with pytest.raises(Superseded):
+            manager.acquire(owner="task", writes=[DAY1], attempt=1)
+        assert manager.show(), "the earlier attempt freed what the later one holds"
+        other.renew(second)
+        assert other.release(second)
+
+    def test_release_is_idempotent(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="me", reads=["dw.airports"], writes=[DAY1])
+        assert other.release(Lease.from_json(lease.to_json())), "a lease must be releasable from another process"
+        assert not manager.release(lease)
+        assert manager.show() == []
+
+    def test_renewal_moves_the_end_and_fails_once_the_lease_is_gone(self, manager: LockManager) -> None:
+        lease = manager.acquire(owner="me", writes=[DAY1], lease_s=100)
+        before = manager.show(DAY1)[0].expires
+        manager.renew(lease)
+        after = manager.show(DAY1)[0].expires
+        assert before
+        assert after
+        assert after >= before
+        manager.release(lease)
+        with pytest.raises(LockLost, match="me"):
+            manager.renew(lease)
+
+    def test_force_release_frees_any_lease_once_and_wants_a_reason(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="dead", writes=[DAY1])
+        with pytest.raises(InvalidRequest, match="why"):
+            other.force_release(lease.id, reason=" ", user="ops")
+        assert other.force_release(lease.id, reason="its worker burnt down", user="ops")
+        assert not other.force_release(lease.id, reason="its worker burnt down", user="ops")
+        with pytest.raises(LockLost):
+            manager.renew(lease)
+        assert other.acquire(owner="next", writes=[DAY1])
+
+    def test_leases_are_found_by_id_and_by_owner(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="me", writes=[DAY1])
+        assert other.find(lease.id) == lease
+        assert other.lease_of("me") == lease
+        assert other.find("no-such-lease-1") is None
+        assert other.lease_of("nobody") is None
+        other.release(lease)
+        assert manager.find(lease.id) is None
+        assert manager.lease_of("me") is None
+
+    def test_show_tells_who_holds_what(self, manager: LockManager) -> None:
+        lease = manager.acquire(owner="me", reads=["dw.airports"], writes=[DAY1], query="insert overwrite …")
+        shown = {str(holder.object): holder for holder in manager.show()}
+        assert {name: holder.mode for name, holder in shown.items()} == {
+            "dw": LockMode.SHARED,
+            "dw.airports": LockMode.SHARED,
+            "dw.flights": LockMode.SHARED,
+            DAY1: LockMode.EXCLUSIVE,
+        }
+        assert {(holder.owner, holder.lease_id, holder.token) for holder in shown.values()} == {
+            ("me", lease.id, lease.token)
+        }
+        assert [str(holder.object) for holder in manager.show("dw.airports")] == ["dw.airports"]
+        assert shown[DAY1].query.startswith("insert overwrite")
+
+    def test_a_watch_fires_when_a_lock_goes(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="me", writes=[DAY1])
+        changed = threading.Event()
+        wanted = rules.request("sensor", writes=[DAY1])
+        assert [holder.owner for holder in other.conflicts(wanted)] == ["me"]
+        recheck_s = other.watch(wanted, changed.set)
+        manager.release(lease)
+        assert changed.wait(PATIENCE_S) or recheck_s
+        assert other.conflicts(wanted) == []
+
+    def test_an_exclusive_lock_guards_a_counter_among_threads(self, connect: Connect) -> None:
+        value, rounds, threads = [0], 10, 4
+
+        def count(number: int) -> None:
+            with connect() as session:
+                for turn in range(rounds):
+                    lease = session.acquire(owner=f"{number}/{turn}", writes=[DAY1], timeout_s=PATIENCE_S)
+                    seen = value[0]
+                    time.sleep(0)  # let another thread read the same value, if the lock allows it
+                    value[0] = seen + 1
+                    session.release(lease)
+
+        workers = [threading.Thread(target=count, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(PATIENCE_S)
+        assert value[0] == rounds * threads

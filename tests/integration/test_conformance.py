@@ -1,0 +1,28 @@
+"""Every backend against the one suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks import LockManager
+from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.testing import BackendConformance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TestMemory(BackendConformance):
+    @pytest.fixture
+    def connect(self) -> Callable[[], LockManager]:
+        backend = MemoryBackend()
+        return lambda: LockManager(backend)
+
+
+@pytest.mark.integration
+class TestZooKeeper(BackendConformance):
+    @pytest.fixture
+    def connect(self, connect_zookeeper: Callable[[], LockManager]) -> Callable[[], LockManager]:
+        return connect_zookeeper

@@ -1,0 +1,26 @@
+"""Real ZooKeeper, Hive and Hive metastore out of PySpark's own jars, for tests, demo and benchmarks.
+
+They need a JDK 17 and PySpark, nothing else: no cluster, no container, no download. Each server is one
+JVM with a small heap, a log file and a data directory below the ``workdir`` it is given; leaving its
+``with`` block stops it, and so does the death of this process.
+"""
+
+from __future__ import annotations
+
+from tests.servers.hive import HiveClient, HiveSession
+from tests.servers.metastore import Metastore
+from tests.servers.server import Server, ServerError, free_port
+from tests.servers.wire import HiveError
+from tests.servers.zookeeper import Ensemble, ZooKeeperServer
+
+__all__ = [
+    "Ensemble",
+    "HiveClient",
+    "HiveError",
+    "HiveSession",
+    "Metastore",
+    "Server",
+    "ServerError",
+    "ZooKeeperServer",
+    "free_port",
+]

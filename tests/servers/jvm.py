@@ -1,0 +1,121 @@
+"""The JVM that the servers run on: PySpark's jars and our few classes, as one command line."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCES = Path(__file__).parent / "java"
+LOG_CONFIG = SOURCES / "log4j2.properties"
+COMPILE_S = 120
+
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+# What Hive's Kryo and Hadoop reach for by reflection.
+OPENED = (
+    "java.io",
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.math",
+    "java.net",
+    "java.nio",
+    "java.text",
+    "java.time",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "java.util.regex",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+
+def java(main: str, *arguments: str, heap_mb: int, properties: Mapping[str, str] | None = None) -> list[str]:
+    """The command that runs ``main``; it starts fast and stays small rather than running fast for long."""
+    return [
+        _tool("java"),
+        f"-Xmx{heap_mb}m",
+        *QUICK_START,
+        # Its own warnings would otherwise be taken for answers on stdout.
+        "-XX:+DisplayVMOutputToStderr",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
+        f"-Dlog4j2.configurationFile={LOG_CONFIG}",
+        *(f"-D{key}={value}" for key, value in (properties or {}).items()),
+        "-cp",
+        f"{classes()}{os.pathsep}{jars()}/*",
+        main,
+        *arguments,
+    ]
+
+
+def write_site(path: Path, settings: Mapping[str, str]) -> None:
+    """Write Hadoop's XML configuration file."""
+    rows = "".join(
+        f"  <property><name>{escape(key)}</name><value>{escape(value)}</value></property>\n"
+        for key, value in settings.items()
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'<?xml version="1.0"?>\n<configuration>\n{rows}</configuration>\n')
+
+
+def jars() -> Path:
+    """The jars that PySpark ships, ZooKeeper's and Hive's among them."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the servers run on PySpark's jars: install pyspark", name="pyspark")
+    return Path(spec.origin).parent / "jars"
+
+
+@cache
+def classes() -> Path:
+    """A jar of our own classes, compiled once for a state of their sources and a PySpark."""
+    sources = sorted(SOURCES.rglob("*.java"))
+    digest = hashlib.sha256(importlib.metadata.version("pyspark").encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    cached = Path(tempfile.gettempdir(), f"hivelock-servers-{os.getuid()}")
+    cached.mkdir(mode=0o700, exist_ok=True)
+    jar = cached / f"{digest.hexdigest()[:16]}.jar"
+    if not jar.exists():
+        _compile(sources, jar)
+    return jar
+
+
+def _compile(sources: list[Path], jar: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=jar.parent) as scratch:
+        target = Path(scratch, "classes")
+        done = subprocess.run(
+            [_tool("javac"), "-nowarn", "-proc:none", "-cp", f"{jars()}/*", "-d", target, *sources],
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"javac (it takes a JDK 17):\n{done.stderr}")
+        packed = Path(scratch, "classes.jar")
+        with zipfile.ZipFile(packed, "w") as archive:
+            for file in sorted(target.rglob("*.class")):
+                archive.write(file, file.relative_to(target))
+        # Whole or not at all: others may compile the same sources at this moment.
+        packed.replace(jar)
+
+
+def _tool(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", name)) if home else name
