@@ -69,11 +69,12 @@ class PendingLease:
         self._acquisition.withdraw()
 
     def _late(self, blocked: Blocked) -> str:
-        wanted = ", ".join(str(lock) for lock in self.request.locks[:4])
-        more = f" and {len(self.request.locks) - 4} more" if len(self.request.locks) > 4 else ""
+        parents = {parent for lock in self.request.locks for parent in lock.object.parents}
+        leaves = [str(lock) for lock in self.request.locks if lock.object not in parents]
+        more = f" and {len(leaves) - 3} more" if len(leaves) > 3 else ""
         by = "; ".join(str(blocker) for blocker in blocked.by[:3])
         return (
-            f"{self.request.owner} did not get {wanted}{more} within {self._timeout_s:g} s: {by}. "
+            f"{self.request.owner} did not get {', '.join(leaves[:3])}{more} within {self._timeout_s:g} s: {by}. "
             "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
         )
 

@@ -83,8 +83,9 @@ class LockObject:
 
     def __str__(self) -> str:
         head = f"{self.database}.{self.table}" if self.table else self.database
-        # Read back, '..' would be a range; Hive leaves it as it is, so only what is printed is escaped.
-        return "/".join((head, *(level.replace("..", "%2E%2E") for level in self.path[2:])))
+        # Hive leaves these as they are; but in a name, '..' makes a range and a space at the end a typing error.
+        name = "/".join((head, *self.path[2:])).replace("..", "%2E%2E")
+        return f"{name[:-1]}%20" if name.endswith(" ") else name
 
 
 @dataclass(frozen=True)

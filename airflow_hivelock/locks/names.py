@@ -84,7 +84,7 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
 
     :raises InvalidRequest: naming the part that is wrong.
     """
-    if not isinstance(name, str) or not name or name != name.strip():
+    if not isinstance(name, str) or not name or name != name.strip(" \t\r\n"):
         raise InvalidRequest(
             f"{name!r} is not the name of a lock object; write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
         )

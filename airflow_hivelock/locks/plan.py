@@ -130,10 +130,10 @@ def _checked(target: LockObject, table_of: Callable[[LockObject], Table | None])
         return None
     if columns == table.partition_columns[: len(columns)]:
         for (column, value), kind in zip(target.partition, table.partition_types, strict=False):
-            if kind in _INTEGERS and value.isdecimal() and value != str(int(value)):
+            if kind in _INTEGERS and value.isdecimal() and value != (kept := value.lstrip("0") or "0"):
                 raise InvalidRequest(
-                    f"{target}: {column} is of type {kind}, and Hive and Spark keep {value!r} as {int(value)}; "
-                    f"write '{column}={int(value)}', or nobody else sees the lock"
+                    f"{target}: {column} is of type {kind}, so Hive and Spark keep {value!r} as {kept!r} and would "
+                    f"not meet this lock; write '{column}={kept}'"
                 )
         return table
     if not table.partition_columns:

