@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import names
@@ -61,27 +62,34 @@ class LockObject:
         database, table, spec = names.split(name)
         return [cls(database, table or "", partition) for partition in names.expand(spec, name)]
 
-    @property
+    @cached_property
     def path(self) -> tuple[str, ...]:
         """The components of its znode below Hive's namespace, outermost first, escaped as Hive does."""
         levels = (f"{names.escape(column)}={names.escape(value)}" for column, value in self.partition)
         return (self.database, self.table, *levels) if self.table else (self.database,)
 
     @property
+    def parent(self) -> LockObject | None:
+        """What it lies in: the upper partition level, the table or the database; a database lies in nothing."""
+        if self.partition:
+            return LockObject(self.database, self.table, self.partition[:-1])
+        return LockObject(self.database) if self.table else None
+
+    @property
     def parents(self) -> tuple[LockObject, ...]:
-        """What lies above it, outermost first: the database, the table, each upper partition level."""
-        if not self.table:
-            return ()
-        upper = tuple(
-            LockObject(self.database, self.table, self.partition[:depth]) for depth in range(len(self.partition))
-        )
-        return (LockObject(self.database), *upper)
+        """All that it lies in, outermost first: the database, the table, each upper partition level."""
+        parent = self.parent
+        return (*parent.parents, parent) if parent else ()
 
     def is_below(self, other: LockObject) -> bool:
         """Whether *other* is one of its parents."""
         return len(other.path) < len(self.path) and self.path[: len(other.path)] == other.path
 
     def __str__(self) -> str:
+        return self._name
+
+    @cached_property
+    def _name(self) -> str:
         head = f"{self.database}.{self.table}" if self.table else self.database
         # Hive leaves these as they are; but in a name, '..' makes a range and a space at the end a typing error.
         name = "/".join((head, *self.path[2:])).replace("..", "%2E%2E")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
@@ -36,6 +37,7 @@ _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
+@lru_cache(maxsize=4_096)
 def identifier(text: str, what: str, name: str) -> str:
     """Lower-case a database or table name, or refuse it: letters, digits and ``_``, as Hive has it."""
     lowered = text.lower()
@@ -46,6 +48,7 @@ def identifier(text: str, what: str, name: str) -> str:
     return lowered
 
 
+@lru_cache(maxsize=65_536)
 def escape(text: str) -> str:
     """Hive's ``FileUtils.escapePathName``; an empty value becomes :data:`DEFAULT_PARTITION`."""
     if not text:
@@ -64,6 +67,7 @@ def unescape_level(level: str) -> tuple[str, str]:
     return unescape(column).lower(), "" if value == DEFAULT_PARTITION else unescape(value)
 
 
+@lru_cache(maxsize=65_536)
 def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
     """Check one level of a partition and give it as Hive keeps it: the column in lower case, no value as ``""``."""
     level = f"{escape(column.lower())}={escape(value)}"

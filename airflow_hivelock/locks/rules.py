@@ -28,8 +28,10 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
     modes: dict[LockObject, LockMode] = {}
     written = tuple(writes)
     for leaf in (*reads, *written):
-        for shared in (*leaf.parents, leaf):
+        shared: LockObject | None = leaf
+        while shared is not None and shared not in modes:  # where it is there, so are its parents
             modes[shared] = LockMode.SHARED
+            shared = shared.parent
     modes |= dict.fromkeys(written, LockMode.EXCLUSIVE)
     return tuple(Lock(target, modes[target]) for target in sorted(modes))
 

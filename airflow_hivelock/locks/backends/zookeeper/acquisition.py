@@ -125,11 +125,9 @@ class ZooKeeperAcquisition:
             if fresh and outcome.reason == Refused.NO_NODE:
                 self._store.make_queues(mine.locks)
             raise _Again
-        if written is None:
+        if written is None or written.data != mine.encode():
             raise _Again
-        self._record = Record.decode(written, self._path)
-        if self._record.process != self._process:
-            raise _Again
+        self._record = replace(mine, stat=written.stat)
         self._find_place(fresh)
 
     def _find_place(self, fresh: bool) -> None:
@@ -216,8 +214,10 @@ class ZooKeeperAcquisition:
             return None
         self._record = replace(trying, stat=outcome[0])
         children = dict(zip(existed, listings, strict=True))
-        names = outcome[1 + len(guards) :]
-        own = {path for path, create in zip(names, creates, strict=True) if create.sequential}
+        made = outcome[1 + len(guards) :]
+        own = {path for path, create in zip(made, creates, strict=True) if create.sequential}
+        queues = [guard.path for guard in guards]
+        store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
         return self._verify(self._record, own, children)
 
     def _ticket_names(self) -> tuple[tuple[str, str], ...]:

@@ -39,16 +39,18 @@ class Namespace:
         One round trip a level; what lies under an absent parent, or is not listed by its parent, is not asked for.
         """
         seen: dict[LockObject, Listing] = {}
+        listed: set[tuple[str, ...]] = set()
         deepest = max(len(lock.object.path) for lock in locks)
         for depth in range(1, deepest + 1):
             level = [
                 lock.object
                 for lock in locks
-                if len(lock.object.path) == depth
-                and (depth == 1 or _listed(lock.object, seen.get(lock.object.parents[-1])))
+                if len(lock.object.path) == depth and (depth == 1 or lock.object.path in listed)
             ]
             listings = self._client.submit(*(Children(self._layout.object(target)) for target in level))
-            seen |= {target: found for target, found in zip(level, listings, strict=True) if found is not None}
+            found = {target: listing for target, listing in zip(level, listings, strict=True) if listing is not None}
+            listed = {(*target.path, name) for target, listing in found.items() for name in listing.names}
+            seen |= found
         return seen
 
     def foreign_conflicts(
@@ -130,10 +132,6 @@ class Namespace:
         absent = [path for path, listing in zip(paths, listings, strict=True) if listing is None]
         if any(self._client.submit(*(Exists(path, wake) for path in absent))):
             wake()  # made between the two looks
-
-
-def _listed(target: LockObject, parent: Listing | None) -> bool:
-    return parent is not None and target.path[-1] in parent.names
 
 
 def _has_objects(listing: Listing | None) -> bool:

@@ -4,13 +4,16 @@ Hive's UNLOCK TABLE removes our nodes too, its clean-up then removes the object 
 the next ones start at 0 again: a path that was mine may be another's now, and a delete in ZooKeeper cannot ask whose.
 So nodes are known by the zxid that made them, and between that look and the delete nobody can have made another:
 
-* an EXCLUSIVE node of ours on the same object needs my ticket gone, which this very transaction removes;
-* a SHARED one bumps its queue's guard, whose version this transaction checks.
+* an EXCLUSIVE node of ours on the same object needs my ticket gone, which this very transaction removes; who made
+  such a node therefore knows its path for as long as the ticket stands;
+* a SHARED one bumps its queue's guard, whose version this transaction checks; who made it knows its path for as
+  long as the guard has the version that it left there.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import OrderedDict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -24,17 +27,30 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
     SetData,
 )
+from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import shared_units
 from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.record import Record
 
 MAX_TRIES = 200
+REMEMBERED = 1_000
+
+
+@dataclass(frozen=True)
+class _Doomed:
+    """What a removal deletes, and the guards under which that is known to be mine."""
+
+    guards: tuple[Check, ...]
+    nodes: tuple[str, ...]
+    emptied: tuple[str, ...]
 
 
 class Removal:
@@ -44,55 +60,74 @@ class Removal:
         self._client = client
         self._layout = layout
         self._namespace = namespace
+        self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
+
+    def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
+        """Keep what the reply to a try said, so that its removal needs no reads while nobody else was there."""
+        checks = tuple(Check(queue, stat.version) for queue, stat in zip(queues, guards, strict=True))
+        made = tuple(nodes)
+        self._remembered[record.owner, record.lock_zxid] = _Doomed(checks, made, self._partitions(made))
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
 
     def commit(self, key: str, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
         """One transaction: *final* in place of *current*, its lock nodes and empty partition nodes gone, and *also*.
 
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
-        emptied: list[str] | None = None
         path = self._layout.record(key)
+        known = self._remembered.pop((current.owner, current.lock_zxid), None)
+        doomed = known or self._look(current, None)
         for _ in range(MAX_TRIES):
-            guards = self._guards(current)
-            nodes = self._namespace.own_nodes(current.locks, current.lock_zxid) if current.lock_zxid else []
-            if emptied is None:
-                emptied = self._emptied(nodes)
-            ops: list[Op] = [
-                *guards,
-                SetData(path, final.encode(), current.version),
-                *map(Delete, nodes),
-                *map(Delete, emptied),
-                *also,
-            ]
-            outcome = self._client.submit(Commit(tuple(ops)))[0]
+            deletes = map(Delete, (*doomed.nodes, *doomed.emptied))
+            record = SetData(path, final.encode(), current.version)
+            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes, *also)))[0]
             if not isinstance(outcome, Refused):
-                return replace(final, stat=outcome[len(guards)])
+                return replace(final, stat=outcome[len(doomed.guards)])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
             elif outcome.op.path == path or outcome.op in also:
                 return None
-            elif outcome.op.path in emptied:
-                emptied = [] if outcome.reason == Refused.NO_NODE else self._emptied(nodes)
+            if outcome.reason == Refused.NO_NODE:
+                known = None  # Hive unlocked behind my back
+            doomed = self._look(current, known)
         raise StoreUnavailable(
-            f"the locks of {current.owner} changed {MAX_TRIES} times while they were being removed; try again"
+            f"the locks of {current.owner} changed {MAX_TRIES} times while they were removed; try again"
         )
 
-    def _guards(self, record: Record) -> list[Check]:
-        """What must not have changed since now, in every queue in which the record's request has SHARED nodes."""
+    def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
+        """Read the guards first, then whose nodes are where; EXCLUSIVE nodes whose paths are known need no look."""
         if not record.lock_zxid:
-            return []
+            return _Doomed((), (), ())
         queues = [self._layout.queue(name) for name in shared_units(record.locks)]
         stats = self._client.submit(*map(Exists, queues))
-        return [Check(queue, stat.version) for queue, stat in zip(queues, stats, strict=True) if stat is not None]
+        guards = tuple(
+            Check(queue, stat.version) for queue, stat in zip(queues, stats, strict=True) if stat is not None
+        )
+        exclusive = [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
+        unknown = [lock for lock in record.locks if not (known and lock.mode is LockMode.EXCLUSIVE)]
+        nodes = (*exclusive, *self._namespace.own_nodes(unknown, record.lock_zxid))
+        return _Doomed(guards, nodes, self._emptied(nodes))
 
-    def _emptied(self, nodes: Sequence[str]) -> list[str]:
-        """The partition nodes that are left empty once *nodes* are gone, deepest first. Databases and tables stay."""
-        depth_of_table = self._layout.namespace.count("/") + 2
-        parents = sorted({node.rpartition("/")[0] for node in nodes}, key=lambda path: -path.count("/"))
-        partitions = [path for path in parents if path.count("/") > depth_of_table]
+    def _emptied(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """The partition nodes that are left empty once *nodes* are gone, deepest first."""
+        partitions = self._partitions(nodes)
         listings = self._client.submit(*map(Children, partitions))
         gone = set(nodes)
         for path, listing in zip(partitions, listings, strict=True):
             if listing is not None and all(f"{path}/{name}" in gone for name in listing.names):
                 gone.add(path)
-        return [path for path in partitions if path in gone]
+        return tuple(path for path in partitions if path in gone)
+
+    def _partitions(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """The partition nodes that *nodes* lie on, deepest first. Databases and tables stay: they are few."""
+        depth_of_table = self._layout.namespace.count("/") + 2
+        parents = {node.rpartition("/")[0] for node in nodes}
+        return tuple(
+            sorted((path for path in parents if path.count("/") > depth_of_table), key=lambda path: -path.count("/"))
+        )
+
+
+def _mode(path: str) -> LockMode | None:
+    node = LockNode.parse(path.rpartition("/")[2])
+    return node.mode if node else None
