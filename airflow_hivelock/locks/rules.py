@@ -11,7 +11,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 def conflict(one: LockMode, other: LockMode) -> bool:
@@ -68,4 +68,14 @@ def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
 def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
     """Those locks among *theirs* that exclude one of *mine*."""
     modes = {lock.object: lock.mode for lock in mine}
-    return [lock for lock in theirs if lock.object in modes and conflict(lock.mode, modes[lock.object])]
+    return [lock for lock in theirs if _excluded(modes, lock)]
+
+
+def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bool:
+    """Whether one of *theirs* conflicts with what *modes* says of the same object."""
+    return any(_excluded(modes, lock) for lock in theirs)
+
+
+def _excluded(modes: Mapping[LockObject, LockMode], lock: Lock) -> bool:
+    mode = modes.get(lock.object)
+    return mode is not None and conflict(mode, lock.mode)

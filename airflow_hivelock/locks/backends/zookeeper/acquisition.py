@@ -35,7 +35,7 @@ from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
@@ -65,6 +65,8 @@ class ZooKeeperAcquisition:
         self._session = 0
         self._place = 0
         self._waited_s = 0.0
+        self._tickets: tuple[tuple[str, str], ...] = ()
+        self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
 
     def step(self) -> Lease | Blocked:
         self._store.sweep_abandoned()
@@ -101,54 +103,49 @@ class ZooKeeperAcquisition:
     # The first transaction: the record, a ticket a table, and the sign of life.
 
     def _start(self) -> None:
-        client = self._store.client
+        store, client = self._store, self._store.client
         self._session = client.session
         _, node, alive = client.submit(Sync(), Get(self._path), Exists(self._alive))
         self._begin = self._begin or client.zxid
         existing = Record.decode(node, self._path) if node else None
         if existing and existing.state is State.LOST and existing.attempt <= self._request.attempt:
-            self._store.bury(self._key, existing)
+            store.bury(self._key, existing)
             raise _Again
         mine = records.start(existing, self._request, self._process, self._begin)
         fresh = mine.ticket_epoch == mine.epoch
         ops: list[Op] = [
             SetData(self._path, mine.encode(), existing.version) if existing else Create(self._path, mine.encode())
         ]
-        if fresh:
-            ops += self._store.queues.creates(mine, self._key)
+        creates = store.queues.creates(mine, self._key) if fresh else []
+        ops += creates
         if alive is not None:
             ops.append(Delete(self._alive))
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
-        outcome, written = client.submit(Commit(tuple(ops)), Get(self._path))
+        queues, tables = store.queues.reads(mine.locks), store.namespace.reads(mine.locks)
+        outcome, written, *first = client.submit(Commit(tuple(ops)), Get(self._path), *queues, *tables)
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
-                self._store.make_queues(mine.locks)
+                store.make_queues(mine.locks)
             raise _Again
         if written is None or written.data != mine.encode():
             raise _Again
         self._record = replace(mine, stat=written.stat)
-        self._find_place(fresh)
+        self._first_look = first[: len(queues)], first[len(queues) :]
+        if fresh:
+            self._take_place(store.queues.made(self._record, self._key, outcome[1 : 1 + len(creates)]))
+        elif self._record.queued:
+            self._take_place(store.queues.of(self._record, self._key))
 
-    def _find_place(self, fresh: bool) -> None:
-        """Where the tickets are, and how long they had been there when this acquisition found them."""
+    def _take_place(self, tickets: Sequence[Ticket]) -> None:
+        """Remember the place, and how long the owner had had it when this acquisition began."""
         assert self._record is not None
         assert self._record.stat is not None
-        if fresh:
-            self._place = self._record.stat.mzxid
-        elif self._record.queued:
-            tickets = self._tickets()
-            self._place = tickets[0].zxid
-            self._waited_s = (self._record.stat.mtime_ms - tickets[0].since_ms) / 1000
-
-    def _tickets(self) -> list[Ticket]:
-        assert self._record is not None
-        paths = {delete.path for delete in self._store.queues.deletes(self._record, self._key)}
-        units = {path.split("/")[-2] for path in paths}
-        found = [ticket for ticket in self._store.queues.tickets(units) if ticket.path in paths]
-        if not found:
+        if not tickets:
             raise _Again
-        return found
+        self._place = tickets[0].zxid
+        self._tickets = tuple((path[-2], path[-1]) for path in (ticket.path.split("/") for ticket in tickets))
+        self._waited_s = (self._record.stat.mtime_ms - tickets[0].since_ms) / 1000
 
     # Turn, try, verify, grant.
 
@@ -158,9 +155,12 @@ class ZooKeeperAcquisition:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease(self._key)
+        queues, tables = self._first_look
+        self._first_look = None, None
         for _ in range(MAX_TURNS):
-            ahead = self._store.queues.earlier(self._request.locks, self._place)
-            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try()
+            ahead = self._store.queues.earlier(self._request.locks, self._place, queues)
+            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try(tables)
+            queues = tables = None
             if outcome is not None:
                 return outcome
         raise _Again
@@ -193,14 +193,14 @@ class ZooKeeperAcquisition:
         lock = rules.conflicts(self._request.locks, ticket.locks)[0]
         return Blocker(ticket.owner, lock.object, lock.mode, waiting)
 
-    def _try(self) -> Lease | Blocked | None:
+    def _try(self, tables: Sequence[Listing | None] | None) -> Lease | Blocked | None:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
         assert self._record is not None
         store, locks = self._store, self._request.locks
-        children = store.namespace.survey(locks)
+        children = store.namespace.survey(locks, tables)
         if foreign := store.namespace.foreign_conflicts(locks, children):
             return self._wait_for_hive(foreign)
-        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._ticket_names())
+        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets)
         guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
         creates = self._lock_nodes(children)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
@@ -219,10 +219,6 @@ class ZooKeeperAcquisition:
         queues = [guard.path for guard in guards]
         store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
         return self._verify(self._record, own, children)
-
-    def _ticket_names(self) -> tuple[tuple[str, str], ...]:
-        parts = (ticket.path.split("/") for ticket in self._tickets())
-        return tuple((path[-2], path[-1]) for path in parts)
 
     def _lock_nodes(self, children: Mapping[LockObject, Listing]) -> list[Create]:
         assert self._record is not None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _MAX_DEPTH = 64
+_TABLE = 2  # the depth of a table below the namespace
 
 
 @dataclass(frozen=True)
@@ -33,25 +34,29 @@ class Namespace:
         self._client = client
         self._layout = layout
 
-    def survey(self, locks: Sequence[Lock]) -> dict[LockObject, Listing]:
+    def reads(self, locks: Sequence[Lock]) -> list[Children]:
+        """What to read, behind the transaction that takes the tickets, for the first :meth:`survey`."""
+        return [Children(self._layout.object(lock.object)) for lock in locks if len(lock.object.path) <= _TABLE]
+
+    def survey(self, locks: Sequence[Lock], upper: Sequence[Listing | None] | None = None) -> dict[LockObject, Listing]:
         """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
 
-        One round trip a level; what lies under an absent parent, or is not listed by its parent, is not asked for.
+        One round trip a level below the tables; what its parent does not list is not asked for.
+
+        :param upper: the replies to :meth:`reads`, if they are at hand.
         """
-        seen: dict[LockObject, Listing] = {}
-        listed: set[tuple[str, ...]] = set()
-        deepest = max(len(lock.object.path) for lock in locks)
-        for depth in range(1, deepest + 1):
-            level = [
-                lock.object
-                for lock in locks
-                if len(lock.object.path) == depth and (depth == 1 or lock.object.path in listed)
-            ]
-            listings = self._client.submit(*(Children(self._layout.object(target)) for target in level))
-            found = {target: listing for target, listing in zip(level, listings, strict=True) if listing is not None}
-            listed = {(*target.path, name) for target, listing in found.items() for name in listing.names}
-            seen |= found
+        tops = [lock.object for lock in locks if len(lock.object.path) <= _TABLE]
+        seen = self._present(tops, self._client.submit(*self.reads(locks)) if upper is None else upper)
+        level = seen
+        for depth in range(_TABLE + 1, 1 + max(len(lock.object.path) for lock in locks)):
+            listed = {(*target.path, name) for target, listing in level.items() for name in listing.names}
+            targets = [lock.object for lock in locks if len(lock.object.path) == depth and lock.object.path in listed]
+            level = self._present(targets, self._client.submit(*(Children(self._layout.object(t)) for t in targets)))
+            seen |= level
         return seen
+
+    def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
+        return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
     def foreign_conflicts(
         self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None]

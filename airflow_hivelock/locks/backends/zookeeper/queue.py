@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Create, Delete, Get, Node
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Create, Delete, Get, Listing, Node
 from airflow_hivelock.locks.model import Lock, LockMode, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -104,19 +104,53 @@ class Queues:
             if child.startswith(prefix)
         ]
 
-    def earlier(self, locks: tuple[Lock, ...], zxid: int) -> list[Ticket]:
-        """The tickets that conflict with *locks* and lie before *zxid*, nearest first."""
-        found = (ticket for ticket in self.tickets(self._looked_at(locks)) if ticket.zxid < zxid)
-        return sorted(
-            (ticket for ticket in found if rules.conflicts(locks, ticket.locks)), key=lambda ticket: -ticket.zxid
-        )
+    def made(self, record: Record, key: str, paths: Iterable[str]) -> list[Ticket]:
+        """The tickets that *record*'s own transaction has made; nobody has to read them."""
+        assert record.stat is not None
+        epoch, stat = record.ticket_epoch, record.stat
+        tickets = [
+            Ticket(path, key, epoch, record.owner, stat.mzxid, stat.mtime_ms, locks)
+            for path, locks in zip(paths, ticket_units(record.locks).values(), strict=True)
+        ]
+        self._known |= {ticket.path: ticket for ticket in tickets}
+        return tickets
 
-    def tickets(self, names: Iterable[str] | None = None) -> list[Ticket]:
+    def of(self, record: Record, key: str) -> list[Ticket]:
+        """The tickets of *record*'s request."""
+        paths = {delete.path for delete in self.deletes(record, key)}
+        return [ticket for ticket in self.tickets({_queue(path) for path in paths}) if ticket.path in paths]
+
+    def reads(self, locks: tuple[Lock, ...]) -> list[Children]:
+        """What to read, behind the transaction that takes the tickets, for the first :meth:`earlier`."""
+        return [Children(self._layout.queue(name)) for name in sorted({unit(lock) for lock in locks})]
+
+    def earlier(
+        self, locks: tuple[Lock, ...], zxid: int, listings: Sequence[Listing | None] | None = None
+    ) -> list[Ticket]:
+        """The tickets that conflict with *locks* and lie before *zxid*, nearest first.
+
+        :param listings: the replies to :meth:`reads`, if they are at hand.
+        """
+        names = {unit(lock) for lock in locks}
+        whole = {lock.object.database for lock in locks if not lock.object.table and lock.mode is LockMode.EXCLUSIVE}
+        if whole:
+            names |= {name for name in self._every() if name.partition(".")[0] in whole}
+            listings = None
+        modes = {lock.object: lock.mode for lock in locks}
+        found = [
+            ticket
+            for ticket in self.tickets(sorted(names), listings)
+            if ticket.zxid < zxid and rules.excludes(modes, ticket.locks)
+        ]
+        return found[::-1]
+
+    def tickets(
+        self, names: Iterable[str] | None = None, listings: Sequence[Listing | None] | None = None
+    ) -> list[Ticket]:
         """All tickets in the queues *names*, or in every queue, earliest first."""
-        if names is None:
-            names = self._every()
-        queues = [self._layout.queue(name) for name in names]
-        listings = self._client.submit(*(Children(queue) for queue in queues))
+        queues = [self._layout.queue(name) for name in (self._every() if names is None else names)]
+        if listings is None:
+            listings = self._client.submit(*(Children(queue) for queue in queues))
         paths = [
             f"{queue}/{child}"
             for queue, listing in zip(queues, listings, strict=True)
@@ -130,16 +164,13 @@ class Queues:
             self._known.popitem(last=False)
         return sorted((self._known[path] for path in paths if path in self._known), key=lambda ticket: ticket.zxid)
 
-    def _looked_at(self, locks: tuple[Lock, ...]) -> list[str]:
-        names = {unit(lock) for lock in locks}
-        whole = {lock.object.database for lock in locks if not lock.object.table and lock.mode is LockMode.EXCLUSIVE}
-        if whole:
-            names |= {name for name in self._every() if name.partition(".")[0] in whole}
-        return sorted(names)
-
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Children(self._layout.queues))[0]
         return listing.names if listing else ()
+
+
+def _queue(path: str) -> str:
+    return path.split("/")[-2]
 
 
 def _decode(path: str, node: Node) -> Ticket | None:
