@@ -18,7 +18,7 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.locks.manager import LockManager, PendingLease
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, LockRequest, Waiter
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, LockRequest, Tenure, Waiter
 
 __all__ = [
     "Blocked",
@@ -40,6 +40,7 @@ __all__ = [
     "StoreCorrupted",
     "StoreUnavailable",
     "Superseded",
+    "Tenure",
     "Unsupported",
     "Waiter",
     "connect",

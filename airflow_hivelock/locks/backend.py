@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ class Backend(Protocol):
 
     def waiters(self, target: LockObject | None = None) -> Sequence[Waiter]:
         """Who waits for *target* or something below it, or for anything, in their order."""
+        ...
+
+    def history(self, target: LockObject | None = None) -> Sequence[Tenure]:
+        """The leases on *target* and below it, or on anything, that are held or ended within the last days, by grant.
+
+        Of an owner that has acquired more than once, the last."""
         ...
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:

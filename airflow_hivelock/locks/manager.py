@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
-    from airflow_hivelock.locks.model import Holder, Waiter
+    from airflow_hivelock.locks.model import Holder, Tenure, Waiter
 
 PASSING_S = 10.0
 """How long a request that does not wait still gives one that is about to be granted or withdrawn."""
@@ -150,6 +150,10 @@ class LockManager:
     def waiters(self, target: str | LockObject | None = None) -> Sequence[Waiter]:
         """Who waits, in their order."""
         return self.backend.waiters(_target(target))
+
+    def history(self, target: str | LockObject | None = None) -> Sequence[Tenure]:
+        """The leases of the last days, held or ended: who asked when, was granted when, and ended when."""
+        return self.backend.history(_target(target))
 
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""

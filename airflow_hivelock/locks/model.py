@@ -250,6 +250,21 @@ class Waiter:
     blocked_by: tuple[Blocker, ...] = ()
 
 
+@dataclass(frozen=True)
+class Tenure:
+    """One lease from its request to its end: the history that a timeline shows. Times are the store's.
+
+    :param ended: None while it is held.
+    """
+
+    lease_id: str
+    owner: str
+    locks: tuple[Lock, ...]
+    asked: datetime
+    granted: datetime
+    ended: datetime | None = None
+
+
 def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:
     """Object names to ``"S"`` or ``"X"``: the compact form that records and XComs carry."""
     return {str(lock.object): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in locks}

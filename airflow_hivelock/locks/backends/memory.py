@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +41,7 @@ class MemoryBackend:
         self.audit: list[dict[str, str]] = []
         self._lock = threading.RLock()
         self._entries: dict[str, _Entry] = {}
+        self._ended: dict[str, Tenure] = {}
         self._attempts: defaultdict[str, int] = defaultdict(int)
         self._count = itertools.count(1)
         self._watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
@@ -111,6 +112,19 @@ class MemoryBackend:
                 for blocked in [self._ahead(entry)]
             ]
 
+    def history(self, target: LockObject | None = None) -> list[Tenure]:
+        with self._lock:
+            held = [_tenure(entry, entry.lease, None) for entry in self._entries.values() if entry.lease]
+            tenures = [*self._ended.values(), *held]
+        return sorted(
+            (
+                tenure
+                for tenure in tenures
+                if target is None or any(lock.object == target or lock.object.is_below(target) for lock in tenure.locks)
+            ),
+            key=lambda tenure: tenure.granted,
+        )
+
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         with self._lock:
             self._watches.append((targets, wake))
@@ -138,6 +152,8 @@ class MemoryBackend:
     def _remove(self, owner: str) -> bool:
         entry = self._entries.pop(owner, None)
         if entry:
+            if entry.lease:
+                self._ended[owner] = _tenure(entry, entry.lease, self._now())
             self._changed(entry.request)
         return entry is not None
 
@@ -225,3 +241,7 @@ class MemoryAcquisition:
                 entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
         store._attempts[request.owner] = request.attempt
         return entry
+
+
+def _tenure(entry: _Entry, lease: Lease, ended: datetime | None) -> Tenure:
+    return Tenure(lease.id, lease.owner, lease.locks, entry.since, lease.since, ended)

@@ -273,6 +273,20 @@ class BackendConformance:
         assert [str(holder.object) for holder in manager.show("dw.airports")] == ["dw.airports"]
         assert shown[DAY1].query.startswith("insert overwrite")
 
+    def test_the_history_tells_who_held_what_from_when_to_when(self, manager: LockManager, other: LockManager) -> None:
+        first = manager.acquire(owner="first", writes=[DAY1])
+        waiting = Polling(other, "second", writes=[DAY1])
+        waiting.blocked()
+        manager.release(first)
+        second = waiting.granted()
+        ended, held = manager.history(DAY1)
+        assert (ended.owner, ended.lease_id, ended.locks) == ("first", first.id, first.locks)
+        assert (held.owner, held.lease_id, held.ended) == ("second", second.id, None)
+        assert ended.ended
+        assert ended.asked <= ended.granted <= ended.ended
+        assert held.asked <= ended.ended <= held.granted
+        assert manager.history("dw.other") == []
+
     def test_a_watch_fires_when_a_lock_goes(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="me", writes=[DAY1])
         changed = threading.Event()

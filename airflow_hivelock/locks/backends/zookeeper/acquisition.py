@@ -64,6 +64,7 @@ class ZooKeeperAcquisition:
         self._record: Record | None = None
         self._session = 0
         self._place = 0
+        self._asked_ms = 0
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
@@ -145,7 +146,8 @@ class ZooKeeperAcquisition:
             raise _Again
         self._place = tickets[0].zxid
         self._tickets = tuple((path[-2], path[-1]) for path in (ticket.path.split("/") for ticket in tickets))
-        self._waited_s = (self._record.stat.mtime_ms - tickets[0].since_ms) / 1000
+        self._asked_ms = tickets[0].since_ms
+        self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
 
     # Turn, try, verify, grant.
 
@@ -200,7 +202,7 @@ class ZooKeeperAcquisition:
         children = store.namespace.survey(locks, tables)
         if foreign := store.namespace.foreign_conflicts(locks, children):
             return self._wait_for_hive(foreign)
-        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets)
+        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
         creates = self._lock_nodes(children)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
     Client,
     Commit,
     Create,
@@ -26,7 +27,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Waiter
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -177,6 +178,14 @@ class ZooKeeperBackend:
             place = 1 + sum(blocker.waiting for blocker in blocked)
             found[ticket.key] = Waiter(record.owner, record.locks, place, instant(ticket.since_ms), blocked)
         return [waiter for waiter in found.values() if target is None or _concerns(waiter.locks, target)]
+
+    def history(self, target: LockObject | None = None) -> list[Tenure]:
+        listing = self.client.submit(Children(self.layout.records))[0]
+        keys = listing.names if listing else ()
+        records = zip(keys, self._read_all(keys), strict=True)
+        tenures = (record.tenure(key) for key, record in records if record)
+        found = [tenure for tenure in tenures if tenure and (target is None or _concerns(tenure.locks, target))]
+        return sorted(found, key=lambda tenure: tenure.granted)
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.namespace.watch(targets, wake)

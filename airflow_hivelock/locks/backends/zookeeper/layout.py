@@ -116,6 +116,10 @@ class Layout:
         """What a lock node of ours is created on, sequentially."""
         return f"{self.object(target)}/LOCK-{mode.value}-0"
 
+    @property
+    def records(self) -> str:
+        return f"{self.root}/requests"
+
     def record(self, key: str) -> str:
         return f"{self.root}/requests/{key}"
 

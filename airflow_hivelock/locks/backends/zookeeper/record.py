@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
-from airflow_hivelock.locks.model import Lease, Lock, LockRequest, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
@@ -47,6 +47,7 @@ class Record:
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
     :param tickets: the tickets' node names by queue; known from TRYING on.
     :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
+    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on.
     :param since_ms: when it was granted, by the store's clock.
     """
 
@@ -64,6 +65,7 @@ class Record:
     tickets: tuple[tuple[str, str], ...] = ()
     written: int = 0
     token: int = 0
+    asked_ms: int = 0
     since_ms: int = 0
     stat: Stat | None = None
 
@@ -108,6 +110,14 @@ class Record:
             since=instant(self.since_ms),
         )
 
+    def tenure(self, key: str) -> Tenure | None:
+        """Its history, once it has been granted."""
+        if self.stat is None or not (self.holds or self.state is State.TOMBSTONE):
+            return None
+        ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
+        id_ = lease_id(key, self.ticket_epoch)
+        return Tenure(id_, self.owner, self.locks, instant(self.asked_ms), instant(self.since_ms), ended)
+
     def freed(self) -> Record:
         """FREE, keeping order and epoch: an older call of the owner is still refused."""
         return Record(self.owner, State.FREE, self.process, self.epoch, self.attempt, self.begin)
@@ -129,6 +139,7 @@ class Record:
             "tickets": self.tickets,
             "written": self.written,
             "token": self.token,
+            "asked_ms": self.asked_ms,
             "since_ms": self.since_ms,
         }
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
