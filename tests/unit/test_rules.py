@@ -1,0 +1,76 @@
+"""The rules: what excludes what, and that the hierarchy holds although only single objects conflict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockMode, LockObject
+
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+
+SPECS = [(), (("dt", "1"),), (("dt", "2"),), (("dt", "1"), ("hr", "1")), (("dt", "1"), ("hr", "2"))]
+OBJECTS = st.sampled_from(
+    [LockObject(database) for database in "ab"]
+    + [LockObject(database, table, spec) for database in "ab" for table in "tu" for spec in SPECS]
+)
+LEAVES = st.lists(OBJECTS, max_size=4)
+
+
+@pytest.mark.parametrize(("one", "other", "excluded"), [(S, S, False), (S, X, True), (X, S, True), (X, X, True)])
+def test_only_shared_goes_with_shared(one: LockMode, other: LockMode, excluded: bool) -> None:
+    assert rules.conflict(one, other) is excluded
+
+
+@given(LEAVES, LEAVES)
+def test_written_is_exclusive_and_all_else_is_shared(reads: list[LockObject], writes: list[LockObject]) -> None:
+    locks = rules.with_parents(reads, writes)
+    expected = {above for leaf in reads + writes for above in (*leaf.parents, leaf)}
+    assert {lock.object for lock in locks} == expected
+    assert {lock.object for lock in locks if lock.mode is X} == set(writes)
+
+
+@given(LEAVES, LEAVES)
+def test_locks_are_sorted_one_an_object_parents_first(reads: list[LockObject], writes: list[LockObject]) -> None:
+    paths = [lock.object.path for lock in rules.with_parents(reads, writes)]
+    assert paths == sorted(set(paths))
+
+
+@given(LEAVES, LEAVES, LEAVES, LEAVES)
+def test_conflicts_are_mutual(
+    reads: list[LockObject], writes: list[LockObject], others: list[LockObject], written: list[LockObject]
+) -> None:
+    mine, theirs = rules.with_parents(reads, writes), rules.with_parents(others, written)
+    one, other = rules.conflicts(mine, theirs), rules.conflicts(theirs, mine)
+    assert {lock.object for lock in one} == {lock.object for lock in other}
+    assert set(one) <= set(theirs)
+
+
+@given(OBJECTS, OBJECTS, st.booleans())
+def test_a_writer_excludes_all_at_and_below_its_object_and_nothing_beside_it(
+    written: LockObject, other: LockObject, reading: bool
+) -> None:
+    theirs = rules.with_parents([other], []) if reading else rules.with_parents([], [other])
+    related = other == written or other.is_below(written) or (not reading and written.is_below(other))
+    assert bool(rules.conflicts(rules.with_parents([], [written]), theirs)) is related
+
+
+def test_a_request_takes_names_ranges_and_objects() -> None:
+    request = rules.request("o", ["DW.t/hr=1..2"], [LockObject("dw", "u")])
+    assert [str(lock) for lock in request.locks] == [
+        *("dw SHARED", "dw.t SHARED", "dw.t/hr=1 SHARED", "dw.t/hr=2 SHARED", "dw.u EXCLUSIVE"),
+    ]
+
+
+@pytest.mark.parametrize("given_", ["dw.t", LockObject("dw", "t")])
+def test_one_name_in_place_of_a_list_is_refused(given_: str | LockObject) -> None:
+    with pytest.raises(InvalidRequest, match=r"reads='dw.t' must be a list of names, as in \['dw.t'\]"):
+        rules.request("o", reads=given_)  # type: ignore[arg-type]
+
+
+def test_a_request_for_nothing_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="asks for no locks"):
+        rules.request("o")
