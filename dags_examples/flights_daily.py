@@ -1,0 +1,48 @@
+"""One day's delays, under locks: the day's flights are locked to be read, the day's delays to be written.
+
+A rerun over a date range is an ordinary backfill of this DAG::
+
+    airflow backfill create --dag-id flights_daily --from-date 2013-01-01 --to-date 2013-01-31 --max-active-runs 20
+
+A run that meets a lock waits in the triggerer and uses no worker slot; so a month of them may wait for one Hive
+session, and every other DAG goes on.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockOperator, HiveUnlockOperator, release_locks
+
+JOBS = Path(__file__).parent / "jobs"
+
+with DAG(
+    "flights_daily",
+    description=__doc__.partition("\n")[0],
+    schedule="@daily",
+    start_date=datetime(2013, 1, 1, tzinfo=UTC),
+    end_date=datetime(2013, 12, 31, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=20,
+    tags=["hivelock"],
+):
+    lock = HiveLockOperator(
+        task_id="lock",
+        reads=["dw.flights/dt={{ ds }}"],
+        writes=["dw.delays/dt={{ ds }}"],
+    )
+    delays = HiveLockedSparkSubmitOperator(
+        task_id="delays",
+        lease=lock.output,
+        application=str(JOBS / "daily_delays.py"),
+        application_args=["--dt", "{{ ds }}"],
+        max_active_tis_per_dag=2,  # what the cluster bears; the locks would allow all days at once
+        on_success_callback=release_locks,
+        on_failure_callback=release_locks,
+    )
+    # Callbacks are the quick way; where none runs (a task killed for good), the teardown releases.
+    unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    lock.as_setup() >> delays >> unlock

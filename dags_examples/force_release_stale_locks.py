@@ -1,0 +1,34 @@
+"""Free the locks that dead runs have left behind, and say which, whose and why.
+
+Stale is a lease of this Airflow's own whose task and run are over, or unknown, and which has rested for the grace
+time. As it stands it only reports; trigger it with ``{"dry_run": false}``, or change the default, to let it free.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Param
+
+from airflow_hivelock import HiveForceUnlockOperator
+
+with DAG(
+    "force_release_stale_locks",
+    description=__doc__.partition("\n")[0],
+    schedule=timedelta(minutes=15),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    render_template_as_native_obj=True,
+    params={
+        "dry_run": Param(True, type="boolean", description="only say what would be freed"),
+        "grace_minutes": Param(5, type="number", minimum=0, description="leave alone what is younger than this"),
+    },
+    tags=["hivelock"],
+):
+    HiveForceUnlockOperator(
+        task_id="force_release",
+        dry_run="{{ params.dry_run }}",
+        min_age="{{ macros.timedelta(minutes=params.grace_minutes) }}",
+        reason="the run that held it is over",
+    )

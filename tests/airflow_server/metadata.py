@@ -1,0 +1,140 @@
+"""What the metadata database says, read without Airflow's models and without ever writing.
+
+SQLite runs in WAL mode, where a reader neither blocks nor is blocked; the mode is stored in the file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from os import getuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+SQLITE_FILE = "airflow.db"
+# Never imported here: its listeners would change the caller's own databases.
+SQLITE_SETTINGS = Path(__file__).with_name("sqlite_settings.py")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """A task instance. Times are UTC; `trigger_id` is set while it is deferred, `pid` while it runs."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    try_number: int
+    state: str | None
+    queued_at: datetime | None
+    start: datetime | None
+    end: datetime | None
+    trigger_id: int | None
+    pool: str
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A DAG run. Times are UTC; `backfill_id` is set on runs that a backfill made."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    run_type: str
+    logical_date: datetime | None
+    queued_at: datetime | None
+    start: datetime | None
+    end: datetime | None
+    backfill_id: int | None
+
+
+def _columns(names: str, times: dict[str, str]) -> list[sa.ColumnElement[Any]]:
+    """Columns by name, and those that hold times under the names that the states give them."""
+    plain: list[sa.ColumnElement[Any]] = [sa.column(name) for name in names.split()]
+    return plain + [sa.column(name, sa.DateTime(timezone=True)).label(label) for name, label in times.items()]
+
+
+_TASKS = sa.select(
+    *_columns(
+        "dag_id run_id task_id map_index try_number state trigger_id pool pid",
+        {"queued_dttm": "queued_at", "start_date": "start", "end_date": "end"},
+    )
+).select_from(sa.table("task_instance"))
+
+_RUNS = sa.select(
+    *_columns(
+        "dag_id run_id state run_type backfill_id",
+        {"logical_date": "logical_date", "queued_at": "queued_at", "start_date": "start", "end_date": "end"},
+    )
+).select_from(sa.table("dag_run"))
+
+
+class Metadata:
+    """A read-only view of Airflow's database."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+
+    def tasks(self, **equal: Any) -> list[TaskState]:
+        """Task instances whose columns equal what is given; None asks nothing. In order of run and task."""
+        return [TaskState(**row) for row in self._rows(_TASKS, "run_id task_id map_index", equal)]
+
+    def runs(self, **equal: Any) -> list[RunState]:
+        """DAG runs whose columns equal what is given; None asks nothing. In order of run id."""
+        return [RunState(**row) for row in self._rows(_RUNS, "run_id", equal)]
+
+    def last_job(self, job_type: str) -> int:
+        """The id of the newest component of that type, 0 when there was none."""
+        job: sa.Select[Any] = sa.select(sa.func.max(sa.column("id"))).select_from(sa.table("job"))
+        with self._engine.connect() as connection:
+            return connection.scalar(job.where(sa.column("job_type") == job_type)) or 0
+
+    def _rows(self, query: sa.Select[Any], order: str, equal: dict[str, Any]) -> list[dict[str, Any]]:
+        for name, value in equal.items():
+            if value is not None:
+                query = query.where(sa.column(name) == value)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.order_by("dag_id", *order.split())).mappings().all()
+        return [{name: _utc(value) for name, value in row.items()} for row in rows]
+
+
+def _utc(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def sqlite_url(home: Path) -> str:
+    return f"sqlite:///{home / SQLITE_FILE}"
+
+
+def create_sqlite(home: Path, migrate: Callable[[str], None]) -> None:
+    """Put a migrated SQLite database into the Airflow home, copied from what an earlier start left.
+
+    `migrate` takes the URL of an empty database. There is one copy for each Airflow version; Airflow
+    itself checks the revision at each start, and reports a copy that does not fit in the components' logs.
+    """
+    cache = Path(tempfile.gettempdir()) / f"airflow-server-{getuid()}"
+    cache.mkdir(mode=0o700, exist_ok=True)
+    template = cache / f"migrated-{version('apache-airflow-core')}.db"
+    if not template.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            fresh = Path(scratch) / SQLITE_FILE
+            migrate(sqlite_url(fresh.parent))
+            with closing(sqlite3.connect(fresh)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+            fresh.replace(template)
+    shutil.copyfile(template, home / SQLITE_FILE)
+    (home / "config").mkdir(exist_ok=True)
+    shutil.copyfile(SQLITE_SETTINGS, home / "config" / "airflow_local_settings.py")
