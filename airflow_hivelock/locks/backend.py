@@ -57,7 +57,14 @@ class Backend(Protocol):
     def renew(self, lease: Lease) -> None:
         """Extend the lease by its ``lease_s`` from now, by the store's clock.
 
-        :raises LockLost: the lease is gone, taken over, or one of its locks was removed.
+        :raises LockLost: the lease is gone, taken over, or known to have lost a lock.
+        """
+        ...
+
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
+        """Look whether the lease and all of its locks still stand; *wake* is called once when that may have changed.
+
+        :raises LockLost: it is gone, taken over, or one of its locks was removed.
         """
         ...
 

@@ -133,5 +133,3 @@ class MetastoreCatalog:
                 yield client
         except (TException, OSError, EOFError) as error:
             raise StoreUnavailable(f"the metastore {self.uri} did not answer: {error}") from error
-        finally:
-            socket.close()

@@ -136,6 +136,13 @@ class LockManager:
         """Extend *lease* by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
         self.backend.renew(lease)
 
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
+        """Raise LockLost unless *lease* and all of its locks still stand.
+
+        :param wake: called once, from any thread, when that may have changed: verify again.
+        """
+        self.backend.verify(lease, wake)
+
     def release(self, lease: Lease) -> bool:
         """Free *lease*. What is already gone is success; what a later attempt has taken over is left alone.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockManager, LockTimeout, connect
+from airflow_hivelock.locks import LockLost, LockManager, LockTimeout, connect
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import HiveError, HiveSession
 
@@ -150,6 +150,22 @@ def test_our_release_never_takes_the_lock_of_whoever_came_after_hives_unlock_tab
     assert manager.release(lease)
     assert hive.run(f"show locks {HIVE_DAY}") == ["dw@t@dt=2013-01-01\tEXCLUSIVE"]
     hive.run(f"unlock table {HIVE_DAY}")
+
+
+def test_a_holder_notices_that_hives_unlock_table_has_taken_its_lock(hive: HiveSession, manager: LockManager) -> None:
+    lease = manager.acquire(owner="robbed", reads=["dw.u/dt=2013-01-01"], writes=[DAY])
+    changed = threading.Event()
+    manager.verify(lease, changed.set)
+    hive.run(f"unlock table {HIVE_DAY}")
+    assert changed.wait(10)
+    with pytest.raises(LockLost, match=r"dw\.t/dt=2013-01-01"):
+        manager.verify(lease)
+    with pytest.raises(LockLost):
+        manager.renew(lease)
+    with pytest.raises(LockTimeout):
+        manager.acquire(owner="successor", writes=[DAY])  # among ours it still holds, until it is released
+    assert manager.release(lease)
+    assert manager.acquire(owner="successor", writes=[DAY])
 
 
 def test_partition_values_lie_where_hive_looks_for_them(hive: HiveSession, manager: LockManager) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -180,6 +181,13 @@ def test_a_withdrawn_place_lets_the_next_in(manager: LockManager) -> None:
     assert reader.lease()
 
 
+def test_withdrawing_too_late_keeps_the_lease(manager: LockManager) -> None:
+    waiting = begin(manager, "a", writes=(T,))
+    lease = waiting.lease()
+    waiting.pending.withdraw()
+    assert manager.lease_of("a") == lease
+
+
 def test_asking_again_gives_the_same_lease(manager: LockManager) -> None:
     first = manager.acquire(owner="a", writes=[T])
     again = manager.acquire(owner="a", writes=[T])
@@ -279,6 +287,16 @@ def test_a_waiting_thread_goes_on_when_the_lock_is_freed() -> None:
     assert [lease.owner for lease in got] == ["b"]
 
 
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """Threads that are interrupted as often as Python can, so that what is not atomic shows."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("restless_threads")
 def test_an_exclusive_lock_guards_a_counter_among_threads() -> None:
     manager = LockManager(MemoryBackend())
     counter = [0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class _Entry:
     wake: Callable[[], None]
     lease: Lease | None = None
     renewed: datetime | None = None
+    losses: list[Callable[[], None]] = field(default_factory=list)
 
 
 class MemoryBackend:
@@ -54,6 +55,13 @@ class MemoryBackend:
             if (entry := self._holding(lease)) is None:
                 raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
             entry.renewed = self._now()
+
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
+        with self._lock:
+            if (entry := self._holding(lease)) is None:
+                raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+            if wake is not None:
+                entry.losses.append(wake)
 
     def release(self, lease: Lease) -> bool:
         with self._lock:
@@ -154,6 +162,8 @@ class MemoryBackend:
         if entry:
             if entry.lease:
                 self._ended[owner] = _tenure(entry, entry.lease, self._now())
+            for wake in entry.losses:
+                wake()
             self._changed(entry.request)
         return entry is not None
 
@@ -237,6 +247,9 @@ class MemoryAcquisition:
             entry.request, entry.epoch, entry.wake = request, self._epoch, self._wake
             superseded()
             self._waited_s = (store._now() - entry.since).total_seconds()
+            for notice in entry.losses:
+                notice()
+            entry.losses.clear()
             if entry.lease:
                 entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
         store._attempts[request.owner] = request.attempt

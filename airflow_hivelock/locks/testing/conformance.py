@@ -236,6 +236,19 @@ class BackendConformance:
         with pytest.raises(LockLost, match="me"):
             manager.renew(lease)
 
+    def test_a_holder_is_told_when_its_lease_is_gone(self, manager: LockManager, other: LockManager) -> None:
+        lease = manager.acquire(owner="me", reads=["dw.airports"], writes=[DAY1])
+        changed = threading.Event()
+        manager.verify(lease, changed.set)
+        manager.renew(lease)
+        changed.clear()
+        manager.verify(lease, changed.set)
+        assert not changed.is_set()
+        other.force_release(lease.id, reason="testing", user="ops")
+        assert changed.wait(PATIENCE_S), "a job would go on without its locks"
+        with pytest.raises(LockLost, match="me"):
+            manager.verify(lease)
+
     def test_force_release_frees_any_lease_once_and_wants_a_reason(
         self, manager: LockManager, other: LockManager
     ) -> None:

@@ -75,19 +75,24 @@ class ZooKeeperBackend:
         return ZooKeeperAcquisition(self, request, wake)
 
     def renew(self, lease: Lease) -> None:
-        key = owner_key(lease.owner)
-        path = self.layout.record(key)
         for _ in range(MAX_TURNS):
-            record = self._standing(lease)
-            if record is None or record.state is State.LOST:
-                raise LockLost(
-                    f"{lease.owner}: lease {lease.id} no longer stands ({self._fate(lease)}); stop the work under it"
-                )
-            renewed = replace(record, lease_s=lease.lease_s)
-            outcome = self.client.submit(Commit((SetData(path, renewed.encode(), record.version),)))[0]
-            if not isinstance(outcome, Refused):
+            record = self._held(lease)
+            if self._rewrite(record, replace(record, lease_s=lease.lease_s)):
                 return
         raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was renewed; try again")
+
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
+        path = self.layout.record(owner_key(lease.owner))
+        if wake is not None:
+            self.client.submit(Exists(path, wake))
+        record = self._held(lease)
+        if missing := self.namespace.missing(record.locks, record.lock_zxid, wake):
+            record = self._held(lease)  # read again: a release takes the record and the nodes together
+            self._rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
+            raise LockLost(
+                f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
+                "most likely to UNLOCK TABLE in Hive; stop the work under it"
+            )
 
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)
@@ -221,6 +226,19 @@ class ZooKeeperBackend:
                 acquisition = self._abandoned.pop() if self._abandoned else None
             if acquisition:
                 acquisition.withdraw()
+
+    def _held(self, lease: Lease) -> Record:
+        record = self._standing(lease)
+        if record is None or record.state is State.LOST:
+            raise LockLost(
+                f"{lease.owner}: lease {lease.id} no longer stands ({self._fate(lease)}); stop the work under it"
+            )
+        return record
+
+    def _rewrite(self, record: Record, changed: Record) -> bool:
+        """Compare and set; False if the record is no longer as it was read."""
+        write = SetData(self.layout.record(owner_key(record.owner)), changed.encode(), record.version)
+        return not isinstance(self.client.submit(Commit((write,)))[0], Refused)
 
     def _standing(self, lease: Lease) -> Record | None:
         """The record while it is this very grant's; None once it is over, or a later attempt has taken over."""

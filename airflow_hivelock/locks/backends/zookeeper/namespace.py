@@ -125,6 +125,14 @@ class Namespace:
         stats = self._client.submit(*map(Exists, candidates))
         return [path for path, stat in zip(candidates, stats, strict=True) if stat is not None and stat.czxid == zxid]
 
+    def missing(self, locks: Sequence[Lock], zxid: int, wake: Callable[[], None] | None) -> list[LockObject]:
+        """The objects of *locks* on which the lock node that the transaction *zxid* made is gone; watches the others."""
+        own = {path.rpartition("/")[0]: path for path in self.own_nodes(locks, zxid)}
+        paths = [own.get(self._layout.object(lock.object), "") for lock in locks]
+        stats = iter(self._client.submit(*(Exists(path, wake) for path in paths if path and wake)))
+        standing = [bool(path) and (wake is None or next(stats) is not None) for path in paths]
+        return [lock.object for lock, there in zip(locks, standing, strict=True) if not there]
+
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
         """The lock nodes with their data; those that have gone meanwhile are left out."""
         nodes = self._client.submit(*(Get(lock.path) for lock in placed))
