@@ -29,7 +29,11 @@ def connect(url: str) -> LockManager:
         case "zookeeper":
             from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 
-            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            options = dict(parse_qsl(parts.query, keep_blank_values=True))
+            if unknown := options.keys() - {"root", "timeout_s"}:
+                raise InvalidRequest(
+                    f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are root and timeout_s"
+                )
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
         case scheme:
             raise InvalidRequest(

@@ -16,6 +16,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    MAX_PACKET_BYTES,
     Children,
     Commit,
     Create,
@@ -31,7 +32,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ class ZooKeeperAcquisition:
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
+
+    def check_size(self) -> None:
+        """:raises RequestTooLarge: one transaction could not carry all the locks."""
+        size_bytes = Commit(tuple(self._lock_nodes({}, 0))).size_bytes
+        if size_bytes > MAX_PACKET_BYTES:
+            raise RequestTooLarge(
+                f"{self._request.owner} asks for {len(self._request.locks):,} locks; they take {size_bytes:,} bytes, and "
+                f"ZooKeeper takes {MAX_PACKET_BYTES:,} at once. Lock the table, or fewer partitions at a time"
+            )
 
     def step(self) -> Lease | Blocked:
         self._store.sweep_abandoned()
@@ -204,7 +214,7 @@ class ZooKeeperAcquisition:
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
-        creates = self._lock_nodes(children)
+        creates = self._lock_nodes(children, self._asked_ms)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
@@ -222,12 +232,10 @@ class ZooKeeperAcquisition:
         store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
         return self._verify(self._record, own, children)
 
-    def _lock_nodes(self, children: Mapping[LockObject, Listing]) -> list[Create]:
-        assert self._record is not None
-        assert self._record.stat is not None
+    def _lock_nodes(self, children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
         store = self._store
         query = self._request.query or f"airflow_hivelock {self._request.owner}"
-        data = LockData(self._request.owner, self._record.stat.mtime_ms, True, query, self._key).encode()
+        data = LockData(self._request.owner, now_ms, True, query, self._key).encode()
         creates: list[Create] = []
         for lock in self._request.locks:
             if lock.object not in children:

@@ -72,7 +72,9 @@ class ZooKeeperBackend:
         self.client.close()
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:
-        return ZooKeeperAcquisition(self, request, wake)
+        acquisition = ZooKeeperAcquisition(self, request, wake)
+        acquisition.check_size()
+        return acquisition
 
     def renew(self, lease: Lease) -> None:
         for _ in range(MAX_TURNS):

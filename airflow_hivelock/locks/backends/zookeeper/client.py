@@ -24,10 +24,12 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+_OP_BYTES = 50  # an operation's header, lengths and ACL
 
 MAX_PACKET_BYTES = 1_000_000
 """Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
@@ -136,7 +138,7 @@ class Commit:
     @property
     def size_bytes(self) -> int:
         """About what it takes in ZooKeeper's encoding."""
-        return sum(60 + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in self.ops)
+        return sum(_OP_BYTES + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in self.ops)
 
 
 @dataclass(frozen=True)
@@ -224,11 +226,6 @@ class KazooSession:
         self._zk.close()
 
     def submit(self, *requests: Request) -> list[Any]:
-        for request in requests:
-            if isinstance(request, Commit) and request.size_bytes > MAX_PACKET_BYTES:
-                raise InvalidRequest(
-                    f"{len(request.ops):,} operations of {request.size_bytes:,} bytes do not fit into one ZooKeeper transaction"
-                )
         # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
         if not self._connected.wait(self._timeout_s):
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
