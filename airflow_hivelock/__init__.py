@@ -1,1 +1,58 @@
-"""Hive's own table and partition locks for Airflow tasks."""
+"""Hive's own table and partition locks for Airflow tasks.
+
+The names below are loaded when they are first used: ``import airflow_hivelock`` imports no Airflow, so a Spark job
+or a script that only wants :mod:`airflow_hivelock.locks` needs none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_hivelock.callbacks import release_locks
+    from airflow_hivelock.hooks import HiveLockHook
+    from airflow_hivelock.mixin import HiveLockMixin
+    from airflow_hivelock.operators import (
+        HiveForceUnlockOperator,
+        HiveLockedSparkSubmitOperator,
+        HiveLockOperator,
+        HiveUnlockOperator,
+    )
+    from airflow_hivelock.sensors import HiveLockSensor
+
+__all__ = [
+    "HiveForceUnlockOperator",
+    "HiveLockHook",
+    "HiveLockMixin",
+    "HiveLockOperator",
+    "HiveLockSensor",
+    "HiveLockedSparkSubmitOperator",
+    "HiveUnlockOperator",
+    "release_locks",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "HiveForceUnlockOperator": "operators",
+    "HiveLockHook": "hooks",
+    "HiveLockMixin": "mixin",
+    "HiveLockOperator": "operators",
+    "HiveLockSensor": "sensors",
+    "HiveLockedSparkSubmitOperator": "operators",
+    "HiveUnlockOperator": "operators",
+    "release_locks": "callbacks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -72,10 +72,13 @@ def zookeeper_takes(component: str) -> bool:
     )
 
 
-@given(st.text(st.sampled_from("dw.t/=%2013-01..E \n"), max_size=20))
-def test_any_text_is_a_name_or_an_invalid_request(text: str) -> None:
+PIECES = ("dw.t/dt=", "/hr=", "..", "2013-01-01", "2013-02-29", "00", "7", "%2E", "%", "=", "/", "x", " ", "\n")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_any_text_is_a_name_or_an_invalid_request(pieces: list[str]) -> None:
     try:
-        targets = LockObject.parse_all(text)
+        targets = LockObject.parse_all("dw.t/dt=" + "".join(pieces))
     except InvalidRequest:
         return
     assert all(LockObject.parse(str(target)) == target for target in targets)

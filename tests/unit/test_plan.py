@@ -147,8 +147,9 @@ def test_planning_again_gives_the_same(reads: list[str], writes: list[str]) -> N
     assert len(set(exclusive)) == len(exclusive)
 
 
-def test_the_same_object_may_be_read_and_written() -> None:
-    assert planned([HOURS[0]], [HOURS[0]]) == ([HOURS[0]], [HOURS[0]])
+def test_what_is_read_and_written_is_locked_once_and_exclusive() -> None:
+    request = rules.request("o", *plan([HOURS[0]], [HOURS[0]], CATALOG))
+    assert [str(lock) for lock in request.locks if str(lock.object) == HOURS[0]] == [f"{HOURS[0]} EXCLUSIVE"]
 
 
 def test_a_range_asks_the_catalog_once() -> None:

@@ -1,0 +1,235 @@
+"""What the operators that name locks have in common, and the four ways in which one waits for them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, XComArg
+from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.triggers.base import StartTriggerArgs
+
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import LockLost, LockTimeout
+from airflow_hivelock.locks.model import Lease, LockRequest
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.templates import StrictNames
+from airflow_hivelock.triggers import HiveLockTrigger
+from airflow_hivelock.waiting import Wait, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+Waiting = Literal["trigger", "defer", "reschedule", "poke"]
+
+RESCHEDULE = timedelta(minutes=1)
+"""How long after a poke that found the locks taken the next one comes."""
+
+GLANCE_S = 1.0
+"""How often a worker that waits in its slot looks whether it has been killed."""
+
+
+class NamesLocks(StrictNames, BaseOperator):
+    """Base of the operators that have ``reads`` and ``writes``.
+
+    :param reads: data that is read, as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of them.
+    :param writes: data that is written.
+    :param unpartitioned: those tables among them that have no partitions, where no metastore can be asked.
+    :param hivelock_conn_id: the connection to the lock store.
+    """
+
+    template_fields: Sequence[str] = ("reads", "writes")
+
+    # Only ever set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
+    start_trigger_args: StartTriggerArgs | None = None
+    start_from_trigger: bool = False
+
+    def __init__(
+        self,
+        *,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        unpartitioned: Sequence[str] = (),
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.reads = reads
+        self.writes = writes
+        self.unpartitioned = unpartitioned
+        self.hivelock_conn_id = hivelock_conn_id
+
+    def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
+        """Have the task begin in the triggerer, where that can render its fields; else it begins on a worker."""
+        if self._needs_a_worker_to_render():
+            return
+        self.start_from_trigger = True
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
+            next_method=next_method,
+            trigger_kwargs=self._names() | trigger_kwargs,
+        )
+
+    def _names(self) -> dict[str, Any]:
+        """The trigger's arguments that name locks, in plain values."""
+        return {
+            "hivelock_conn_id": self.hivelock_conn_id,
+            "reads": _plain(self.reads),
+            "writes": _plain(self.writes),
+            "unpartitioned": _plain(self.unpartitioned),
+        }
+
+    def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
+        """Who this task is in the lock store."""
+        return Owner.of(hook.installation, context["ti"])
+
+    def _needs_a_worker_to_render(self) -> bool:
+        """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
+        fields = [self.reads, self.writes]
+        if any(isinstance(field, str) for field in fields) or any(True for _ in XComArg.iter_xcom_references(fields)):
+            return True
+        # In a triggerer xcom_pull hangs for ever.
+        if "xcom_pull" in str(fields):
+            return True
+        dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
+        return bool(dag and (dag.user_defined_macros or dag.user_defined_filters))
+
+
+class AcquiresLocks(NamesLocks):
+    """Base of the operators that acquire locks.
+
+    :param lease_duration: how long the lease is trusted without renewal.
+    :param timeout: how long to wait; ``timedelta(0)``: fail at once; None: as long as it takes.
+    :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
+        the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
+        worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
+        ``defer``: begins and ends on a worker. ``reschedule``: looks once a minute, and keeps no place in the queue
+        in between. ``poke``: waits in its worker slot.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_duration: timedelta = timedelta(hours=1),
+        timeout: timedelta | None = None,
+        waiting: Waiting = "trigger",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if waiting not in get_args(Waiting):
+            raise ValueError(f"waiting={waiting!r} of {self.task_id}: use one of {', '.join(get_args(Waiting))}")
+        for name, value in (("lease_duration", lease_duration), ("timeout", timeout or timedelta())):
+            if not isinstance(value, timedelta):
+                raise TypeError(f"{name}={value!r} of {self.task_id}: give a timedelta")
+        self.lease_duration = lease_duration
+        self.lock_timeout = timeout  # not self.timeout, which is a sensor's own
+        self.waiting = waiting
+        self._killed = False
+
+    def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease:
+        """The lease, waited for in the chosen style.
+
+        :param resume: the method that a deferred task goes on with.
+        :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
+        :raises TaskDeferred: the triggerer waits.
+        :raises AirflowRescheduleException: a later poke waits.
+        """
+        hook = HiveLockHook(self.hivelock_conn_id)
+        if self.waiting in ("trigger", "defer"):
+            self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
+        changed = threading.Event()
+        wait = self._begin(hook, context, self._left_s(context), changed.set)
+        try:
+            while (lease := wait.poll()) is None:
+                if self.waiting == "reschedule":
+                    raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
+                changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
+                changed.clear()
+                if self._killed:
+                    raise AirflowException(f"{self.task_id} was killed while it waited for locks; it left the queue")
+        except (AirflowRescheduleException, LockTimeout):
+            raise
+        except BaseException:
+            wait.give_up()
+            raise
+        return lease
+
+    def on_kill(self) -> None:
+        # A signal handler: what waits or acquires is interrupted somewhere, and has to finish what it does.
+        self._killed = True
+        super().on_kill()
+
+    def _retake(self, context: Any, given: Any) -> Lease:
+        """The lease that the trigger acquired, taken over by this process: what the trigger does later is void."""
+        hook = HiveLockHook(self.hivelock_conn_id)
+        owner = self._lock_owner(hook, context)
+        if isinstance(given, str):  # dag.test() resumes even a task that its trigger has ended
+            given = (found := hook.manager().lease_of(str(owner))) and found.to_json()
+            if given is None:
+                raise AirflowException("the trigger failed the task; its log says why")
+        lease = Lease.from_json(given)
+        request = LockRequest(
+            owner=lease.owner,
+            locks=lease.locks,
+            lease_s=lease.lease_s,
+            attempt=context["ti"].try_number,
+            wait=False,
+            query=owner.query,
+        )
+        pending = hook.manager().begin(request, _ignore, 0.0)
+        taken = pending.poll()
+        if not isinstance(taken, Lease):
+            pending.withdraw()
+            raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
+        return taken
+
+    def _give_back(self, context: Any) -> None:
+        """Leave the queue and release the lease, whatever this task has got so far.
+
+        For the ends of which the trigger is not told: an execution time-out while it waits, a failure of its own.
+        """
+        wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
+        with suppress(LockTimeout):
+            wait.poll()
+        wait.give_up()
+
+    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
+        """The trigger's arguments, but for the names."""
+        return {
+            "lease_s": self.lease_duration.total_seconds(),
+            "timeout_s": None if self.lock_timeout is None else self.lock_timeout.total_seconds(),
+            "ends_task": ends_task,
+        }
+
+    def _defer(self, hook: HiveLockHook, context: Any, resume: str, ends_task: bool) -> NoReturn:
+        trigger = HiveLockTrigger(
+            **self._names(),
+            **self._lock_kwargs(ends_task),
+            owner=str(self._lock_owner(hook, context)),
+            attempt=context["ti"].try_number,
+        )
+        self.defer(trigger=trigger, method_name=resume)
+
+    def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
+        wanted = Wanted(self.reads, self.writes, self.unpartitioned, self.lease_duration.total_seconds(), timeout_s)
+        request = wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+        return Wait(hook.manager(), request, timeout_s, wake, self.log)
+
+    def _left_s(self, context: Any) -> float | None:
+        """The time-out, in seconds; 0 for the poke that comes after it."""
+        if self.lock_timeout is None:
+            return None
+        first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None
+        late = first is not None and datetime.now(UTC) - first >= self.lock_timeout
+        return 0.0 if late else self.lock_timeout.total_seconds()
+
+
+def _plain(names: Any) -> Any:
+    return list(names) if isinstance(names, tuple) else names
+
+
+def _ignore() -> None:
+    """A wake-up that nobody waits for."""

@@ -1,0 +1,68 @@
+"""release_locks: the fast way to free locks, from a callback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from airflow_hivelock import supervisor
+from airflow_hivelock.releasing import acquires, holds_for_others, leases_of, unfinished, work_under
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+log = structlog.get_logger(__name__)
+
+
+def release_locks(context: Any) -> None:
+    """Free the locks whose work is over: as ``on_success_callback``, ``on_failure_callback`` or ``on_retry_callback``.
+
+    On a task: those that it acquired itself, and those of the HiveLockOperators upstream of it. On a DAG: all of the
+    run's. What a retry still needs, and what another task still works under, stays; a later callback, or the unlock
+    task, frees it. Works wherever Airflow runs callbacks: in the task's process and in the DAG processor.
+
+    :raises CannotTell: Airflow does not say whether the work is over.
+    :raises StoreUnavailable: the lock store does not answer.
+    """
+    if "reason" in context:
+        _release_run(context["dag"], context["run_id"])
+    else:
+        _release_task(context["task"], context["ti"])
+
+
+def _release_run(dag: Any, run_id: str) -> None:
+    for task in filter(acquires, dag.tasks):
+        work = work_under(task) if holds_for_others(task) else [task]
+        _release(leases_of(task, run_id), unfinished(dag.dag_id, run_id, work))
+
+
+def _release_task(task: Any, ti: Any) -> None:
+    me = (ti.task_id, -1 if ti.map_index is None else ti.map_index)
+    if not _over(ti, me):
+        log.info("Keeping the locks of %s: another try needs them", ti.task_id)
+        return
+    if acquires(task):
+        work = work_under(task) if holds_for_others(task) else []
+        mine = [
+            (manager, lease) for manager, lease in leases_of(task, ti.run_id, me[1]) if lease.attempt <= ti.try_number
+        ]
+        _release(mine, unfinished(ti.dag_id, ti.run_id, work, me))
+    for lock in filter(holds_for_others, task.get_flat_relatives(upstream=True)):
+        _release(leases_of(lock, ti.run_id), unfinished(ti.dag_id, ti.run_id, work_under(lock), me))
+
+
+def _over(ti: Any, me: tuple[str, int]) -> bool:
+    """Whether no further try of the task follows."""
+    # Where a task's own process runs the callback, Airflow may have it as running still.
+    state = ti.state or supervisor.task_states(ti.dag_id, ti.run_id, [ti.task_id]).get(me)
+    return state is None or state in supervisor.FINISHED
+
+
+def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
+    for manager, lease in leases:
+        if working:
+            log.info("Keeping lease %s of %s: %s not over yet", lease.id, lease.owner, ", ".join(working))
+        elif manager.release(lease):
+            log.info("Released lease %s of %s", lease.id, lease.owner)

@@ -1,0 +1,63 @@
+"""What Airflow's providers manager reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_hivelock import __version__
+
+_NAME = "Hive locks"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """This provider, as Airflow's ``provider_info.schema.json`` has it."""
+    text = {"type": ["string", "null"]}
+    return {
+        "package-name": "airflow-hivelock",
+        "name": _NAME,
+        "description": "Hive's own table and partition locks for Airflow tasks.",
+        "versions": [__version__],
+        "integrations": [{"integration-name": _NAME, "tags": ["apache", "software"]}],
+        "hooks": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.hooks"]}],
+        "operators": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.operators"]}],
+        "sensors": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.sensors"]}],
+        "triggers": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.triggers"]}],
+        "connection-types": [
+            {
+                "connection-type": "hivelock",
+                "hook-class-name": "airflow_hivelock.hooks.HiveLockHook",
+                "hook-name": _NAME,
+                "ui-field-behaviour": {
+                    "hidden-fields": ["login", "password"],
+                    "relabeling": {"host": "ZooKeeper servers", "schema": "Hive's ZooKeeper namespace"},
+                    "placeholders": {
+                        "host": "zk1:2181,zk2:2181",
+                        "port": "2181",
+                        "schema": "hive_zookeeper_namespace",
+                    },
+                },
+                "conn-fields": {
+                    "installation": {
+                        "label": "Installation id",
+                        "description": "Names this Airflow, differently from every other one on the same lock store",
+                        "schema": text,
+                    },
+                    "metastore_uri": {
+                        "label": "Hive metastore",
+                        "description": "thrift://host:9083, where partitions are looked up",
+                        "schema": text,
+                    },
+                    "backend": {
+                        "label": "Backend",
+                        "description": "zookeeper, or memory for trying things out",
+                        "schema": {**text, "default": "zookeeper"},
+                    },
+                    "root": {
+                        "label": "Root",
+                        "description": "Where queue and leases live in ZooKeeper",
+                        "schema": text,
+                    },
+                },
+            }
+        ],
+    }

@@ -1,0 +1,204 @@
+"""HiveLockMixin: locks around any operator."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.sdk.exceptions import AirflowRescheduleException, TaskAwaitingInput
+
+from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.triggers import HiveLockTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.locks.manager import LockManager
+
+CHECK_S = 30.0
+"""How often at least a running task renews its lease, and so finds out that it is lost."""
+
+_GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
+"""What ends ``execute()`` but not the work."""
+
+_RESUME = "execute_locked"
+
+
+class HiveLockMixin(AcquiresLocks):
+    """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
+
+    They are acquired before ``execute()``, kept while the operator defers, renewed while it runs, and released when
+    the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
+    ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
+
+    :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
+        it neither acquires nor releases.
+    """
+
+    def __init__(self, *, lease: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if bool(self.reads or self.writes) == (lease is not None):
+            raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes")
+        self.lease = lease
+        self._held: _Held | None = None
+        if lease is None and self.waiting == "trigger":
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=False))
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
+        wrapped = vars(next(theirs, NamesLocks))["template_fields"]
+        cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
+
+    def execute(self, context: Any) -> Any:
+        if self.lease is None:
+            lease = self._acquire(context, resume=_RESUME, ends_task=False)
+        else:
+            lease = Lease.from_json(self.lease)
+            HiveLockHook(self.hivelock_conn_id).manager().renew(lease)
+        with self._under(lease, context):
+            return super().execute(context)
+
+    def execute_locked(self, context: Any, event: Any) -> Any:
+        """Go on once the trigger has acquired the locks."""
+        with self._under(self._retake(context, event), context):
+            return super().execute(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        if next_method == _RESUME:
+            return super().resume_execution(next_method, next_kwargs, context)
+        if (lease := self._standing(context)) is not None:
+            with self._under(lease, context):
+                return super().resume_execution(next_method, next_kwargs, context)
+        if hasattr(self, next_method):
+            raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
+        try:  # the trigger failed that waited for the locks
+            return super().resume_execution(next_method, next_kwargs, context)
+        finally:
+            self._give_back(context)
+
+    def on_kill(self) -> None:
+        if self._held is None:  # the work has not begun
+            self._killed = True
+            return
+        self._stop_work()
+        self._held.release()
+
+    def use_lease(self, lease: Lease) -> None:
+        """Called before the work starts, for what it needs to know of its lease."""
+
+    def work_is_over(self, context: Any) -> bool:
+        """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay."""
+        return True
+
+    def _stop_work(self) -> None:
+        super().on_kill()
+
+    def _standing(self, context: Any) -> Lease | None:
+        """The lease that a resumed task still has."""
+        if self.lease is not None:
+            return Lease.from_json(self.lease)
+        hook = HiveLockHook(self.hivelock_conn_id)
+        return hook.manager().lease_of(str(self._lock_owner(hook, context)))
+
+    @contextmanager
+    def _under(self, lease: Lease, context: Any) -> Iterator[None]:
+        """Hold *lease* while the body, the work, runs."""
+        manager = HiveLockHook(self.hivelock_conn_id).manager()
+        held = self._held = _Held(manager, lease, self.lease is None, self._stop_work, self.log)
+        self.use_lease(lease)
+        over = True
+        try:
+            with held:
+                yield
+        except _GOES_ON:
+            over = False
+            raise
+        except Exception as error:
+            if held.lost is not None:
+                raise held.lost from error
+            over = self._over(context)
+            raise
+        except BaseException:  # its time is up, say: the work still runs
+            self._stop_work()
+            raise
+        finally:
+            if over:
+                held.release()
+        if held.lost is not None:
+            raise held.lost
+
+    def _over(self, context: Any) -> bool:
+        try:
+            over = self.work_is_over(context)
+        except Exception:
+            self.log.exception("Cannot tell whether the work is over; its locks stay")
+            return False
+        if not over:
+            self.log.warning("The work still runs; its locks stay until a retry or a force release finds it over")
+        return over
+
+
+class _Held:
+    """A lease in use: a thread renews it while the work runs.
+
+    :param ours: whether this task acquired the lease, and so releases it.
+    :param stop_work: called, in that thread, when the lease is lost.
+    """
+
+    def __init__(self, manager: LockManager, lease: Lease, ours: bool, stop_work: Callable[[], None], log: Any) -> None:
+        self.lost: LockLost | None = None
+        self._manager = manager
+        self._lease = lease
+        self._ours = ours
+        self._stop_work = stop_work
+        self._log = log
+        self._ended = threading.Event()
+        self._released = False
+        self._thread = threading.Thread(target=self._renew, name="hivelock-renewal", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+
+    def release(self) -> None:
+        """Free the lease if it is ours. A failure is logged: the work is done, and a later release tries again."""
+        if self._released or not self._ours:
+            return
+        self._released = True
+        self._ended.set()
+        try:
+            self._manager.release(self._lease)
+        except HiveLockError:
+            self._log.exception(
+                "Lease %s could not be released; release_locks or the force release frees it later", self._lease.id
+            )
+        else:
+            self._log.info("Released lease %s", self._lease.id)
+
+    def _renew(self) -> None:
+        every_s = min(CHECK_S, self._lease.lease_s / 3)
+        while not self._ended.wait(every_s):
+            try:
+                self._manager.renew(self._lease)
+            except LockLost as error:
+                if not self._ended.is_set():
+                    self._lose(error)
+                return
+            except Exception:  # noqa: BLE001 - a thread that died of it would let the lease lapse
+                self._log.exception("Lease %s was not renewed; trying again in %g s", self._lease.id, every_s)
+
+    def _lose(self, error: LockLost) -> None:
+        self.lost = error
+        self._log.error("Stopping the work: %s", error)
+        try:
+            self._stop_work()
+        except Exception:  # noqa: BLE001 - the wrapped operator's, and can raise anything
+            self._log.exception("The work could not be stopped")

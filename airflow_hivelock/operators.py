@@ -1,0 +1,237 @@
+"""Operators that lock, unlock, and run Spark under locks."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+
+from airflow_hivelock.acquiring import AcquiresLocks
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Lease, LockMode, LockObject
+from airflow_hivelock.mixin import HiveLockMixin
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, work_under
+from airflow_hivelock.stale import Verdict, judge
+from airflow_hivelock.triggers import HiveLockTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Holder
+
+_RESUME = "acquired"
+
+WORK_POLL_S = 2.0
+"""How often an unlock task asks whether the work under its locks is over."""
+
+SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
+"""False makes Spark write with Hive's writer. Its own shares a directory among the writers of different partitions,
+who then lose each other's files without a word."""
+
+
+class HiveLockOperator(AcquiresLocks):
+    """Acquire locks, all or none, for the tasks that follow; return the lease.
+
+    They stand until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release frees them.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not self.reads and not self.writes:
+            raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
+        if self.waiting == "trigger":
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=True))
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        return self._acquire(context, resume=_RESUME, ends_task=True).to_json()
+
+    def acquired(self, context: Any, event: Any) -> dict[str, Any]:
+        """Go on once the trigger has acquired the locks."""
+        return self._retake(context, event).to_json()
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except BaseException:
+            self._give_back(context)
+            raise
+
+
+class HiveUnlockOperator(ReleasesLocks, BaseOperator):
+    """Release what HiveLockOperators acquired; made to be ``.as_teardown(setups=lock)``.
+
+    First makes sure that no task between them and this one still works. What is already free is success.
+
+    :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
+        setups), or of all upstream where none is directly.
+    :param work_timeout: how long to wait for that work.
+    """
+
+    template_fields: Sequence[str] = ("lease",)
+
+    def __init__(
+        self,
+        *,
+        lease: Any = None,
+        work_timeout: timedelta = timedelta(minutes=5),
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.lease = lease
+        self.work_timeout = work_timeout
+        self.hivelock_conn_id = hivelock_conn_id
+
+    def execute(self, context: Any) -> list[str]:
+        """The ids of the leases that this call has freed."""
+        ti = context["ti"]
+        self._await_work(ti.run_id)
+        freed = []
+        for manager, lease in self._leases(ti.run_id):
+            if manager.release(lease):
+                self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                freed.append(lease.id)
+            else:
+                self.log.info("Lease %s of %s was free already, or is a later try's", lease.id, lease.owner)
+        return freed
+
+    def _locks(self) -> list[Any]:
+        """The lock tasks to unlock."""
+        if self.lease is not None:
+            owners = [Owner.parse(lease.owner) for lease in self._given()]
+            mine = {owner.task_id for owner in owners if owner and owner.dag_id == self.dag_id}
+            return [task for task in self.dag.tasks if task.task_id in mine and holds_for_others(task)]
+        upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
+        found = ([task for task in tasks if holds_for_others(task)] for tasks in upstream)
+        return next(filter(None, found), [])
+
+    def _given(self) -> list[Lease]:
+        given = [self.lease] if isinstance(self.lease, dict) else list(self.lease)
+        return [Lease.from_json(lease) for lease in given if lease is not None]
+
+    def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:
+        if self.lease is None:
+            for lock in self._locks():
+                yield from leases_of(lock, run_id)
+        else:
+            manager = HiveLockHook(self.hivelock_conn_id).manager()
+            for lease in self._given():
+                yield manager, lease
+
+    def _await_work(self, run_id: str) -> None:
+        deadline = time.monotonic() + self.work_timeout.total_seconds()
+        work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
+        while working := unfinished(self.dag_id, run_id, work.values()):
+            if time.monotonic() > deadline:
+                raise AirflowException(
+                    f"not released, since after {self.work_timeout} there is still work under the locks: "
+                    f"{', '.join(working)}. Stop it, and clear this task"
+                )
+            self.log.info("Waiting for %s", ", ".join(working))
+            time.sleep(WORK_POLL_S)
+
+
+class HiveForceUnlockOperator(BaseOperator):
+    """Free leases that are not released any more, and say which and why; each goes to the audit trail.
+
+    :param leases: the ids of those to look at; None: all.
+    :param objects: look only at leases that lock one of these objects, or something below it; None: all.
+    :param stale: free only what is stale: this Airflow's own leases whose run is over or unknown. False frees all that
+        ``leases`` or ``objects`` name, whoever's it is.
+    :param min_age: leave alone what was granted or renewed less than this ago.
+    :param dry_run: only say what would be freed. It and ``min_age`` may be templates in a DAG that renders native objects.
+    :param reason: why, for the audit trail.
+    """
+
+    template_fields: Sequence[str] = ("leases", "objects", "min_age", "only_report", "reason")
+
+    def __init__(
+        self,
+        *,
+        leases: Sequence[str] | None = None,
+        objects: Sequence[str] | None = None,
+        stale: bool = True,
+        min_age: timedelta | str = timedelta(minutes=5),
+        dry_run: bool | str = False,
+        reason: str = "stale",
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not stale and leases is None and objects is None:
+            raise InvalidRequest(f"{self.task_id}: stale=False frees all that is named; name leases or objects")
+        self.leases = leases
+        self.objects = objects
+        self.stale = stale
+        self.min_age = min_age
+        self.only_report = dry_run  # not self.dry_run, which is Airflow's method
+        self.reason = reason
+        self.hivelock_conn_id = hivelock_conn_id
+
+    def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
+        """What was freed and what was left, each as lease, owner and reason."""
+        for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
+            if not isinstance(value, kind):
+                raise InvalidRequest(
+                    f"{self.task_id}: {name} is {value!r}, not a {kind.__name__}; a template needs a DAG with "
+                    "render_template_as_native_obj=True"
+                )
+        hook = HiveLockHook(self.hivelock_conn_id)
+        manager = hook.manager()
+        report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
+        for holder in self._chosen(manager):
+            verdict = self._judge(hook, manager, holder)
+            what = self._free(manager, holder, verdict, str(Owner.of(hook.installation, context["ti"])))
+            report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
+            self.log.info("%s lease %s of %s: %s", what, holder.lease_id, holder.owner, verdict.reason)
+        return report
+
+    def _chosen(self, manager: LockManager) -> list[Holder]:
+        """One holder for each lease to look at."""
+        targets = [None] if self.objects is None else [LockObject.parse(name) for name in self.objects]
+        holders = (holder for target in targets for holder in manager.show(target) if holder.lease_id is not None)
+        chosen = {holder.lease_id: holder for holder in holders}
+        wanted = chosen.keys() if self.leases is None else self.leases
+        return [chosen[lease_id] for lease_id in wanted if lease_id in chosen]
+
+    def _judge(self, hook: HiveLockHook, manager: LockManager, holder: Holder) -> Verdict:
+        if not self.stale:
+            return Verdict(True, self.reason)
+        lease = manager.find(str(holder.lease_id))
+        if lease is None:
+            return Verdict(False, "it has been released meanwhile")
+        assert isinstance(self.min_age, timedelta)
+        return judge(holder, lease.lease_s, hook.installation, self.min_age)
+
+    def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> str:
+        if not verdict.stale:
+            return "left"
+        if not self.only_report:
+            manager.force_release(str(holder.lease_id), reason=f"{self.reason}: {verdict.reason}", user=user)
+        return "freed"
+
+
+class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
+    """SparkSubmitOperator under locks; all that SparkSubmitOperator takes, and all that HiveLockMixin takes.
+
+    The job finds its lease in ``spark.hivelock.lease`` and ``spark.hivelock.token``. Where it writes single partitions,
+    ``spark.sql.hive.convertInsertingPartitionedTable`` is false unless ``conf`` says otherwise.
+    """
+
+    def use_lease(self, lease: Lease) -> None:
+        conf = {"spark.hivelock.lease": lease.id, "spark.hivelock.token": str(lease.token)}
+        if any(lock.mode is LockMode.EXCLUSIVE and lock.object.partition for lock in lease.locks):
+            conf[SAFE_INSERT] = "false"
+        self.conf = {**conf, **(self.conf or {})}
+
+    def work_is_over(self, context: Any) -> bool:
+        """Whether the application that was recorded, so that a retry finds it again, has ended."""
+        store = context.get("task_state_store")
+        job_id = store.get(self.external_id_key) if store is not None else None
+        return not job_id or not self.is_job_active(self.get_job_status(job_id, context))

@@ -1,0 +1,67 @@
+"""HiveLockSensor: wait until data is free, and lock nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowException, BaseSensorOperator
+
+from airflow_hivelock.acquiring import NamesLocks
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.triggers import HiveLockSensorTrigger
+from airflow_hivelock.waiting import Look, Wanted
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import LockRequest
+
+_RESUME = "found_free"
+
+
+class HiveLockSensor(NamesLocks, BaseSensorOperator):
+    """Succeeds when the locks that reading and writing this data takes could be had now.
+
+    It takes none itself, so somebody else may have them a moment later: to work on the data use HiveLockOperator.
+    It watches the locks from the triggerer.
+
+    :param deferrable: False waits on a worker, as ``mode`` and ``poke_interval`` say.
+    """
+
+    def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not self.reads and not self.writes:
+            raise InvalidRequest(f"{self.task_id} waits for no locks; name at least one object in reads or writes")
+        self.deferrable = deferrable
+        self._look: Look | None = None
+        if deferrable:
+            self._start_in_triggerer(HiveLockSensorTrigger, _RESUME, self._trigger_kwargs())
+
+    def execute(self, context: Any) -> Any:
+        if not self.deferrable:
+            return super().execute(context)
+        hook = HiveLockHook(self.hivelock_conn_id)
+        trigger = HiveLockSensorTrigger(
+            **self._names(),
+            **self._trigger_kwargs(),
+            owner=str(self._lock_owner(hook, context)),
+            attempt=context["ti"].try_number,
+        )
+        return self.defer(trigger=trigger, method_name=_RESUME)
+
+    def poke(self, context: Any) -> bool:
+        if self._look is None:
+            hook = HiveLockHook(self.hivelock_conn_id)
+            self._look = Look(hook.manager(), self._request(hook, context), None, None, self.log)
+        return bool(self._look.poll())
+
+    def found_free(self, context: Any, event: str) -> None:
+        """Only dag.test() comes here: the trigger ends the task itself."""
+        if event != "success":
+            raise AirflowException(f"the trigger ended the task as {event}; its log says why")
+
+    def _request(self, hook: HiveLockHook, context: Any) -> LockRequest:
+        wanted = Wanted(self.reads, self.writes, self.unpartitioned)
+        return wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+
+    def _trigger_kwargs(self) -> dict[str, Any]:
+        return {"timeout_s": float(self.timeout), "soft_fail": self.soft_fail}

@@ -1,0 +1,56 @@
+"""Which leases nobody needs any more, by Airflow's word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_hivelock import supervisor
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import Holder
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a lease is stale, and why."""
+
+    stale: bool
+    reason: str
+
+
+def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta) -> Verdict:
+    """Judge the lease that *holder* shows: stale when its owner's run is over, or unknown, for long enough.
+
+    :param lease_s: how long the lease is trusted without renewal, in seconds.
+    :param installation: the id of this Airflow, which judges nobody else's leases.
+    :param min_age: how long after its last renewal a lease is left alone in any case.
+    """
+    owner = Owner.parse(holder.owner)
+    if owner is None or owner.installation != installation:
+        return Verdict(False, f"its owner {holder.owner} is no task of installation {installation}")
+    renewed = holder.since
+    if holder.expires is not None:
+        renewed = max(renewed, holder.expires - timedelta(seconds=lease_s))
+    if (age := datetime.now(UTC) - renewed) < min_age:
+        return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
+    try:
+        return _judge_owner(owner)
+    except supervisor.CannotTell as error:
+        return Verdict(False, str(error))
+
+
+def _judge_owner(owner: Owner) -> Verdict:
+    run = f"run {owner.run_id} of {owner.dag_id}"
+    state = supervisor.run_state(owner.dag_id, owner.run_id)
+    if state is None:
+        return Verdict(True, f"{run} is unknown to Airflow")
+    if state not in supervisor.FINISHED_RUN:
+        return Verdict(False, f"{run} is {state}")
+    tasks = supervisor.run_states(owner.dag_id, owner.run_id)
+    # A task without a state never ran, and never will in a run that is over.
+    if alive := sorted(name for name, now in tasks.items() if now and now not in supervisor.FINISHED):
+        return Verdict(False, f"{run} is {state}, but {', '.join(alive)} not over yet")
+    return Verdict(True, f"{run} is {state}, and so are its tasks over")

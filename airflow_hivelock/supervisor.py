@@ -1,0 +1,134 @@
+"""All that this package touches of Airflow which is not public: the line from a process to its supervisor.
+
+Operators, triggers and callbacks (also those that the DAG processor runs) each have one, with a few messages in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetDagRunState, GetTaskStates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.owners import Owner
+
+ANSWER_S = 20.0
+"""How long a trigger waits for an answer of its supervisor."""
+
+FINISHED = frozenset(
+    {
+        TaskInstanceState.SUCCESS,
+        TaskInstanceState.FAILED,
+        TaskInstanceState.SKIPPED,
+        TaskInstanceState.UPSTREAM_FAILED,
+        TaskInstanceState.REMOVED,
+    }
+)
+"""The states that a task instance leaves only by being cleared."""
+
+FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
+
+
+class CannotTell(Exception):
+    """Airflow gave no answer, so nothing may be concluded."""
+
+
+async def push_xcom(owner: Owner, value: Any) -> None:
+    """Store *value* as what the owner's task returned.
+
+    Needed because what ``TaskSuccessEvent`` carries itself arrives as a JSON string.
+    """
+    where = {"dag_id": owner.dag_id, "run_id": owner.run_id, "task_id": owner.task_id, "map_index": owner.map_index}
+    if hasattr(_line(), "asend"):
+        await asyncio.wait_for(XCom.aset("return_value", value, **where), ANSWER_S)
+    else:  # dag.test()
+        XCom.set("return_value", value, **where)
+
+
+async def state_of(owner: Owner) -> str | None:
+    """The owner's state as Airflow has it; ``""`` before it has any, None when Airflow does not know the task.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetTaskStates(
+        dag_id=owner.dag_id, run_ids=[owner.run_id], task_ids=[owner.task_id], map_index=owner.map_index
+    )
+    try:
+        line = _line()
+        if hasattr(line, "asend"):
+            answer = await asyncio.wait_for(line.asend(question), ANSWER_S)
+        else:  # dag.test()
+            answer = line.send(question)
+        states = answer.task_states.get(owner.run_id, {})
+    except Exception as error:
+        raise CannotTell(f"Airflow does not say in which state {owner} is: {error!r}") from error
+    return next((state or "" for state in states.values()), None)
+
+
+def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
+    """The states of those tasks of a run, by task id and map index; ``""`` for none yet.
+
+    A mapped task that has been expanded is asked for alone, since Airflow names its instances ``task_1``.
+
+    :raises CannotTell: without an answer.
+    """
+    wanted = list(task_ids)
+    if not wanted:
+        return {}
+    plain = _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id], task_ids=wanted, map_index=-1), run_id)
+    states = {(task_id, -1): state for task_id, state in plain.items()}
+    for task_id in set(wanted) - plain.keys():
+        mapped = _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id], task_ids=[task_id]), run_id)
+        states |= {(task_id, int(key[len(task_id) + 1 :] or -1)): state for key, state in mapped.items()}
+    return states
+
+
+def run_states(dag_id: str, run_id: str) -> dict[str, str]:
+    """The states of all task instances of a run, by Airflow's own names for them; empty when it knows none.
+
+    :raises CannotTell: without an answer.
+    """
+    return _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id]), run_id)
+
+
+def run_state(dag_id: str, run_id: str) -> str | None:
+    """The state of a run; None when Airflow does not know it. Not available in the DAG processor.
+
+    :raises CannotTell: without an answer.
+    """
+    try:
+        return str(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state)
+    except AirflowRuntimeError as error:
+        if (error.error.detail or {}).get("status_code") == 404:
+            return None
+        raise CannotTell(f"Airflow does not say in which state run {run_id} of {dag_id} is: {error}") from error
+    except Exception as error:
+        raise CannotTell(f"Airflow does not say in which state run {run_id} of {dag_id} is: {error!r}") from error
+
+
+def forget_dag(context: Any, ti: Any) -> None:
+    """Drop the whole DAG that a trigger started by ``start_from_trigger`` carries: about 1 MB for 300 tasks."""
+    context.clear()
+    if hasattr(ti, "task"):
+        ti.task = None
+
+
+def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
+    try:
+        states = _line().send(question).task_states.get(run_id, {})
+    except Exception as error:
+        raise CannotTell(f"Airflow does not say how the tasks of run {run_id} are: {error!r}") from error
+    return {key: state or "" for key, state in states.items()}
+
+
+def _line() -> Any:
+    line = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    if line is None:
+        raise CannotTell("this process has no line to Airflow")
+    return line

@@ -1,0 +1,36 @@
+"""Strict rendering of lock names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jinja2
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+
+class StrictNames:
+    """Mixin for what Airflow renders: in the fields that name locks, nothing undefined and no None gets through.
+
+    By default both would render to a name all the same (``dt=``, ``dt=None``): the wrong lock, and success.
+    """
+
+    lock_fields = ("reads", "writes")
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Airflow's, called for each field and, within it, for each value."""
+        render = super().render_template  # type: ignore[misc]
+        if not any(content is getattr(self, field) for field in self.lock_fields):
+            return render(content, context, jinja_env, seen_oids)
+        jinja_env = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
+        strict = jinja_env.overlay(undefined=jinja2.StrictUndefined, finalize=_finalize)
+        try:
+            return render(content, context, strict, seen_oids)
+        except jinja2.UndefinedError as error:
+            raise InvalidRequest(f"{content!r} cannot be rendered: {error}; this run does not have it") from error
+
+
+def _finalize(value: Any) -> Any:
+    if value is None:
+        raise jinja2.UndefinedError("an expression in it is None")
+    return value

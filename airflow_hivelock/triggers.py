@@ -1,0 +1,266 @@
+"""Triggers that wait for locks in the triggerer, where waiting costs no worker slot.
+
+All of a triggerer's waiters share one lock manager, and so one session with the lock store. What blocks runs in a
+small pool of threads; the event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
+
+from airflow_hivelock import supervisor
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Superseded
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.templates import StrictNames
+from airflow_hivelock.waiting import Look, Wait, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease, LockRequest
+    from airflow_hivelock.waiting import Polled
+
+T = TypeVar("T")
+
+CONNECTION_S = 30.0
+"""How long the triggerer keeps a connection that it looked up."""
+
+_pool = ThreadPoolExecutor(8, "hivelock")
+_hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
+
+
+class _LockTrigger(StrictNames, BaseTrigger):
+    """What both triggers share. ``__init__`` only stores: whatever it raised would end the triggerer.
+
+    :param owner: who asks, where a worker has deferred; empty where the task starts here, and its fields are
+        rendered here.
+    """
+
+    def __init__(
+        self,
+        *,
+        hivelock_conn_id: str,
+        reads: Sequence[str],
+        writes: Sequence[str],
+        unpartitioned: Sequence[str] = (),
+        timeout_s: float | None = None,
+        owner: str = "",
+        attempt: int = 0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.hivelock_conn_id = hivelock_conn_id
+        self.reads = reads
+        self.writes = writes
+        self.unpartitioned = unpartitioned
+        self.timeout_s = timeout_s
+        self.owner = owner
+        self.attempt = attempt
+        self._refused: Exception | None = None
+        self._call: asyncio.Future[Any] | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__name__}", {
+            "hivelock_conn_id": self.hivelock_conn_id,
+            "reads": list(self.reads),
+            "writes": list(self.writes),
+            "unpartitioned": list(self.unpartitioned),
+            "timeout_s": self.timeout_s,
+            "owner": self.owner,
+            "attempt": self.attempt,
+        }
+
+    def render_template_fields(self, context: Any, jinja_env: Any = None) -> None:
+        """Airflow's, except that a failure is left to ``run()``: raised here it would cost a slot and say nothing."""
+        try:
+            super().render_template_fields(context, jinja_env)
+        except HiveLockError as error:
+            self._refused = error
+        except Exception as error:  # noqa: BLE001 - a template is the user's, and can raise anything
+            self._refused = InvalidRequest(f"reads and writes cannot be rendered in the triggerer: {error!r}")
+        finally:
+            supervisor.forget_dag(context, self.task_instance)
+
+    def _wanted(self) -> Wanted:
+        return Wanted(self.reads, self.writes, self.unpartitioned, timeout_s=self.timeout_s)
+
+    async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T:
+        """Poll what *start* gives until there is an outcome.
+
+        :raises HiveLockError: what there is to tell the user.
+        """
+        if self._refused is not None:
+            raise self._refused
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+                loop.call_soon_threadsafe(changed.set)
+
+        hook = await _hook(self.hivelock_conn_id)
+        owner = self._owner(hook)
+
+        def begin() -> Polled[T]:
+            request = self._wanted().request(hook, owner, self._attempt())
+            return start(hook.manager(), request, wake)
+
+        polled = await self._in_pool(begin)
+        while (outcome := await self._in_pool(polled.poll)) is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), polled.wait_s())
+            changed.clear()
+        return outcome
+
+    def _owner(self, hook: HiveLockHook) -> Owner:
+        owner = Owner.parse(self.owner) if self.owner else Owner.of(hook.installation, self.task_instance)
+        if owner is None:
+            raise InvalidRequest(f"{self.owner!r} is not an owner that a worker gives")
+        return owner
+
+    def _attempt(self) -> int:
+        return self.attempt if self.owner or self.task_instance is None else self.task_instance.try_number
+
+    async def _in_pool(self, function: Callable[[], T]) -> T:
+        """Run what blocks in a thread. Being cancelled does not stop it: see :meth:`_settled`."""
+        context = contextvars.copy_context()  # so that what it logs shows in the task's log
+        call = asyncio.get_running_loop().run_in_executor(_pool, context.run, function)
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._call = call
+        return await asyncio.shield(call)
+
+    async def _settled(self) -> None:
+        """Wait for the call that was under way when this trigger was cancelled."""
+        if self._call is not None:
+            await asyncio.wait([self._call])
+
+
+class HiveLockTrigger(_LockTrigger):
+    """Acquires locks: one place in the queue, kept over restarts of the triggerer.
+
+    :param lease_s: how long the lease is trusted without renewal, in seconds.
+    :param ends_task: ends the task with the lease as its XCom; False resumes it on a worker with the lease.
+    """
+
+    def __init__(self, *, lease_s: float, ends_task: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lease_s = lease_s
+        self.ends_task = ends_task
+        self._waiter: Owner | None = None
+        self._wait: Wait | None = None
+        self._succeeded = False
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        classpath, kwargs = super().serialize()
+        return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        try:
+            lease = await self._outcome(self._start)
+        except Superseded as error:
+            # Ending without an event would fail the task that another trigger now waits for.
+            self.log.info("Somebody else acts for this task now: %s", error)
+            await _for_ever()
+            return
+        except HiveLockError as error:
+            self.log.error("%s", error)
+            yield TaskFailedEvent()
+            return
+        if self.ends_task:
+            assert self._waiter is not None
+            await supervisor.push_xcom(self._waiter, lease.to_json())
+            self._succeeded = True
+            yield TaskSuccessEvent()
+        else:
+            yield TriggerEvent(lease.to_json())  # type: ignore[no-untyped-call]
+        # The event is dropped when the task has been marked failed meanwhile. Only a trigger that still runs is
+        # told so (on_kill), and can release the lease that nobody else knows of.
+        await _for_ever()
+
+    async def on_kill(self) -> None:
+        """Drop the place, or the lease, if the task is over; a user's action and every normal end both come here."""
+        await self._settled()
+        if self._wait is None or self._waiter is None:
+            return
+        try:
+            state = await supervisor.state_of(self._waiter)
+        except supervisor.CannotTell as error:
+            self.log.warning("Keeping the place in the queue, or the lease: %s", error)
+            return
+        over = state is None or state in supervisor.FINISHED
+        if over and not (self._succeeded and state == "success"):
+            await self._in_pool(self._wait.give_up)
+            self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
+
+    def _wanted(self) -> Wanted:
+        return Wanted(self.reads, self.writes, self.unpartitioned, self.lease_s, self.timeout_s)
+
+    def _owner(self, hook: HiveLockHook) -> Owner:
+        self._waiter = super()._owner(hook)
+        return self._waiter
+
+    def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease]:
+        self._wait = Wait(manager, request, self.timeout_s, wake, self.log)
+        return self._wait
+
+
+class HiveLockSensorTrigger(_LockTrigger):
+    """Waits until locks could be had, and takes none. Its timeout begins anew when the triggerer restarts.
+
+    :param soft_fail: skip the task when it is too late, rather than fail it.
+    """
+
+    def __init__(self, *, soft_fail: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.soft_fail = soft_fail
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        classpath, kwargs = super().serialize()
+        return classpath, {**kwargs, "soft_fail": self.soft_fail}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        try:
+            await self._outcome(lambda *given: Look(given[0], given[1], self.timeout_s, given[2], self.log))
+        except LockTimeout as error:
+            self.log.error("%s", error)
+            yield TaskSkippedEvent() if self.soft_fail else TaskFailedEvent()
+        except HiveLockError as error:
+            self.log.error("%s", error)
+            yield TaskFailedEvent()
+        else:
+            yield TaskSuccessEvent()
+
+
+async def _hook(conn_id: str) -> HiveLockHook:
+    """One look-up for all waiters that start together: hundreds do when a triggerer takes over from another."""
+    loop = asyncio.get_running_loop()
+    until, loading = _hooks.get(conn_id, (0.0, None))
+    if loading is None or loading.get_loop() is not loop or loop.time() > until:
+        loading = loop.create_task(_load(conn_id))
+        _hooks[conn_id] = loop.time() + CONNECTION_S, loading
+    return await asyncio.shield(loading)
+
+
+async def _load(conn_id: str) -> HiveLockHook:
+    hook = HiveLockHook(conn_id)
+    try:
+        await asyncio.wait_for(hook.load(), supervisor.ANSWER_S)
+    except BaseException as error:
+        _hooks.pop(conn_id, None)
+        if isinstance(error, TimeoutError):
+            raise HiveLockError(
+                f"Airflow did not give connection {conn_id!r} within {supervisor.ANSWER_S:g} s"
+            ) from error
+        raise
+    return hook
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
