@@ -207,7 +207,7 @@ class HiveForceUnlockOperator(BaseOperator):
         if lease is None:
             return Verdict(False, "it has been released meanwhile")
         assert isinstance(self.min_age, timedelta)
-        return judge(holder, lease.lease_s, hook.installation, self.min_age)
+        return judge(holder, lease.lease_s, hook.installation, self.min_age, manager.now())
 
     def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> str:
         if not verdict.stale:

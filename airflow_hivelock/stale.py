@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import supervisor
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow_hivelock.locks.model import Holder
 
 
@@ -21,12 +23,13 @@ class Verdict:
     reason: str
 
 
-def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta) -> Verdict:
+def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta, now: datetime) -> Verdict:
     """Judge the lease that *holder* shows: stale when its owner's run is over, or unknown, for long enough.
 
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param installation: the id of this Airflow, which judges nobody else's leases.
     :param min_age: how long after its last renewal a lease is left alone in any case.
+    :param now: the lock store's clock.
     """
     owner = Owner.parse(holder.owner)
     if owner is None or owner.installation != installation:
@@ -34,7 +37,7 @@ def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta)
     renewed = holder.since
     if holder.expires is not None:
         renewed = max(renewed, holder.expires - timedelta(seconds=lease_s))
-    if (age := datetime.now(UTC) - renewed) < min_age:
+    if (age := now - renewed) < min_age:
         return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
     try:
         return _judge_owner(owner)

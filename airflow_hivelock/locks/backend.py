@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
@@ -107,6 +108,10 @@ class Backend(Protocol):
 
         :return: False if no such lease stands.
         """
+        ...
+
+    def now(self) -> datetime:
+        """The store's clock, by which all its times are; a client's own may be wrong."""
         ...
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from airflow_hivelock.locks.model import Lease, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
     from airflow_hivelock.locks.model import Holder, Tenure, Waiter
@@ -200,6 +201,10 @@ class LockManager:
                 f"force release of {lease_id}: say why (reason) and who (user); both are kept in the audit trail"
             )
         return self.backend.force_release(lease_id, reason=reason, user=user)
+
+    def now(self) -> datetime:
+        """The store's clock, by which all its times are."""
+        return self.backend.now()
 
     def close(self) -> None:
         """Give back connections; what is held stays held."""

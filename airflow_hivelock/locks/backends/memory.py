@@ -54,7 +54,7 @@ class MemoryBackend:
         with self._lock:
             if (entry := self._holding(lease)) is None:
                 raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
-            entry.renewed = self._now()
+            entry.renewed = self.now()
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         with self._lock:
@@ -137,11 +137,11 @@ class MemoryBackend:
         with self._lock:
             self._watches.append((targets, wake))
 
+    def now(self) -> datetime:
+        return datetime.now(UTC)  # the store is this process, so this is the store's clock
+
     def close(self) -> None:
         """Nothing to give back."""
-
-    def _now(self) -> datetime:
-        return datetime.now(UTC)  # the store is this process, so this is the store's clock
 
     def _holding(self, lease: Lease) -> _Entry | None:
         entry = self._entries.get(lease.owner)
@@ -161,7 +161,7 @@ class MemoryBackend:
         entry = self._entries.pop(owner, None)
         if entry:
             if entry.lease:
-                self._ended[owner] = _tenure(entry, entry.lease, self._now())
+                self._ended[owner] = _tenure(entry, entry.lease, self.now())
             for wake in entry.losses:
                 wake()
             self._changed(entry.request)
@@ -196,7 +196,7 @@ class MemoryAcquisition:
                 if blocked := store._ahead(entry):
                     return Blocked(blocked, self._waited_s)
                 number = next(store._count)
-                since = store._now()
+                since = store.now()
                 entry.lease = Lease(
                     f"memory-{number}",
                     number,
@@ -235,7 +235,7 @@ class MemoryAcquisition:
         entry = store._entries.get(request.owner)
         if entry is None:
             entry = store._entries[request.owner] = _Entry(
-                request, next(store._count), store._now(), self._epoch, self._wake
+                request, next(store._count), store.now(), self._epoch, self._wake
             )
         elif entry.request.locks != request.locks:
             held = "holds" if entry.lease else "already waits for"
@@ -246,7 +246,7 @@ class MemoryAcquisition:
             superseded = entry.wake
             entry.request, entry.epoch, entry.wake = request, self._epoch, self._wake
             superseded()
-            self._waited_s = (store._now() - entry.since).total_seconds()
+            self._waited_s = (store.now() - entry.since).total_seconds()
             for notice in entry.losses:
                 notice()
             entry.losses.clear()

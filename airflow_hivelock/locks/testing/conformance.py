@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -227,6 +228,7 @@ class BackendConformance:
     def test_renewal_moves_the_end_and_fails_once_the_lease_is_gone(self, manager: LockManager) -> None:
         lease = manager.acquire(owner="me", writes=[DAY1], lease_s=100)
         before = manager.show(DAY1)[0].expires
+        assert lease.since <= manager.now() <= lease.since + timedelta(minutes=5), "not the clock that the leases go by"
         manager.renew(lease)
         after = manager.show(DAY1)[0].expires
         assert before

@@ -31,6 +31,7 @@ from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, Loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
     from airflow_hivelock.locks.model import Lock
@@ -67,6 +68,12 @@ class ZooKeeperBackend:
                 f"timeout_s={timeout_s!r} of zookeeper://{hosts} is not a number of seconds"
             ) from error
         return cls(KazooSession(hosts, session_s), layout)
+
+    def now(self) -> datetime:
+        written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
+        if isinstance(written, Refused):
+            raise StoreUnavailable(f"{self.layout.root} is gone from ZooKeeper; connect again")
+        return instant(written[0].mtime_ms)
 
     def close(self) -> None:
         self.client.close()
