@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 CHECK_S = 30.0
-"""How often at least a running task renews its lease, and so finds out that it is lost."""
+"""How often at least a running task looks whether its lease still stands; it is also told of changes."""
+
+RETRY_S = 5.0
+"""How long after a failure it looks again."""
 
 _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
 """What ends ``execute()`` but not the work."""
@@ -145,7 +149,7 @@ class HiveLockMixin(AcquiresLocks):
 
 
 class _Held:
-    """A lease in use: a thread renews it while the work runs.
+    """A lease in use: while the work runs a thread renews it, and notices its loss.
 
     :param ours: whether this task acquired the lease, and so releases it.
     :param stop_work: called, in that thread, when the lease is lost.
@@ -158,22 +162,23 @@ class _Held:
         self._ours = ours
         self._stop_work = stop_work
         self._log = log
-        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._ended = False
         self._released = False
-        self._thread = threading.Thread(target=self._renew, name="hivelock-renewal", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="hivelock-renewal", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
 
     def __exit__(self, *exc: object) -> None:
-        self._ended.set()
+        self._end()
 
     def release(self) -> None:
         """Free the lease if it is ours. A failure is logged: the work is done, and a later release tries again."""
         if self._released or not self._ours:
             return
         self._released = True
-        self._ended.set()
+        self._end()
         try:
             self._manager.release(self._lease)
         except HiveLockError:
@@ -183,17 +188,30 @@ class _Held:
         else:
             self._log.info("Released lease %s", self._lease.id)
 
-    def _renew(self) -> None:
-        every_s = min(CHECK_S, self._lease.lease_s / 3)
-        while not self._ended.wait(every_s):
+    def _end(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    def _keep(self) -> None:
+        every_s = self._lease.lease_s / 3
+        renew_at = time.monotonic() + every_s
+        while not self._ended:
+            self._changed.clear()
             try:
-                self._manager.renew(self._lease)
+                if time.monotonic() >= renew_at:
+                    self._manager.renew(self._lease)
+                    renew_at = time.monotonic() + every_s
+                self._manager.verify(self._lease, self._changed.set)
+                pause_s = min(CHECK_S, renew_at - time.monotonic())
             except LockLost as error:
-                if not self._ended.is_set():
+                if not self._ended:
                     self._lose(error)
                 return
             except Exception:  # noqa: BLE001 - a thread that died of it would let the lease lapse
-                self._log.exception("Lease %s was not renewed; trying again in %g s", self._lease.id, every_s)
+                pause_s = min(RETRY_S, every_s)
+                self._log.exception("Lease %s cannot be kept; trying again in %g s", self._lease.id, pause_s)
+            if not self._ended:
+                self._changed.wait(max(0.0, pause_s))
 
     def _lose(self, error: LockLost) -> None:
         self.lost = error

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Blocker, Holder, LockRequest
     from airflow_hivelock.owners import Owner
 
+MOST_PARTITIONS = 2_000
+"""Of how many partitions a table that is read whole is locked one by one: about what one ZooKeeper transaction carries."""
+
 MOST_SHOWN = 5
 """How many locks and how many blockers the log names."""
 
@@ -68,7 +71,7 @@ class Wanted:
         for what, names in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
             if isinstance(names, str):
                 raise InvalidRequest(f"{what}={names!r} must be a list of names, as in [{names!r}]")
-        reads, writes = plan(self.reads, self.writes, hook.catalog(), self.unpartitioned)
+        reads, writes = plan(self.reads, self.writes, hook.catalog(), self.unpartitioned, limit=MOST_PARTITIONS)
         return rules.request(
             str(owner),
             reads,
@@ -77,6 +80,7 @@ class Wanted:
             attempt=attempt,
             wait=self.timeout_s is None or self.timeout_s > 0,
             query=owner.query,
+            named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}",
         )
 
 

@@ -117,6 +117,9 @@ class LockRequest:
     :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
     :param wait: False for a request that is to be refused where it would have to wait.
     :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for.
+    :param named: what *locks* was planned from, where that depends on the day: a table has more partitions at the
+        second try than at the first. Where it is given, it and not *locks* tells whether an owner asks for the same
+        again, and the locks of the first time stand.
     """
 
     owner: str
@@ -125,6 +128,7 @@ class LockRequest:
     attempt: int = 0
     wait: bool = True
     query: str = ""
+    named: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():

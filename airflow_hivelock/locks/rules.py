@@ -45,13 +45,14 @@ def request(
     attempt: int = 0,
     wait: bool = True,
     query: str = "",
+    named: str = "",
 ) -> LockRequest:
     """Check and build the request that *reads* and *writes*, by name (ranges too) or as objects, stand for.
 
     :raises InvalidRequest: naming the input that is wrong.
     """
     locks = with_parents(objects("reads", reads), objects("writes", writes))
-    return LockRequest(owner, locks, lease_s, attempt, wait, query)
+    return LockRequest(owner, locks, lease_s, attempt, wait, query, named)
 
 
 def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:

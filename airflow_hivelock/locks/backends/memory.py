@@ -237,14 +237,15 @@ class MemoryAcquisition:
             entry = store._entries[request.owner] = _Entry(
                 request, next(store._count), store.now(), self._epoch, self._wake
             )
-        elif entry.request.locks != request.locks:
+        elif not (entry.request.named == request.named if request.named else entry.request.locks == request.locks):
             held = "holds" if entry.lease else "already waits for"
             raise LeaseMismatch(
                 f"{request.owner} {held} other locks: {', '.join(map(str, entry.request.locks))}; release them first"
             )
         else:
             superseded = entry.wake
-            entry.request, entry.epoch, entry.wake = request, self._epoch, self._wake
+            entry.request = replace(request, locks=entry.request.locks)
+            entry.epoch, entry.wake = self._epoch, self._wake
             superseded()
             self._waited_s = (store.now() - entry.since).total_seconds()
             for notice in entry.losses:

@@ -31,12 +31,12 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.errors import RequestTooLarge, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
+from airflow_hivelock.locks.errors import LockLost, RequestTooLarge, StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
@@ -66,13 +66,14 @@ class ZooKeeperAcquisition:
         self._session = 0
         self._place = 0
         self._asked_ms = 0
+        self._granting = 0
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
 
     def check_size(self) -> None:
         """:raises RequestTooLarge: one transaction could not carry all the locks."""
-        size_bytes = Commit(tuple(self._lock_nodes({}, 0))).size_bytes
+        size_bytes = Commit(tuple(self._lock_nodes(self._request.locks, {}, 0))).size_bytes
         if size_bytes > MAX_PACKET_BYTES:
             raise RequestTooLarge(
                 f"{self._request.owner} asks for {len(self._request.locks):,} locks; they take {size_bytes:,} bytes, and "
@@ -85,7 +86,10 @@ class ZooKeeperAcquisition:
             try:
                 if self._record is None or self._session != self._store.client.session:
                     self._start()
-                return self._advance()
+                outcome = self._advance()
+                if isinstance(outcome, Lease):
+                    self._granting = 0
+                return outcome
             except _Again:
                 self._record = None
             except StoreUnavailable:
@@ -105,7 +109,13 @@ class ZooKeeperAcquisition:
     def _withdraw(self) -> None:
         for _ in range(MAX_TURNS):
             mine = self._read()
-            if mine is None or not mine.queued or mine.process != self._process:
+            if mine is None or mine.process != self._process:
+                return
+            if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
+                if self._store.bury(self._key, mine):
+                    return
+                continue
+            if not mine.queued:
                 return
             also: list[Op] = [*self._store.queues.deletes(mine, self._key), *self._delete_alive()]
             if self._store.removal.commit(self._key, mine, mine.freed(), also):
@@ -118,10 +128,9 @@ class ZooKeeperAcquisition:
         self._session = client.session
         _, node, alive = client.submit(Sync(), Get(self._path), Exists(self._alive))
         self._begin = self._begin or client.zxid
-        existing = Record.decode(node, self._path) if node else None
-        if existing and existing.state is State.LOST and existing.attempt <= self._request.attempt:
-            store.bury(self._key, existing)
+        if not self._begin:  # the session ended right after its answer
             raise _Again
+        existing = Record.decode(node, self._path) if node else None
         mine = records.start(existing, self._request, self._process, self._begin)
         fresh = mine.ticket_epoch == mine.epoch
         ops: list[Op] = [
@@ -165,12 +174,17 @@ class ZooKeeperAcquisition:
         assert self._record is not None
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
+        if self._record.state is State.LOST:
+            raise LockLost(
+                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, self._record.ticket_epoch)} was "
+                "removed behind its back. Stop the work under it and release it; then acquire again"
+            )
         if self._record.holds:
             return self._record.lease(self._key)
         queues, tables = self._first_look
         self._first_look = None, None
         for _ in range(MAX_TURNS):
-            ahead = self._store.queues.earlier(self._request.locks, self._place, queues)
+            ahead = self._store.queues.earlier(self._record.locks, self._place, queues)
             outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try(tables)
             queues = tables = None
             if outcome is not None:
@@ -202,19 +216,20 @@ class ZooKeeperAcquisition:
         return Blocked(tuple(by), self._waited_s, passing=other.queued and not other.wait)
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
-        lock = rules.conflicts(self._request.locks, ticket.locks)[0]
+        assert self._record is not None
+        lock = rules.conflicts(self._record.locks, ticket.locks)[0]
         return Blocker(ticket.owner, lock.object, lock.mode, waiting)
 
     def _try(self, tables: Sequence[Listing | None] | None) -> Lease | Blocked | None:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
         assert self._record is not None
-        store, locks = self._store, self._request.locks
+        store, locks = self._store, self._record.locks
         children = store.namespace.survey(locks, tables)
         if foreign := store.namespace.foreign_conflicts(locks, children):
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
-        creates = self._lock_nodes(children, self._asked_ms)
+        creates = self._lock_nodes(locks, children, self._asked_ms)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
@@ -232,12 +247,12 @@ class ZooKeeperAcquisition:
         store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
         return self._verify(self._record, own, children)
 
-    def _lock_nodes(self, children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
+    def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
         store = self._store
         query = self._request.query or f"airflow_hivelock {self._request.owner}"
         data = LockData(self._request.owner, now_ms, True, query, self._key).encode()
         creates: list[Create] = []
-        for lock in self._request.locks:
+        for lock in locks:
             if lock.object not in children:
                 creates.append(Create(store.layout.object(lock.object)))
             creates.append(Create(store.layout.lock_prefix(lock.object, lock.mode), data, sequential=True))
@@ -247,7 +262,7 @@ class ZooKeeperAcquisition:
         self, trying: Record, own: set[str] | None, children: Mapping[LockObject, Listing | None] | None = None
     ) -> Lease | Blocked:
         """Look at what existed before once more: my nodes still there, and nothing of Hive's before them."""
-        namespace, locks = self._store.namespace, self._request.locks
+        namespace, locks = self._store.namespace, trying.locks
         if children is None or own is None:  # taken over, or the reply was lost
             own = set(namespace.own_nodes(locks, trying.lock_zxid))
             children = namespace.survey(locks)
@@ -275,6 +290,7 @@ class ZooKeeperAcquisition:
             token=trying.lock_zxid,
             since_ms=trying.stat.mtime_ms,
         )
+        self._granting = trying.ticket_epoch
         outcome = self._store.client.submit(
             Commit((SetData(self._path, granted.encode(), trying.version), Delete(self._alive)))
         )[0]

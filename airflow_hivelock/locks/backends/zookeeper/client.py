@@ -2,6 +2,9 @@
 
 Replies are values, failures of the *connection* are raised: a transaction whose reply was lost may have been
 applied, and is never sent again; its owner's record settles what became of it.
+
+Reads never go back, not even from one session to the next. ZooKeeper promises that within a session only: the next
+one may be with a server that lags behind, and would not show a ticket or a lock that the last one has shown.
 """
 
 from __future__ import annotations
@@ -161,7 +164,7 @@ class Client(Protocol):
     """A session with ZooKeeper."""
 
     def submit(self, *requests: Request) -> list[Any]:
-        """Send all *requests* at once, in order, and give their replies in order.
+        """Send all *requests* at once, in order, and give their replies in order; all of them in one session.
 
         :raises StoreUnavailable: the connection failed; a transaction among them may have been applied.
         """
@@ -200,6 +203,7 @@ class KazooSession:
     def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
         self._hosts = hosts
         self._timeout_s = timeout_s
+        self._synced = 0
         self._zk = KazooClient(hosts, timeout=timeout_s)
         try:
             self._zk.start(timeout=timeout_s)
@@ -229,9 +233,17 @@ class KazooSession:
         # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
         if not self._connected.wait(self._timeout_s):
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
+        session = self.session
+        asked = requests if session == self._synced else (Sync(), *requests)
         deadline = time.monotonic() + 2 * self._timeout_s
-        pending = [self._send(request) for request in requests]
-        return [self._reply(request, result, deadline) for request, result in zip(requests, pending, strict=True)]
+        pending = [self._send(request) for request in asked]
+        replies = [self._reply(request, result, deadline) for request, result in zip(asked, pending, strict=True)]
+        if session != self.session:
+            raise StoreUnavailable(
+                f"ZooKeeper at {self._hosts}: the session ended during a request; its outcome is unknown"
+            )
+        self._synced = session
+        return replies[len(asked) - len(requests) :]
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:

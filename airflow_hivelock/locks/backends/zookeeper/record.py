@@ -62,6 +62,7 @@ class Record:
     locks: tuple[Lock, ...] = ()
     lease_s: float = 0.0
     query: str = ""
+    named: str = ""
     tickets: tuple[tuple[str, str], ...] = ()
     written: int = 0
     token: int = 0
@@ -70,8 +71,9 @@ class Record:
     stat: Stat | None = None
 
     @property
-    def order(self) -> tuple[int, int]:
-        return self.attempt, self.begin
+    def order(self) -> tuple[int, int, str]:
+        """Orders the owner's calls. Two that began at once are told apart by their processes, lest each take over for ever."""
+        return self.attempt, self.begin, self.process
 
     @property
     def holds(self) -> bool:
@@ -136,6 +138,7 @@ class Record:
             "locks": locks_to_json(self.locks),
             "lease_s": self.lease_s,
             "query": self.query,
+            "named": self.named,
             "tickets": self.tickets,
             "written": self.written,
             "token": self.token,
@@ -173,23 +176,23 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     :raises Superseded: a later call acts for the owner, or has released since this one began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    order = (request.attempt, begin)
     if existing is None:
         epoch = begin
     else:
         epoch = max(existing.epoch + 1, begin)
         if existing.state is State.TOMBSTONE:
             ended = existing.stat.mzxid if existing.stat else 0
-            stale = order < (existing.attempt, ended)
+            stale = (request.attempt, begin) < (existing.attempt, ended)
         else:
-            stale = order < existing.order
+            stale = (request.attempt, begin, process) < existing.order
         if stale:
             raise Superseded(
                 f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
                 f"and is {existing.state.value}; this one must stop"
             )
         if existing.queued or existing.holds:
-            if existing.locks != request.locks:
+            same = existing.named == request.named if request.named else existing.locks == request.locks
+            if not same:
                 verb = "holds" if existing.holds else "already waits for"
                 raise LeaseMismatch(
                     f"{request.owner} {verb} other locks than it now asks for: {', '.join(map(str, existing.locks[:6]))}; release them first"
@@ -216,6 +219,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         locks=request.locks,
         lease_s=request.lease_s,
         query=request.query,
+        named=request.named,
     )
 
 

@@ -124,7 +124,10 @@ class Removal:
         depth_of_table = self._layout.namespace.count("/") + 2
         parents = {node.rpartition("/")[0] for node in nodes}
         return tuple(
-            sorted((path for path in parents if path.count("/") > depth_of_table), key=lambda path: -path.count("/"))
+            sorted(
+                (path for path in parents if path.count("/") > depth_of_table),
+                key=lambda path: (-path.count("/"), path),
+            )
         )
 
 

@@ -1,0 +1,113 @@
+"""An Airflow in this process: a throw-away SQLite, locks in memory, DAGs that are run by ``dag.test()``."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from tests.airflow_server.metadata import Metadata, create_sqlite, sqlite_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow.sdk import DAG
+
+    from airflow_hivelock.locks import LockManager
+
+# Airflow reads its settings when it is imported, so they stand here and not in a fixture.
+HOME = Path(tempfile.mkdtemp(prefix="airflow-"))
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+(HOME / "dags").mkdir()
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__DAGS_FOLDER": str(HOME / "dags"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": sqlite_url(HOME),
+    "AIRFLOW_CONN_HIVELOCK_DEFAULT": json.dumps(
+        {"conn_type": "hivelock", "extra": {"backend": "memory", "installation": "here"}}
+    ),
+}
+
+# Airflow's own; the project's code is still held to "warnings are errors".
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import airflow.models
+    import airflow.providers_manager
+    import airflow.serialization.serialized_objects  # noqa: F401
+
+
+def _migrate(url: str) -> None:
+    env = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database() -> None:
+    create_sqlite(HOME, _migrate)
+
+
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
+    """What the default connection leads to, empty."""
+    from airflow_hivelock import hooks
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.backends.memory import MemoryBackend
+
+    fresh = LockManager(MemoryBackend())
+    monkeypatch.setitem(hooks._managers, "memory://", fresh)
+    yield fresh
+    assert not list(fresh.waiters()), "a place in the queue was left behind"
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], str]]:
+    """What has been logged so far, as one text."""
+    with structlog.testing.capture_logs() as entries:
+        yield lambda: "\n".join(f"{entry['log_level']}: {entry['event']}" for entry in entries)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that ``dag.test()`` made: its state, and its tasks' by task id, with ``[map_index]`` where mapped."""
+
+    run_id: str
+    state: str
+    tasks: dict[str, str | None]
+
+
+@pytest.fixture
+def run() -> Callable[..., Ran]:
+    """Run a DAG to its end in this process."""
+
+    def run(dag: DAG, **options: Any) -> Ran:
+        from airflow.dag_processing.bundles.manager import DagBundlesManager
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            DagBundlesManager().sync_bundles_to_db()
+            bag = DagBag(dag_folder=str(HOME / "dags"), bundle_path=HOME / "dags", bundle_name="dags-folder")
+            bag.bag_dag(dag)
+            sync_bag_to_db(bag, "dags-folder", None)
+            run_id = dag.test(**options).run_id
+        database = Metadata(sqlite_url(HOME))
+        tasks = {
+            f"{task.task_id}[{task.map_index}]" if task.map_index >= 0 else task.task_id: task.state
+            for task in database.tasks(dag_id=dag.dag_id, run_id=run_id)
+        }
+        return Ran(run_id, database.runs(dag_id=dag.dag_id, run_id=run_id)[0].state, tasks)
+
+    return run

@@ -1,0 +1,429 @@
+"""Locks around an operator: held exactly while its work is under way."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG, BaseOperator, task
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator, mixin
+from airflow_hivelock.locks import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+OBJECT = "dw.delays/dt=2013-01-15"
+NAMES = {"writes": ["dw.delays/dt={{ ds }}"]}
+
+
+class Work(BaseOperator):
+    """Does what the test says, with a look at the locks before; ``on_kill`` stops it."""
+
+    def __init__(self, *, act: Callable[[Work], Any] = lambda _: None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.act = act
+        self.stopped = threading.Event()
+        self.kills: list[str] = []
+
+    def execute(self, context: Any) -> Any:
+        return self.act(self)
+
+    def on_kill(self) -> None:
+        self.kills.append(threading.current_thread().name)
+        self.stopped.set()
+
+
+class LockedWork(HiveLockMixin, Work):
+    pass
+
+
+class Defers(BaseTrigger):
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.Defers", {}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        yield TriggerEvent("go on")  # type: ignore[no-untyped-call]
+
+
+def dag(name: str = "works", **options: Any) -> DAG:
+    return DAG(name, schedule=None, start_date=DAY, **options)
+
+
+def holders(manager: LockManager) -> list[str]:
+    return [holder.owner for holder in manager.show(OBJECT)]
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer", "reschedule", "poke"])
+def test_its_work_runs_under_locks_and_only_its_work(
+    waiting: Any, manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    during: list[Any] = []
+    with dag() as works:
+        LockedWork(task_id="work", act=lambda _: during.extend(manager.show(OBJECT)), waiting=waiting, **NAMES)
+    ran = run(works, logical_date=DAY)
+    assert ran.state == "success"
+    assert [holder.owner for holder in during] == [f"here/works/{ran.run_id}/work/-1"]
+    assert not manager.show()
+
+
+def test_its_locks_go_when_its_work_fails(manager: LockManager, run: Callable[..., Ran]) -> None:
+    def fail(_: Work) -> None:
+        raise RuntimeError("no such table")
+
+    with dag() as works:
+        LockedWork(task_id="work", act=fail, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert not manager.show()
+
+
+def test_it_stays_locked_while_its_operator_defers(manager: LockManager, run: Callable[..., Ran]) -> None:
+    seen: list[list[str]] = []
+
+    class Deferring(BaseOperator):
+        def execute(self, context: Any) -> None:
+            seen.append(holders(manager))
+            self.defer(trigger=Defers(), method_name="finish")
+
+        def finish(self, context: Any, event: str) -> None:
+            seen.append(holders(manager))
+
+    class Locked(HiveLockMixin, Deferring):
+        pass
+
+    release, released = manager.release, []
+    manager.release = lambda lease: released.append(len(seen)) or release(lease)  # type: ignore[assignment, func-returns-value]
+    with dag() as works:
+        Locked(task_id="work", **NAMES)
+    ran = run(works, logical_date=DAY)
+    assert ran.state == "success"
+    assert seen == [[f"here/works/{ran.run_id}/work/-1"]] * 2
+    assert released == [2], "released once, at the end"
+    assert not manager.show()
+
+
+def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager, run: Callable[..., Ran]) -> None:
+    went_on: list[str] = []
+
+    class Deferring(BaseOperator):
+        def execute(self, context: Any) -> None:
+            (holder,) = manager.show(OBJECT)
+            manager.force_release(str(holder.lease_id), reason="test", user="test")
+            self.defer(trigger=Defers(), method_name="finish")
+
+        def finish(self, context: Any, event: str) -> None:
+            went_on.append(event)
+
+    class Locked(HiveLockMixin, Deferring):
+        pass
+
+    with dag() as works:
+        Locked(task_id="work", **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert not went_on
+
+
+def test_it_renews_its_lease_and_bears_an_outage(
+    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    renewals: list[Any] = []
+    enough = threading.Event()
+    renew = manager.renew
+
+    def counted(lease: Any) -> None:
+        renewals.append(lease)
+        if len(renewals) == 1:
+            raise StoreUnavailable("zk1 is down")
+        renew(lease)
+        if len(renewals) == 3:
+            enough.set()
+
+    manager.renew = counted  # type: ignore[method-assign]
+    with dag() as works:
+        LockedWork(task_id="work", act=lambda _: enough.wait(10), lease_duration=timedelta(seconds=1), **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert len(renewals) == 3
+    assert "cannot be kept; trying again" in lines()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told of it", "looking itself"])
+def test_a_lost_lease_stops_the_work_and_fails_the_task(
+    told: bool,
+    manager: LockManager,
+    run: Callable[..., Ran],
+    lines: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not told:
+        verify = manager.verify
+        monkeypatch.setattr(manager, "verify", lambda lease, _: verify(lease))
+        monkeypatch.setattr(mixin, "CHECK_S", 0.1)
+    works_seen: list[Work] = []
+
+    def act(work: Work) -> None:
+        works_seen.append(work)
+        (holder,) = manager.show(OBJECT)
+        manager.force_release(str(holder.lease_id), reason="test", user="test")
+        assert work.stopped.wait(10), "nobody stopped the work"
+
+    with dag() as works:
+        LockedWork(task_id="work", act=act, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert works_seen[0].kills == ["hivelock-renewal"]
+    assert "Stopping the work" in lines()
+
+
+def test_a_kill_stops_the_work_first_and_then_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+    order: list[str] = []
+
+    def act(work: Work) -> None:
+        release = manager.release
+        manager.release = lambda lease: order.append("released") or release(lease)  # type: ignore[assignment, func-returns-value]
+        stop = work.stopped.set
+        work.stopped.set = lambda: order.append("stopped") or stop()  # type: ignore[method-assign, func-returns-value]
+        work.on_kill()
+        assert not manager.show()
+        raise RuntimeError("killed")
+
+    with dag() as works:
+        LockedWork(task_id="work", act=act, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert order == ["stopped", "released"]
+
+
+def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+    held_when_stopped: list[int] = []
+
+    def act(work: Work) -> None:
+        stop = work.stopped.set
+        work.stopped.set = lambda: held_when_stopped.append(len(manager.show(OBJECT))) or stop()  # type: ignore[method-assign, func-returns-value]
+        threading.Event().wait(10)
+
+    with dag() as works:
+        LockedWork(task_id="work", act=act, execution_timeout=timedelta(seconds=1), **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert held_when_stopped[0] == 1
+    assert not manager.show()
+
+
+def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, run: Callable[..., Ran]) -> None:
+    """As when the worker died: its lock stands, and the job may still run."""
+    attempts: list[tuple[str, int]] = []
+
+    def act(work: Work) -> None:
+        (holder,) = manager.show(OBJECT)
+        lease = manager.find(str(holder.lease_id))
+        assert lease is not None
+        attempts.append((lease.id, lease.attempt))
+        if len(attempts) == 1:
+            work.work_is_over = lambda _: False  # type: ignore[attr-defined]
+            raise RuntimeError("lost contact")
+
+    with dag() as works:
+        LockedWork(task_id="work", act=act, retries=1, retry_delay=timedelta(0), **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    (first, one), (second, two) = attempts
+    assert first == second
+    assert (one, two) == (1, 2)
+    assert not manager.show()
+
+
+def test_a_failed_release_is_told_and_does_not_undo_the_work(
+    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    def down(_: Any) -> bool:
+        raise StoreUnavailable("zk1 is down")
+
+    manager.release = down  # type: ignore[method-assign]
+    with dag() as works:
+        LockedWork(task_id="work", **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert "could not be released" in lines()
+
+
+class TestAdopted:
+    """``lease=lock.output``."""
+
+    def run_under(self, run: Callable[..., Ran], act: Callable[[Work], Any]) -> Ran:
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", lease_duration=timedelta(seconds=1), **NAMES)
+            LockedWork(task_id="work", act=act, lease=lock.output)
+        return run(works, logical_date=DAY)
+
+    def test_it_neither_acquires_nor_releases(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        during: list[str] = []
+        ran = self.run_under(run, lambda _: during.extend(holders(manager)))
+        assert ran.state == "success"
+        assert during == holders(manager) == [f"here/works/{ran.run_id}/lock/-1"]
+
+    def test_it_renews(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        renewed = threading.Event()
+        renew = manager.renew
+        calls: list[Any] = []
+
+        def counted(lease: Any) -> None:
+            renew(lease)
+            calls.append(lease)
+            if len(calls) > 1:
+                renewed.set()
+
+        manager.renew = counted  # type: ignore[method-assign]
+        assert self.run_under(run, lambda _: renewed.wait(10)).state == "success"
+        assert renewed.is_set()
+
+    def test_work_under_a_lease_that_is_gone_does_not_start(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        started: list[Work] = []
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            unlock = HiveUnlockOperator(task_id="unlock")
+            lock >> unlock >> LockedWork(task_id="work", act=started.append, lease=lock.output)
+        ran = run(works, logical_date=DAY)
+        assert ran.tasks == {"lock": "success", "unlock": "success", "work": "failed"}
+        assert not started
+
+
+def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:
+    class Locked(HiveLockMixin, BashOperator):
+        pass
+
+    class More(Locked):
+        pass
+
+    assert set(Locked.template_fields) == {"lease", "reads", "writes", *BashOperator.template_fields}
+    assert More.template_fields == Locked.template_fields
+    assert set(HiveLockedSparkSubmitOperator.template_fields) == {
+        "lease",
+        "reads",
+        "writes",
+        *SparkSubmitOperator.template_fields,
+    }
+
+
+def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+    held: list[str] = []
+    with dag(default_args={"timeout": timedelta(0)}) as works:
+
+        class Mapped(LockedWork):
+            def execute(self, context: Any) -> Any:
+                held.extend(str(holder.object) for holder in manager.show("dw") if holder.object.partition)
+                return super().execute(context)
+
+        days = [["dw.delays/dt=2013-01-01"], ["dw.delays/dt=2013-01-02"]]
+        Mapped.partial(task_id="work", act=lambda _: held.append("worked")).expand(writes=days)
+        single = LockedWork(task_id="single", **NAMES)
+    assert single.lock_timeout == timedelta(0)
+    assert run(works, logical_date=DAY).state == "success"
+    assert held.count("worked") == 2
+    assert not manager.show()
+
+
+class TestSpark:
+    @pytest.fixture(autouse=True)
+    def spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        """A spark-submit that only writes down how it was called."""
+        binary = tmp_path / "spark-submit"
+        binary.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\n')
+        binary.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local"}')
+        yield tmp_path / "called"
+        with warnings.catch_warnings():  # the provider leaves spark-submit's output open
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+    def submit(self, run: Callable[..., Ran], **options: Any) -> None:
+        with dag() as works:
+            HiveLockedSparkSubmitOperator(task_id="job", application="job.py", **options)
+        assert run(works, logical_date=DAY).state == "success"
+
+    def test_the_job_is_told_its_lease(self, manager: LockManager, run: Callable[..., Ran], spark_submit: Path) -> None:
+        self.submit(run, **NAMES)
+        called = spark_submit.read_text()
+        assert "spark.hivelock.lease=memory-" in called
+        assert "spark.hivelock.token=" in called
+
+    @pytest.mark.parametrize(
+        ("options", "wanted"),
+        [
+            (NAMES, "=false"),
+            ({**NAMES, "conf": {"spark.sql.hive.convertInsertingPartitionedTable": "true"}}, "=true"),
+            ({"reads": ["dw.delays/dt={{ ds }}"]}, None),
+            ({"writes": ["dw.delays"]}, None),
+        ],
+    )
+    def test_spark_writes_single_partitions_safely(
+        self,
+        options: dict[str, Any],
+        wanted: str | None,
+        manager: LockManager,
+        run: Callable[..., Ran],
+        spark_submit: Path,
+    ) -> None:
+        self.submit(run, **options)
+        setting = "spark.sql.hive.convertInsertingPartitionedTable"
+        assert [line.removeprefix(setting) for line in spark_submit.read_text().split() if line.startswith(setting)] == (
+            [wanted] if wanted else []
+        )
+
+    def test_spark_writes_safely_under_an_adopted_lease_too(
+        self, manager: LockManager, run: Callable[..., Ran], spark_submit: Path
+    ) -> None:
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            HiveLockedSparkSubmitOperator(task_id="job", application="job.py", lease=lock.output)
+        assert run(works, logical_date=DAY).state == "success"
+        assert "spark.sql.hive.convertInsertingPartitionedTable=false" in spark_submit.read_text()
+
+    @pytest.mark.parametrize(("status", "stays"), [("RUNNING", True), ("FAILED", False), ("unknown", True)])
+    def test_the_locks_of_a_job_that_may_still_run_stay(
+        self, status: str, stays: bool, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In cluster mode a task can fail while its application goes on; a durable retry finds it again."""
+
+        def submit(self: Any, context: Any) -> None:
+            context["task_state_store"].set("spark_job_id", "driver-1")
+            raise RuntimeError("lost contact")
+
+        def ask(self: Any, job_id: str, context: Any) -> str:
+            assert job_id == "driver-1"
+            if status == "unknown":
+                raise ConnectionError("no master answers")
+            return status
+
+        monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
+        monkeypatch.setattr(SparkSubmitOperator, "get_job_status", ask)
+        monkeypatch.setattr(SparkSubmitOperator, "is_job_active", lambda _, now: now == "RUNNING")
+        with dag() as works:
+            HiveLockedSparkSubmitOperator(task_id="job", application="job.py", **NAMES)
+        assert run(works, logical_date=DAY).tasks == {"job": "failed"}
+        assert bool(manager.show()) == stays
+
+
+def test_the_task_that_made_the_lock_may_be_written_with_taskflow(manager: LockManager, run: Callable[..., Ran]) -> None:
+    seen: list[list[str]] = []
+    with dag() as works:
+        lock = HiveLockOperator(task_id="lock", **NAMES)
+
+        @task
+        def look() -> None:
+            seen.append(holders(manager))
+
+        lock >> look() >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    ran = run(works, logical_date=DAY)
+    assert ran.state == "success"
+    assert seen == [[f"here/works/{ran.run_id}/lock/-1"]]
+    assert not manager.show()

@@ -1,0 +1,505 @@
+"""The trigger in Airflow's own runner: what it tells, what it keeps, and what it drops when its task is over."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
+
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor
+from airflow_hivelock.locks import Lease, StoreUnavailable
+from airflow_hivelock.triggers import HiveLockTrigger
+from tests.airflow.triggerer import Triggerer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from airflow_hivelock.locks import LockManager
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+OBJECT = "dw.delays/dt=2013-01-15"
+OWNER = "here/dag/run/lock/-1"
+
+
+@pytest.fixture
+def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
+    return Triggerer(monkeypatch)
+
+
+def lock(cls: Any = HiveLockOperator, **options: Any) -> Any:
+    with DAG("dag", schedule=None, start_date=DAY):
+        return cls(**{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], **options})
+
+
+def trigger(**options: Any) -> HiveLockTrigger:
+    """What a worker defers to."""
+    given = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": [OBJECT], "lease_s": 60.0, "owner": OWNER}
+    return HiveLockTrigger(**{**given, "attempt": 1, **options})
+
+
+def other(manager: LockManager, owner: str = "somebody") -> Lease:
+    return manager.acquire(owner=owner, writes=[OBJECT])
+
+
+def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        event = await triggerer.event(await triggerer.start(lock(), logical_date=DAY))
+        assert isinstance(event, TaskSuccessEvent)
+        assert event.xcoms is None, "Airflow would store these as text"
+
+    asyncio.run(body())
+    (xcom,) = triggerer.xcoms
+    assert (xcom.key, xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index) == ("return_value", "dag", "run", "lock", -1)
+    lease = manager.lease_of(OWNER)
+    assert lease is not None
+    assert Lease.from_json(xcom.value) == lease
+    assert [str(held) for held in lease.locks] == ["dw SHARED", "dw.delays SHARED", f"{OBJECT} EXCLUSIVE"]
+    assert lease.lease_s == 3600
+    assert manager.show(OBJECT)[0].query == "dag dag run run task lock"
+
+
+def test_it_waits_in_the_queue_and_says_once_for_whom(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        held = other(manager)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(manager.waiters, "a waiter")
+        manager.acquire(owner="unrelated", writes=["dw.planes"])
+        manager.release(held)
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+
+    asyncio.run(body())
+    assert lines().count("In the way: somebody (lease memory-") == 1
+    assert f"holds {OBJECT} EXCLUSIVE since 20" in lines()
+
+
+def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        held = other(manager)
+        first = await triggerer.start(lock(), logical_date=DAY, run_id="first")
+        await triggerer.until(lambda: len(manager.waiters()) == 1, "the first waiter")
+        second = await triggerer.start(lock(), logical_date=DAY, run_id="second")
+        await triggerer.until(lambda: len(manager.waiters()) == 2, "the second waiter")
+        manager.release(held)
+        await triggerer.event(first)
+        assert [waiter.owner for waiter in manager.waiters()] == ["here/dag/second/lock/-1"]
+        lease = manager.lease_of("here/dag/first/lock/-1")
+        assert lease is not None
+        manager.release(lease)
+        await triggerer.event(second)
+
+    asyncio.run(body())
+
+
+def test_its_time_out_is_exact_and_a_clear_line(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        other(manager)
+        task = lock(timeout=timedelta(milliseconds=100))
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert "error: here/dag/run/lock/-1 did not get" in lines()
+    assert "somebody holds" in lines()
+
+
+def test_without_patience_it_fails_at_once(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        other(manager)
+        task = lock(timeout=timedelta(0))
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("name", "logical_date", "said"),
+    [
+        ("dw.delays/dt={{ nothing }}", DAY, "'nothing' is undefined"),
+        ("dw.delays/dt={{ ds }}", None, "'ds' is undefined"),
+        ("dw.delays/dt={{ dag_run.logical_date }}", None, "is None"),
+        ("dw.delays/dt={{ params.get('day', '') }}", DAY, "'dt=' is not a partition level"),
+        ("dw.delays/dt={{ ds | no_such_filter }}", DAY, "no_such_filter"),
+        ("dw.delays/dt={{ 1 / 0 }}", DAY, "ZeroDivisionError"),
+    ],
+)
+def test_a_name_that_cannot_be_rendered_locks_nothing(
+    name: str,
+    logical_date: datetime | None,
+    said: str,
+    manager: LockManager,
+    triggerer: Triggerer,
+    lines: Callable[[], str],
+) -> None:
+    async def body() -> None:
+        task = lock(writes=["dw.planes", name])
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=logical_date)), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert said in lines()
+    assert not manager.show()
+
+
+def test_a_connection_that_does_not_exist_is_named(triggerer: Triggerer, lines: Callable[[], str]) -> None:
+    async def body() -> None:
+        task = lock(hivelock_conn_id="nowhere")
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert "connection 'nowhere' does not exist" in lines()
+
+
+@pytest.mark.parametrize("wrong", [{"reads": 7}, {"timeout_s": "soon"}, {"lease_s": None}, {"owner": "me"}])
+def test_making_it_only_stores(wrong: dict[str, Any]) -> None:
+    trigger(**wrong)  # whatever it raised would end the triggerer
+
+
+def test_its_arguments_are_plain() -> None:
+    classpath, kwargs = trigger(reads=("dw.flights",)).serialize()
+    assert classpath == "airflow_hivelock.triggers.HiveLockTrigger"
+    assert json.loads(json.dumps(kwargs)) == kwargs
+
+
+async def _waiting(triggerer: Triggerer, manager: LockManager) -> int:
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    await triggerer.until(manager.waiters, "a waiter")
+    return trigger_id
+
+
+async def _lingering(triggerer: Triggerer, manager: LockManager) -> int:
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    await triggerer.event(trigger_id)
+    return trigger_id
+
+
+OVER = ["failed", "skipped", "upstream_failed", "removed", None]
+ALIVE = ["deferred", "running", "queued", "scheduled", "restarting", "up_for_retry", "up_for_reschedule"]
+
+
+@pytest.mark.parametrize("state", [*OVER, "success"])
+def test_a_waiter_whose_task_is_over_leaves_the_queue(state: str | None, manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        triggerer.states = {} if state is None else {"lock": state}
+        await triggerer.user_acts(trigger_id)
+        assert not manager.waiters()
+        manager.release(held)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("state", ALIVE)
+def test_a_waiter_keeps_its_place_while_its_task_lives(state: str, manager: LockManager, triggerer: Triggerer) -> None:
+    """A triggerer that was frozen, and a task that was cleared, come here with the task deferred again."""
+
+    async def body() -> None:
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        triggerer.states = {"lock": state}
+        await triggerer.user_acts(trigger_id)
+        assert len(manager.waiters()) == 1
+        again = await triggerer.start(lock(), logical_date=DAY, try_number=2)
+        manager.release(held)
+        await triggerer.event(again)
+
+    asyncio.run(body())
+
+
+def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer(_: Any) -> Any:
+        raise ConnectionError("no line")
+
+    async def body() -> None:
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        monkeypatch.setattr(triggerer, "asend", no_answer)
+        await triggerer.user_acts(trigger_id)
+        assert len(manager.waiters()) == 1
+        manager.backend._remove(OWNER)  # type: ignore[attr-defined]
+        manager.release(held)
+
+    asyncio.run(body())
+
+
+def test_a_triggerer_that_stops_keeps_places_and_another_goes_on(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        held = other(manager)
+        await triggerer.shut_down(await _waiting(triggerer, manager))
+        assert len(manager.waiters()) == 1
+        assert not triggerer.asked, "its line to the supervisor is dead"
+        again = await triggerer.start(lock(), logical_date=DAY)
+        manager.release(held)
+        assert isinstance(await triggerer.event(again), TaskSuccessEvent)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("state", OVER)
+def test_a_lease_of_which_nobody_heard_is_released(state: str | None, manager: LockManager, triggerer: Triggerer) -> None:
+    """The task was marked failed after the grant and before its event was stored: Airflow drops the event."""
+
+    async def body() -> None:
+        trigger_id = await _lingering(triggerer, manager)
+        triggerer.states = {} if state is None else {"lock": state}
+        assert triggerer.running(trigger_id), "only a trigger that runs hears of it"
+        await triggerer.user_acts(trigger_id)
+        assert manager.lease_of(OWNER) is None
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("state", ["success", *ALIVE])
+def test_the_normal_end_keeps_the_lease(state: str, manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        trigger_id = await _lingering(triggerer, manager)
+        triggerer.states = {"lock": state}
+        await triggerer.user_acts(trigger_id)
+        assert manager.lease_of(OWNER) is not None
+
+    asyncio.run(body())
+
+
+def test_a_task_killed_in_the_middle_of_the_grant_holds_nothing(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    begin = manager.begin
+
+    def slow(*given: Any) -> Any:
+        entered.set()
+        assert go_on.wait(10)
+        return begin(*given)
+
+    async def body() -> None:
+        monkeypatch.setattr(manager, "begin", slow)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(entered.is_set, "the request to be on its way")
+        triggerer.states = {"lock": "failed"}
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        await triggerer.user_acts(trigger_id)
+        assert manager.lease_of(OWNER) is None
+
+    asyncio.run(body())
+
+
+def test_what_blocks_never_blocks_the_loop(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+    begin, release = manager.begin, manager.release
+
+    def noted(call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (threads.add(threading.current_thread().name), call(*given))[1]
+
+    async def body() -> None:
+        monkeypatch.setattr(manager, "begin", noted(begin))
+        monkeypatch.setattr(manager, "release", noted(release))
+        trigger_id = await _lingering(triggerer, manager)
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(trigger_id)
+
+    asyncio.run(body())
+    assert threads
+    assert all(name.startswith("hivelock") for name in threads)
+
+
+def test_a_superseded_trigger_says_nothing_and_stays(manager: LockManager, triggerer: Triggerer) -> None:
+    """Ending would fail the task, which another trigger now waits for."""
+
+    async def body() -> None:
+        held = other(manager)
+        old = await _waiting(triggerer, manager)
+        new = await triggerer.start(lock(), logical_date=DAY, try_number=2)
+        await triggerer.until(lambda: "new" in _acting(manager), "the second try to take over")
+        manager.release(held)
+        await triggerer.event(new)
+        triggerer.runner.triggers[old]["task"].get_loop()
+        wake = await triggerer.start(lock(), logical_date=DAY, try_number=1)
+        await triggerer.until(lambda: triggerer.asked or triggerer.running(wake), "the late trigger")
+        await asyncio.sleep(0.2)
+        events = [entry.trigger_id for entry in triggerer.runner.events]
+        assert events == [new]
+        assert triggerer.running(old)
+        assert triggerer.running(wake)
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(wake)
+        await triggerer.user_acts(old)
+        lease = manager.lease_of(OWNER)
+        assert lease is not None, "a late on_kill of try 1 freed try 2's lease"
+        assert lease.attempt == 2
+
+    def _acting(manager: LockManager) -> str:
+        entry = manager.backend._entries[OWNER]  # type: ignore[attr-defined]
+        return "new" if entry.request.attempt == 2 else "old"
+
+    asyncio.run(body())
+
+
+def test_an_outage_keeps_the_place(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    from airflow_hivelock import waiting
+    from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+
+    step = MemoryAcquisition.step
+    down = True
+
+    def answers(self: MemoryAcquisition) -> Any:
+        if down:
+            raise StoreUnavailable("zk1 is down")
+        return step(self)
+
+    async def body() -> None:
+        nonlocal down
+        monkeypatch.setattr(waiting, "RETRY_S", 0.05)
+        monkeypatch.setattr(MemoryAcquisition, "step", answers)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(lambda: "zk1 is down" in lines(), "the outage to be noticed")
+        down = False
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+
+    asyncio.run(body())
+    assert lines().count("zk1 is down") == 1
+
+
+def test_an_outage_that_lasts_fails_the_task(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    from airflow_hivelock import waiting
+    from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+
+    def down(_: MemoryAcquisition) -> Any:
+        raise StoreUnavailable("zk1 is down")
+
+    async def body() -> None:
+        monkeypatch.setattr(waiting, "RETRY_S", 0.02)
+        monkeypatch.setattr(waiting, "OUTAGE_S", 0.1)
+        monkeypatch.setattr(MemoryAcquisition, "step", down)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert "error: zk1 is down" in lines()
+
+
+def test_the_dag_that_came_along_is_forgotten(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = triggerer.runner.create_runtime_ti
+    dags: list[weakref.ref[Any]] = []
+
+    def noted(*given: Any) -> Any:
+        ti = create(*given)
+        dags.append(weakref.ref(ti.task.dag))
+        return ti
+
+    async def body() -> None:
+        monkeypatch.setattr(triggerer.runner, "create_runtime_ti", noted)
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        gc.collect()
+        assert [dag() for dag in dags] == [None]
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(trigger_id)
+        manager.release(held)
+
+    asyncio.run(body())
+
+
+def test_many_that_start_together_look_the_connection_up_once(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_hivelock import HiveLockHook
+
+    looked_up = []
+    load = HiveLockHook.load
+
+    async def counted(self: HiveLockHook) -> None:
+        looked_up.append(self.hivelock_conn_id)
+        await asyncio.sleep(0.05)
+        await load(self)
+
+    async def body() -> None:
+        monkeypatch.setattr(HiveLockHook, "load", counted)
+        started = [
+            await triggerer.start(lock(writes=["dw.delays/dt={{ run_id }}"]), logical_date=DAY, run_id=f"run{n}")
+            for n in range(20)
+        ]
+        for trigger_id in started:
+            await triggerer.event(trigger_id)
+
+    asyncio.run(body())
+    assert looked_up == ["hivelock_default"]
+
+
+def test_a_task_that_goes_on_gets_its_lease_as_the_event(manager: LockManager, triggerer: Triggerer) -> None:
+    from airflow.providers.standard.operators.bash import BashOperator
+
+    class Locked(HiveLockMixin, BashOperator):
+        pass
+
+    async def body() -> None:
+        task = lock(Locked, bash_command="echo {{ ds }}")
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        lease = Lease.from_json(event.payload)
+        assert lease == manager.lease_of(OWNER)
+        assert not triggerer.xcoms
+
+    asyncio.run(body())
+
+
+def test_a_deferred_task_is_its_own_owner_and_is_not_rendered_again(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        deferred = trigger(writes=["dw.delays/dt={{ ds }}"], owner="here/dag/run/lock/3", attempt=4)
+        await triggerer.event(await triggerer.defer(deferred, map_index=3, try_number=4))
+
+    asyncio.run(body())
+    lease = manager.lease_of("here/dag/run/lock/3")
+    assert lease is not None
+    assert lease.attempt == 4
+    assert lease.locks[-1].object.partition == (("dt", "{{ ds }}"),)
+
+
+class TestSensor:
+    def test_it_waits_until_the_data_is_free_and_takes_nothing(
+        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    ) -> None:
+        async def body() -> None:
+            held = other(manager)
+            trigger_id = await triggerer.start(lock(HiveLockSensor), logical_date=DAY)
+            await triggerer.until(lambda: "In the way: somebody" in lines(), "the sensor to look")
+            assert not manager.waiters()
+            manager.release(held)
+            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+
+        asyncio.run(body())
+        assert not manager.show()
+
+    @pytest.mark.parametrize(("soft_fail", "event"), [(False, TaskFailedEvent), (True, TaskSkippedEvent)])
+    def test_its_time_out(self, soft_fail: bool, event: type, manager: LockManager, triggerer: Triggerer) -> None:
+        async def body() -> None:
+            other(manager)
+            task = lock(HiveLockSensor, timeout=0.1, soft_fail=soft_fail)
+            assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), event)
+
+        asyncio.run(body())
+
+    def test_a_wrong_name_fails_even_softly(self, manager: LockManager, triggerer: Triggerer) -> None:
+        async def body() -> None:
+            task = lock(HiveLockSensor, soft_fail=True, reads=["dw.delays/dt={{ nothing }}"])
+            assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
+
+        asyncio.run(body())

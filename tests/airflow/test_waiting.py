@@ -1,0 +1,257 @@
+"""The four ways to wait: one function behind them, and one test before them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
+from airflow_hivelock.acquiring import Waiting
+from airflow_hivelock.locks import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+OBJECT = "dw.delays/dt=2013-01-15"
+STYLES = get_args(Waiting)
+
+
+@pytest.fixture(autouse=True)
+def short_reschedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquiring, "RESCHEDULE", timedelta(milliseconds=200))
+
+
+def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:
+    with DAG(f"waits_{waiting}", schedule=None, start_date=DAY) as dag:
+        lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt={{ ds }}"], waiting=waiting, **options)
+
+        @task
+        def job(lease: Any) -> None:
+            seen.append(lease)
+
+        job(lock.output)
+    return dag
+
+
+def when_it_waits(manager: LockManager, lines: Callable[[], str], act: Callable[[], object]) -> threading.Thread:
+    """Act once the run has said for whom it waits."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while "In the way: somebody" not in lines():
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("waiting", STYLES)
+def test_a_task_waits_gets_its_lease_and_returns_it(
+    waiting: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    seen: list[Any] = []
+    held = manager.acquire(owner="somebody", writes=[OBJECT])
+    releasing = when_it_waits(manager, lines, lambda: manager.release(held))
+    ran = run(locking(waiting, seen), logical_date=DAY)
+    releasing.join()
+    assert ran.tasks == {"lock": "success", "job": "success"}
+    (lease,) = seen
+    assert Lease.from_json(lease) == manager.lease_of(f"here/waits_{waiting}/{ran.run_id}/lock/-1")
+    assert lease["attempt"] == 1
+    assert f"somebody (lease {held.id}) holds {OBJECT} EXCLUSIVE" in lines()
+
+
+@pytest.mark.parametrize("waiting", STYLES)
+def test_a_task_that_waits_too_long_fails_and_leaves_the_queue(
+    waiting: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    ran = run(locking(waiting, [], timeout=timedelta(milliseconds=300)), logical_date=DAY)
+    assert ran.tasks["lock"] == "failed"
+    assert not manager.waiters()
+    assert "In the way: somebody" in lines()
+
+
+@pytest.mark.parametrize("waiting", STYLES)
+def test_a_task_without_patience_fails_at_once(waiting: str, manager: LockManager, run: Callable[..., Ran]) -> None:
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    assert run(locking(waiting, [], timeout=timedelta(0)), logical_date=DAY).tasks["lock"] == "failed"
+
+
+@pytest.mark.parametrize("waiting", STYLES)
+def test_a_name_that_cannot_be_rendered_locks_nothing(
+    waiting: str, manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    dag = locking(waiting, [])
+    dag.template_undefined = __import__("jinja2").Undefined  # as a DAG may choose: its other templates are lax
+    assert run(dag, logical_date=None).tasks["lock"] == "failed"
+    assert not manager.show()
+
+
+def test_a_place_that_was_lost_between_pokes_does_not_wait_for_ever(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_hivelock.waiting import Wait
+
+    poll = Wait.poll
+
+    def and_lose_the_place(self: Wait) -> Any:
+        try:
+            return poll(self)
+        finally:
+            self._pending.withdraw()
+
+    monkeypatch.setattr(Wait, "poll", and_lose_the_place)
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    ran = run(locking("reschedule", [], timeout=timedelta(seconds=1)), logical_date=DAY)
+    assert ran.tasks["lock"] == "failed"
+
+
+def test_a_worker_that_is_killed_while_it_pokes_leaves_the_queue(
+    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[HiveLockOperator] = []
+    acquire = HiveLockOperator._acquire
+
+    def noted(self: HiveLockOperator, context: Any, **options: Any) -> Lease:
+        tasks.append(self)
+        return acquire(self, context, **options)
+
+    monkeypatch.setattr(HiveLockOperator, "_acquire", noted)
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    killing = when_it_waits(manager, lines, lambda: tasks[0].on_kill())
+    ran = run(locking("poke", []), logical_date=DAY)
+    killing.join()
+    assert ran.tasks["lock"] == "failed"
+    assert not manager.waiters()
+
+
+def test_an_execution_time_out_while_it_pokes_leaves_the_queue(manager: LockManager, run: Callable[..., Ran]) -> None:
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    ran = run(locking("poke", [], execution_timeout=timedelta(seconds=1)), logical_date=DAY)
+    assert ran.tasks["lock"] == "failed"
+    assert not manager.waiters()
+
+
+class TestWhereItBegins:
+    """In the triggerer only where that can render the names; see facts about ``start_from_trigger``."""
+
+    def dag(self, **options: Any) -> DAG:
+        return DAG("begins", schedule=None, start_date=DAY, **options)
+
+    def test_in_the_triggerer(self) -> None:
+        with self.dag():
+            lock = HiveLockOperator(task_id="lock", reads=("dw.flights",), writes=["dw.delays/dt={{ ds }}"])
+        assert lock.start_from_trigger
+        assert lock.start_trigger_args is not None
+        assert (lock.start_trigger_args.trigger_kwargs or {})["reads"] == ["dw.flights"]
+
+    @pytest.mark.parametrize("waiting", ["defer", "reschedule", "poke"])
+    def test_on_a_worker_as_told(self, waiting: Waiting) -> None:
+        with self.dag():
+            lock = HiveLockOperator(task_id="lock", writes=["dw.delays"], waiting=waiting)
+        assert not lock.start_from_trigger
+
+    @pytest.mark.parametrize(
+        "options", [{"user_defined_macros": {"day": "2013-01-15"}}, {"user_defined_filters": {"day": str}}]
+    )
+    def test_on_a_worker_where_the_dag_has_macros_of_its_own(self, options: dict[str, Any]) -> None:
+        with self.dag(**options):
+            assert not HiveLockOperator(task_id="lock", writes=["dw.delays/dt={{ ds }}"]).start_from_trigger
+
+    def test_on_a_worker_where_an_xcom_is_pulled(self) -> None:
+        with self.dag():
+            pulled = ["dw.delays/dt={{ ti.xcom_pull('up') }}"]
+            assert not HiveLockOperator(task_id="lock", writes=pulled).start_from_trigger
+
+    def test_on_a_worker_where_one_template_gives_the_list(self) -> None:
+        with self.dag(render_template_as_native_obj=True):
+            lock = HiveLockOperator(task_id="lock", writes="{{ params.writes }}")  # type: ignore[arg-type]
+            assert not lock.start_from_trigger
+
+    def test_with_an_xcom_as_argument(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        seen: list[Any] = []
+        with self.dag() as dag:
+
+            @task
+            def days() -> list[str]:
+                return ["dw.delays/dt=2013-01-01", "dw.delays/dt=2013-01-02"]
+
+            @task
+            def job(lease: Any) -> None:
+                seen.append(lease)
+
+            lock = HiveLockOperator(task_id="lock", writes=days())  # type: ignore[arg-type]
+            assert not lock.start_from_trigger
+            job(lock.output)
+        assert run(dag, logical_date=DAY).state == "success"
+        assert sorted(seen[0]["locks"]) == ["dw", "dw.delays", "dw.delays/dt=2013-01-01", "dw.delays/dt=2013-01-02"]
+
+    def test_of_each_mapped_task_with_its_own_arguments(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        seen: list[Any] = []
+        with self.dag() as dag:
+            days = [["dw.delays/dt=2013-01-01"], ["dw.delays/dt=2013-01-02"], ["dw.delays/dt={{ ds }}"]]
+            lock = HiveLockOperator.partial(task_id="lock").expand(writes=days)
+
+            @task
+            def job(lease: Any) -> None:
+                seen.append(lease)
+
+            job.expand(lease=lock.output)
+        ran = run(dag, logical_date=DAY)
+        assert ran.state == "success"
+        seen.sort(key=lambda lease: str(lease["owner"]))
+        assert [lease["owner"].rpartition("/")[2] for lease in seen] == ["0", "1", "2"]
+        assert [max(lease["locks"]) for lease in seen] == [*(day for (day,) in days[:2]), OBJECT]
+
+
+@pytest.mark.parametrize("options", [{}, {"deferrable": False}, {"deferrable": False, "mode": "reschedule"}])
+def test_the_sensor_waits_until_the_data_is_free(
+    options: dict[str, Any], manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    held = manager.acquire(owner="somebody", writes=[OBJECT])
+    with DAG("senses", schedule=None, start_date=DAY) as dag:
+        HiveLockSensor(task_id="free", reads=["dw.delays/dt={{ ds }}"], poke_interval=0.2, **options)
+    releasing = when_it_waits(manager, lines, lambda: manager.release(held))
+    assert run(dag, logical_date=DAY).tasks == {"free": "success"}
+    releasing.join()
+    assert not manager.show()
+
+
+def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Callable[..., Ran]) -> None:
+    manager.acquire(owner="somebody", writes=[OBJECT])
+    with DAG("senses", schedule=None, start_date=DAY) as dag:
+        HiveLockSensor(
+            task_id="free", reads=[OBJECT], deferrable=False, poke_interval=0.1, timeout=0.2, soft_fail=True
+        )
+    assert run(dag, logical_date=DAY).tasks == {"free": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "said"),
+    [
+        (HiveLockOperator, {}, "asks for no locks"),
+        (HiveLockSensor, {}, "waits for no locks"),
+        (HiveLockOperator, {"writes": ["dw"], "waiting": "sleep"}, "use one of trigger, defer, reschedule, poke"),
+        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "give a timedelta"),
+        (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "give a timedelta"),
+        (HiveLockMixin, {}, "give either lease, or reads and writes"),
+        (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "give either lease, or reads and writes"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_when_the_dag_is_parsed(cls: type, options: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        cls(task_id="t", **options)

@@ -1,0 +1,128 @@
+"""Airflow's own TriggerRunner in this process; only its supervisor is played."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.executors.workloads import RunTrigger
+from airflow.executors.workloads.task import TaskInstanceDTO
+from airflow.jobs.triggerer_job_runner import TriggerRunner
+from airflow.models.trigger import Trigger
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetTaskStates, SetXCom, TaskStatesResult
+from airflow.serialization.serialized_objects import DagSerialization
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+    from airflow.triggers.base import BaseTrigger
+
+DEADLINE_S = 10.0
+
+
+class Triggerer:
+    """Runs triggers as Airflow does, from their stored form; ``states`` is what Airflow says of its tasks.
+
+    states: by task id; a task that is not in it is unknown to Airflow.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.states: dict[str, str | None] = {}
+        self.xcoms: list[SetXCom] = []
+        self.asked = 0
+        self.runner = TriggerRunner()
+        self._ids = iter(range(1, 1000))
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self, raising=False)
+
+    async def asend(self, message: Any) -> Any:
+        """What the supervisor answers."""
+        if isinstance(message, SetXCom):
+            self.xcoms.append(message)
+            return None
+        assert isinstance(message, GetTaskStates), message
+        assert message.run_ids is not None
+        assert message.task_ids is not None
+        self.asked += 1
+        known = {task: self.states[task] for task in message.task_ids if task in self.states}
+        return TaskStatesResult(task_states={message.run_ids[0]: known} if known else {})
+
+    async def start(self, task: Any, *, logical_date: datetime | None = None, **ti: Any) -> int:
+        """Start a task from its trigger, as the scheduler does with ``start_from_trigger``."""
+        encoded = DagSerialization.to_dict(task.dag)
+        stored = DagSerialization.from_dict(encoded).get_task(task.task_id)
+        assert stored.start_from_trigger, "the task starts on a worker"
+        run = {
+            "dag_id": task.dag_id,
+            "run_id": ti.get("run_id", "run"),
+            "logical_date": logical_date,
+            "data_interval_start": logical_date,
+            "data_interval_end": logical_date,
+            "run_after": datetime.now(UTC),
+            "start_date": datetime.now(UTC),
+            "run_type": "manual",
+            "state": "running",
+            "end_date": None,
+            "partition_key": None,
+            "consumed_asset_events": [],
+        }
+        args = stored.start_trigger_args
+        dag = {"dag_data": encoded, "dag_run_data": run}
+        return await self._create(args.trigger_cls, args.trigger_kwargs, dag, task.task_id, task.dag_id, **ti)
+
+    async def defer(self, trigger: BaseTrigger, task_id: str = "lock", **ti: Any) -> int:
+        """Start a trigger that a worker has deferred to."""
+        return await self._create(*trigger.serialize(), {}, task_id, "dag", **ti)
+
+    async def event(self, trigger_id: int) -> Any:
+        """The trigger's event."""
+        await self.until(lambda: any(entry.trigger_id == trigger_id for entry in self.runner.events), "an event")
+        return next(entry.event for entry in self.runner.events if entry.trigger_id == trigger_id)
+
+    def running(self, trigger_id: int) -> bool:
+        """Whether the trigger still runs."""
+        return not self.runner.triggers[trigger_id]["task"].done()
+
+    async def user_acts(self, trigger_id: int) -> None:
+        """What a user does to the task, or the end of the wait for it, cancels the trigger; wait for its end."""
+        self.runner.to_cancel.append(trigger_id)
+        await self.runner.cancel_triggers()
+        await self._end(trigger_id)
+
+    async def shut_down(self, trigger_id: int) -> None:
+        """SIGTERM cancels the trigger."""
+        self.runner.triggers[trigger_id]["task"].cancel()
+        await self._end(trigger_id)
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+            await asyncio.sleep(0.01)
+
+    async def _create(
+        self, classpath: str, kwargs: dict[str, Any] | None, dag: dict[str, Any], task_id: str, dag_id: str, **ti: Any
+    ) -> int:
+        trigger_id = next(self._ids)
+        self.states.setdefault(task_id, "deferred")
+        known = {"id": uuid.uuid4(), "dag_version_id": uuid.uuid4(), "queue": "default"}
+        known |= {"pool_slots": 1, "priority_weight": 1, "run_id": "run", "try_number": 1, "map_index": -1, **ti}
+        workload = RunTrigger(
+            id=trigger_id,
+            classpath=classpath,
+            encrypted_kwargs=Trigger.encrypt_kwargs(kwargs or {}),
+            ti=TaskInstanceDTO(dag_id=dag_id, task_id=task_id, **known),
+            **dag,
+        )
+        self.runner.to_create.append(workload)
+        await self.runner.create_triggers()
+        return trigger_id
+
+    async def _end(self, trigger_id: int) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(self.runner.triggers[trigger_id]["task"]), DEADLINE_S)

@@ -1,0 +1,46 @@
+"""What a resident Spark is told to do, and what it answers: a line of JSON each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Order:
+    """SQL statements to run in order, as one job.
+
+    :param locks_url: where to lock ``reads`` and ``writes`` for the time of the job; None: nowhere.
+    :param settings: Spark's SQL settings, which stay until the next order's.
+    """
+
+    owner: str
+    statements: tuple[str, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    locks_url: str | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Order:
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The rows of an order's last statement, or Spark's error."""
+
+    rows: tuple[tuple[Any, ...], ...] = ()
+    error: str | None = None
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Reply:
+        data = json.loads(line)
+        return cls(tuple(map(tuple, data["rows"])), data["error"])

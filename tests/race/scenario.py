@@ -1,0 +1,97 @@
+"""Which two jobs race, what they would lock, and how to see that one has harmed the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BASE = "base"
+FLIGHTS = {
+    "2013-01-12": 690,
+    "2013-01-13": 828,
+    "2013-01-14": 928,
+    "2013-01-15": 894,
+    "2013-01-16": 901,
+    "2013-01-17": 927,
+    "2013-01-18": 924,
+}
+"""The week that is loaded, and how many flights the CSV has on each of its days."""
+
+WEEK = f"dt={min(FLIGHTS)}..{max(FLIGHTS)}"
+ROWS = (
+    "SELECT dt, job, count(*), count(tailnum) FROM {table} "
+    f"WHERE dt BETWEEN '{min(FLIGHTS)}' AND '{max(FLIGHTS)}' GROUP BY dt, job"
+)
+"""Who wrote each day's rows, and how many there are; it looks at every row."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of the two: it overwrites one day with rows of its own, or else reads the week.
+
+    :param name: what its rows have in the column ``job``.
+    """
+
+    name: str
+    day: str | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Templates of what it locks to read."""
+        return () if self.day else (f"{{table}}/{WEEK}",)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Templates of what it locks to write."""
+        return (f"{{table}}/dt={self.day}",) if self.day else ()
+
+    @property
+    def statement(self) -> str:
+        """Template of its SQL. Four files, as the four tasks of a larger job would write."""
+        if self.day is None:
+            return ROWS
+        return (
+            f"INSERT OVERWRITE TABLE {{table}} PARTITION (dt = '{self.day}') SELECT /*+ REPARTITION(4) */ "
+            f"* EXCEPT (dt), '{self.name}' AS job FROM dw.flights WHERE dt = '{self.day}'"
+        )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Two jobs that start at the same moment."""
+
+    name: str
+    jobs: tuple[Job, Job]
+
+    def wrong(self, rows: Iterable[tuple[Any, ...]], *, finished: bool) -> str | None:
+        """What is wrong with the answer of :data:`ROWS`, or None.
+
+        Every day must have all its rows from one job. ``finished``: both jobs are over, and a day that
+        was to be overwritten has been.
+        """
+        found: dict[str, dict[str, int]] = {day: {} for day in FLIGHTS}
+        for day, job, count, _ in rows:
+            found[day][job] = count
+        bad = [
+            f"{day}: {_told(jobs)} of {FLIGHTS[day]}"
+            for day, jobs in found.items()
+            if not any(jobs == {job: FLIGHTS[day]} for job in self._writers(day, finished=finished))
+        ]
+        return "; ".join(bad) or None
+
+    def _writers(self, day: str, *, finished: bool) -> list[str]:
+        writers = [job.name for job in self.jobs if job.day == day]
+        return writers if finished and writers else [*writers, BASE]
+
+
+def _told(jobs: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} by {job}" for job, count in sorted(jobs.items())) or "none"
+
+
+SAME_PARTITION = Scenario("two overwrites of one partition", (Job("a", "2013-01-15"), Job("b", "2013-01-15")))
+TWO_PARTITIONS = Scenario("overwrites of two partitions", (Job("a", "2013-01-15"), Job("b", "2013-01-16")))
+WEEK_READ = Scenario("a week read, a day overwritten", (Job("a", "2013-01-15"), Job("b")))
+SCENARIOS = (SAME_PARTITION, TWO_PARTITIONS, WEEK_READ)

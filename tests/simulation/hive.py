@@ -1,0 +1,168 @@
+"""Hive's own clients, as ``ZooKeeperHiveLockManager`` has them: no queue, no fairness, earlier locks kept while retrying.
+
+See its ``lock``, ``lockPrimitive`` and ``unlockPrimitive`` in Hive 2.3.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Delete, Refused
+from airflow_hivelock.locks.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.simulation.checks import Checks
+    from tests.simulation.schedule import Schedule
+    from tests.simulation.session import SimulatedSession
+    from tests.simulation.world import World
+
+NAMESPACE = "/hive_zookeeper_namespace"
+OBJECTS = ("w/a/p=0", "w/b/p=0", "w/a", "w/a/p=1", "w/b/p=1", "w/b", "w/a/q=0/h=0", "w")
+TRIES = 60
+SLEEP_S = 0.2
+_LOCK = re.compile(r"LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
+
+
+@dataclass(frozen=True)
+class HiveLock:
+    """A lock that it believes to hold.
+
+    :param object: the path below the namespace, as in ``dw/t/p=1``.
+    """
+
+    object: str
+    mode: str
+    path: str
+
+
+class HiveClient:
+    """One Hive session."""
+
+    def __init__(self, session: SimulatedSession, schedule: Schedule, checks: Checks) -> None:
+        self.session = session
+        self._schedule = schedule
+        self._checks = checks
+
+    def query(self, locks: Sequence[tuple[str, str]]) -> list[HiveLock] | None:
+        """What a query takes: ephemeral locks in sorted order; None where its retries did not suffice."""
+        held: list[HiveLock] = []
+        for target, mode in sorted(locks):
+            lock = self._lock(target, mode, [target], explicit=False)
+            if lock is None:
+                self.unlock(held)
+                return None
+            held.append(lock)
+        return held
+
+    def lock_table(self, target: str, mode: str) -> HiveLock | None:
+        """``LOCK TABLE``: one persistent lock, its parents created but not locked."""
+        parts = target.split("/")
+        return self._lock(target, mode, ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)], explicit=True)
+
+    def unlock(self, locks: Sequence[HiveLock]) -> None:
+        for lock in locks:
+            self._insist(lambda lock=lock: self._unlock(lock.object, lock.path))
+
+    def unlock_table(self, target: str) -> None:
+        """``UNLOCK TABLE``: every lock on exactly that object, whoever made it."""
+
+        def act() -> None:
+            listing = self.session.submit(Children(f"{NAMESPACE}/{target}"))[0]
+            for name in listing.names if listing else ():
+                if _LOCK.fullmatch(name):
+                    self._unlock(target, f"{NAMESPACE}/{target}/{name}")
+
+        self.session.robber = True
+        self._insist(act)
+        self.session.robber = False
+
+    def _insist(self, act: Callable[[], None]) -> None:
+        for _ in range(TRIES):
+            try:
+                return act()
+            except StoreUnavailable:
+                self._schedule.sleep(SLEEP_S)
+
+    def _lock(self, target: str, mode: str, create: Sequence[str], *, explicit: bool) -> HiveLock | None:
+        for number in range(TRIES):
+            if number:
+                self._schedule.sleep(SLEEP_S)
+            try:
+                lock = self._lock_once(target, mode, create, explicit)
+            except StoreUnavailable:
+                continue
+            if lock is not None:
+                return lock
+        return None
+
+    def _lock_once(self, target: str, mode: str, create: Sequence[str], explicit: bool) -> HiveLock | None:
+        for name in create:
+            self._write(Create(f"{NAMESPACE}/{name}"))
+        parent = f"{NAMESPACE}/{target}"
+        data = f"query-of-{self.session.name}:0:{'EXPLICIT' if explicit else 'IMPLICIT'}:q:127.0.0.1".encode()
+        path = self._write(Create(f"{parent}/LOCK-{mode}-", data, sequential=True, ephemeral=not explicit))
+        if path is None:
+            return None
+        mine = int(path.rpartition("-")[2])
+        listing = self.session.submit(Children(parent))[0]
+        for name in listing.names if listing else ():
+            match = _LOCK.fullmatch(name)
+            if match and int(match[2]) < mine and "EXCLUSIVE" in (match[1], mode):
+                self._write(Delete(path))
+                return None
+        lock = HiveLock(target, mode, path)
+        self._checks.hive_locked(lock)
+        return lock
+
+    def _unlock(self, target: str, path: str) -> None:
+        self._checks.hive_unlocks(path)
+        self._write(Delete(path))
+        parent = f"{NAMESPACE}/{target}"
+        listing = self.session.submit(Children(parent))[0]
+        if listing is not None and not listing.names:
+            self._write(Delete(parent))
+
+    def _write(self, op: Create | Delete) -> str | None:
+        """One operation; None where it was refused: nobody minds, here."""
+        outcome = self.session.submit(Commit((op,)))[0]
+        return None if isinstance(outcome, Refused) else str(outcome[0])
+
+
+class HiveUser:
+    """Somebody at Hive's prompt: queries, explicit locks, and now and then UNLOCK TABLE."""
+
+    def __init__(self, session: SimulatedSession, world: World, unlocks: bool) -> None:
+        self.session = session
+        self._dice = world.dice
+        self._schedule = world.schedule
+        self._client = HiveClient(session, world.schedule, world.checks)
+        self._unlocks = unlocks
+
+    def work(self) -> None:
+        dice, client = self._dice, self._client
+        for _ in range(1 + dice.below(4)):
+            target = dice.pick(OBJECTS)
+            mode = dice.pick(("SHARED", "EXCLUSIVE"))
+            if self._unlocks and dice.chance(0.4):
+                self._note(f"UNLOCK TABLE {target}")
+                client.unlock_table(target)
+            elif dice.chance(0.3):
+                self._note(f"LOCK TABLE {target} {mode}")
+                lock = client.lock_table(target, mode)
+                self._schedule.sleep(0.1)
+                client.unlock([lock] if lock else [])
+            else:
+                parts = target.split("/")
+                above = [("/".join(parts[:depth]), "SHARED") for depth in range(1, len(parts))]
+                self._note(f"query with {target} {mode}")
+                held = client.query([*above, (target, mode)])
+                self._schedule.sleep(0.1)
+                client.unlock(held or [])
+        self.session.close()
+
+    def _note(self, what: str) -> None:
+        self._schedule.note(self.session.name, what)

@@ -1,0 +1,193 @@
+"""Who goes on next. Every client is a greenlet that hands over at each request, each wait and each sleep."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.dice import Dice
+
+
+class Killed(GreenletExit):
+    """The process of this greenlet has died: nothing after the last request it sent has happened."""
+
+
+class Stuck(Exception):
+    """Nobody can go on, or everybody goes round in circles."""
+
+
+@dataclass(eq=False)
+class Task:
+    """A thread of some process."""
+
+    name: str
+    greenlet: greenlet
+    doing: object = ""
+    waits: int = 0
+    daemon: bool = False
+    ended: bool = False
+
+
+@dataclass(eq=False)
+class Flag:
+    """What ``threading.Event`` is to threads, for one waiting task."""
+
+    schedule: Schedule
+    raised: bool = False
+    _waiting: Task | None = field(default=None, repr=False)
+
+    def set(self) -> None:
+        self.raised = True
+        if self._waiting is not None:
+            self.schedule.make_ready(self._waiting)
+            self._waiting = None
+
+    def clear(self) -> None:
+        self.raised = False
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Return once it is raised, or *timeout_s* have passed."""
+        if not self.raised:
+            self._waiting = self.schedule.current
+            self.schedule.sleep(timeout_s)
+            self._waiting = None
+
+
+class Schedule:
+    """The clock, the tasks, and whose turn it is.
+
+    :param switch: how likely another task goes on after a step, though the last one could.
+    :param pause: how likely a task rests for a long time before its step.
+    :param disturb: called before each step, for whatever happens by itself.
+    """
+
+    def __init__(self, dice: Dice, switch: float, pause: float, disturb: Callable[[], None], max_steps: int) -> None:
+        self.now_ms = 1_000
+        self.steps = 0
+        self.trace: list[tuple[int, str, object]] = []
+        self.tasks: list[Task] = []
+        self.quiet = False
+        self._dice = dice
+        self._switch = switch
+        self._pause = pause
+        self._disturb = disturb
+        self._max_steps = max_steps
+        self._ready: list[Task] = []
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timer_number = 0
+        self._current: Task | None = None
+        self._hub = getcurrent()
+
+    @property
+    def current(self) -> Task:
+        assert self._current is not None
+        return self._current
+
+    def note(self, who: str, what: object) -> None:
+        """Write a line of the history."""
+        self.trace.append((self.now_ms, who, what))
+
+    def spawn(self, name: str, run: Callable[[], None], *, daemon: bool = False) -> Task:
+        """A new task; the run does not wait for the end of a *daemon*."""
+        task = Task(name, greenlet(run, self._hub), daemon=daemon)
+        self.tasks.append(task)
+        self._ready.append(task)
+        return task
+
+    def kill(self, task: Task) -> None:
+        """Throw the task away."""
+        self._end(task)
+        task.greenlet.throw(Killed)
+
+    def at(self, delay_ms: int, act: Callable[[], None]) -> None:
+        """Call *act* after *delay_ms*."""
+        self._timer_number += 1
+        heapq.heappush(self._timers, (self.now_ms + delay_ms, self._timer_number, act))
+
+    # Called within tasks
+
+    def turn(self, doing: object) -> None:
+        """Let others go first; return when it is this task's turn to do *doing*."""
+        self.current.doing = doing
+        self._hub.switch()
+        self.note(self.current.name, doing)
+
+    def sleep(self, seconds: float | None) -> None:
+        """Rest until made ready, or for *seconds*."""
+        task = self.current
+        self._rest(task, None if seconds is None else int(seconds * 1000) + 1)
+        task.doing = "waits"
+        self._hub.switch()
+
+    # Called within the hub
+
+    def run(self) -> None:
+        """Until every task but the daemons has ended.
+
+        :raises Stuck: when that will never be.
+        """
+        while any(not (task.ended or task.daemon) for task in self.tasks):
+            self._disturb()
+            self._fire_timers()
+            if not self._ready and not self._wait_for_timer():
+                raise Stuck("deadlock: nobody can go on; " + self.standing())
+            self.steps += 1
+            if self.steps > self._max_steps:
+                raise Stuck(f"no end after {self.steps} steps; " + self.standing())
+            self._step(self._choose())
+
+    def make_ready(self, task: Task) -> None:
+        if not task.ended and task not in self._ready:
+            task.waits += 1
+            self._ready.append(task)
+
+    def _step(self, task: Task) -> None:
+        self.now_ms += 1
+        self._current = task
+        task.greenlet.switch()
+        if task.greenlet.dead:
+            self._end(task)
+
+    def _choose(self) -> Task:
+        ready, last = self._ready, self._current
+        if last is not None and last in ready and not self._dice.chance(self._switch):
+            task = last
+        else:
+            task = self._dice.pick(ready)
+        if not self.quiet and len(ready) > 1 and self._dice.chance(self._pause):
+            self._rest(task, 20 << self._dice.below(7))
+            return self._choose()
+        return task
+
+    def _rest(self, task: Task, delay_ms: int | None) -> None:
+        self._ready.remove(task)
+        task.waits += 1
+        waits = task.waits
+        if delay_ms is not None:
+            self.at(delay_ms, lambda: self.make_ready(task) if task.waits == waits else None)
+
+    def _fire_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now_ms:
+            heapq.heappop(self._timers)[2]()
+
+    def _wait_for_timer(self) -> bool:
+        """Let time pass until somebody can go on."""
+        while not self._ready and self._timers:
+            self.now_ms = max(self.now_ms, self._timers[0][0])
+            self._fire_timers()
+        return bool(self._ready)
+
+    def _end(self, task: Task) -> None:
+        task.ended = True
+        if task in self._ready:
+            self._ready.remove(task)
+
+    def standing(self) -> str:
+        """Who has not ended, and what he is at."""
+        return "; ".join(f"{task.name}: {task.doing}" for task in self.tasks if not task.ended)
