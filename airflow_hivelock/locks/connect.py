@@ -8,12 +8,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.manager import LockManager
 
+_ZOOKEEPER_OPTIONS = {"root", "timeout_s", "patience_s"}
+
 
 def connect(url: str) -> LockManager:
     """The lock manager behind *url*.
 
-    ``zookeeper://host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10]``
-        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live.
+    ``zookeeper://host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30]``
+        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live. ``timeout_s`` is the
+        session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients.
     ``memory://[name]``
         This process only.
 
@@ -30,10 +33,9 @@ def connect(url: str) -> LockManager:
             from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 
             options = dict(parse_qsl(parts.query, keep_blank_values=True))
-            if unknown := options.keys() - {"root", "timeout_s"}:
-                raise InvalidRequest(
-                    f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are root and timeout_s"
-                )
+            if unknown := options.keys() - _ZOOKEEPER_OPTIONS:
+                known = ", ".join(sorted(_ZOOKEEPER_OPTIONS))
+                raise InvalidRequest(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are {known}")
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
         case scheme:
             raise InvalidRequest(

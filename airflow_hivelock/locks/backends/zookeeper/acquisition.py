@@ -30,7 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
-from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
 from airflow_hivelock.locks.errors import LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
@@ -67,6 +67,7 @@ class ZooKeeperAcquisition:
         self._place = 0
         self._asked_ms = 0
         self._granting = 0
+        self._refused_at: float | None = None
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
@@ -150,7 +151,7 @@ class ZooKeeperAcquisition:
             raise _Again
         if written is None or written.data != mine.encode():
             raise _Again
-        self._record = replace(mine, stat=written.stat)
+        self._record = mine.at(written.stat)
         self._first_look = first[: len(queues)], first[len(queues) :]
         if fresh:
             self._take_place(store.queues.made(self._record, self._key, outcome[1 : 1 + len(creates)]))
@@ -225,11 +226,12 @@ class ZooKeeperAcquisition:
         assert self._record is not None
         store, locks = self._store, self._record.locks
         children = store.namespace.survey(locks, tables)
-        if foreign := store.namespace.foreign_conflicts(locks, children):
+        held = self._barrier()
+        if foreign := store.namespace.foreign_conflicts(locks, children, held):
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
-        creates = self._lock_nodes(locks, children, self._asked_ms)
+        creates = self._lock_nodes([lock for lock in locks if lock.object not in held], children, self._asked_ms)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
@@ -239,13 +241,14 @@ class ZooKeeperAcquisition:
             if outcome.op.path == self._path:
                 raise _Again
             return None
-        self._record = replace(trying, stat=outcome[0])
-        children = dict(zip(existed, listings, strict=True))
+        self._record = trying.at(outcome[0])
         made = outcome[1 + len(guards) :]
         own = {path for path, create in zip(made, creates, strict=True) if create.sequential}
-        queues = [guard.path for guard in guards]
-        store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
-        return self._verify(self._record, own, children)
+        if not held:
+            queues = [guard.path for guard in guards]
+            store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
+        own |= {f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
+        return self._verify(self._record, own, dict(zip(existed, listings, strict=True)))
 
     def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
         store = self._store
@@ -264,21 +267,18 @@ class ZooKeeperAcquisition:
         """Look at what existed before once more: my nodes still there, and nothing of Hive's before them."""
         namespace, locks = self._store.namespace, trying.locks
         if children is None or own is None:  # taken over, or the reply was lost
-            own = set(namespace.own_nodes(locks, trying.lock_zxid))
+            own = {placed.path for placed in namespace.own_nodes(locks, trying.node_zxids).values()}
             children = namespace.survey(locks)
             if len(own) < len(locks):
                 return self._refuse(trying, [])
-        foreign: list[PlacedLock] = []
-        for lock in locks:
-            if lock.object not in children:
-                continue
-            listing = children[lock.object]
-            placed = namespace.placed(lock.object, listing)
-            mine = next((other.node for other in placed if other.path in own), None)
-            if listing is None or mine is None or listing.czxid > trying.lock_zxid:
+        mine: dict[LockObject, LockNode] = {}
+        for target, listing in children.items():
+            nodes = [placed.node for placed in namespace.placed(target, listing) if placed.path in own]
+            if not nodes or listing is None or listing.czxid > trying.written:
                 return self._refuse(trying, [])  # unlocked behind my back; a younger object's node is another's
-            foreign += [other for other in placed if _excludes(other.node, mine, lock.mode)]
-        foreign += namespace.foreign_below(locks, children, trying.lock_zxid)
+            mine[target] = nodes[0]
+        foreign = namespace.foreign_conflicts(locks, children, mine)
+        foreign += namespace.foreign_below(locks, children, trying.written)
         return self._refuse(trying, foreign) if foreign else self._grant(trying)
 
     def _grant(self, trying: Record) -> Lease:
@@ -286,8 +286,7 @@ class ZooKeeperAcquisition:
         granted = replace(
             trying,
             state=State.GRANTED,
-            written=trying.lock_zxid,
-            token=trying.lock_zxid,
+            token=trying.written,
             since_ms=trying.stat.mtime_ms,
         )
         self._granting = trying.ticket_epoch
@@ -296,28 +295,81 @@ class ZooKeeperAcquisition:
         )[0]
         if isinstance(outcome, Refused):
             raise _Again
-        self._record = replace(granted, stat=outcome[0])
+        self._record = granted.at(outcome[0])
         return self._record.lease(self._key)
 
     def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:
         """Take everything back but the place in the queue, then wait for what was in the way."""
-        waiting = replace(trying, state=State.WAITING, written=0)
+        waiting = replace(trying, state=State.WAITING, written=0, barrier=())
         self._record = self._store.removal.commit(self._key, trying, waiting)
         if self._record is None or not foreign:
             raise _Again
         return self._wait_for_hive(foreign)
 
     def _wait_for_hive(self, foreign: list[PlacedLock]) -> Blocked:
-        namespace = self._store.namespace
-        mine, standing = self._store.client.submit(Exists(self._path, self._wake), Exists(foreign[0].path, self._wake))
+        """Watch one of Hive's locks that are in the way; once patience is spent, hold the place among its clients."""
+        assert self._record is not None
+        store = self._store
+        nearest = min(foreign, key=lambda placed: placed.object.path)
+        spent_s = store.clock() - self._refused_at if self._refused_at is not None else 0.0
+        if self._refused_at is None:
+            self._refused_at = store.clock()
+        holding = str(nearest.object) in dict(self._record.barrier)
+        if spent_s >= store.patience_s and self._request.wait and not holding:
+            self._hold_place(nearest.object)
+            raise _Again
+        mine, standing = store.client.submit(Exists(self._path, self._wake), Exists(nearest.path, self._wake))
         self._check_mine(mine)
         if standing is None:
             self._wake()
-        holders = namespace.read(foreign[:3])
+        holders = store.namespace.read(foreign[:3])
         by = [
             Blocker(LockData.decode(node.data).query_id, placed.object, placed.node.mode) for placed, node in holders
-        ] or [Blocker("Hive", foreign[0].object, foreign[0].node.mode)]
-        return Blocked(tuple(by), self._waited_s)
+        ] or [Blocker("Hive", nearest.object, nearest.node.mode)]
+        recheck_s = None if holding or not self._request.wait else max(0.01, store.patience_s - spent_s)
+        return Blocked(tuple(by), self._waited_s, recheck_s=recheck_s)
+
+    # The barrier: Hive's clients neither queue nor give way, so a lock node of mine that they see holds my place among
+    # them. It is the lock later, never swapped for another. Hive keeps earlier locks while it waits for later ones, in
+    # sorted order; so I wait only at an object that sorts at or after every one where I have a node.
+
+    def _barrier(self) -> dict[LockObject, LockNode]:
+        """My barrier's nodes that are still there; one that Hive has unlocked is struck from the record."""
+        assert self._record is not None
+        if not self._record.barrier:
+            return {}
+        listed = {name for name, _ in self._record.barrier}
+        locks = [lock for lock in self._record.locks if str(lock.object) in listed]
+        own = self._store.namespace.own_nodes(locks, self._record.node_zxids)
+        if len(own) < len(listed):
+            kept = tuple(entry for entry in self._record.barrier if entry[0] in map(str, own))
+            self._rewrite(replace(self._record, barrier=kept), [])
+            raise _Again
+        return {target: placed.node for target, placed in own.items()}
+
+    def _hold_place(self, target: LockObject) -> None:
+        """One transaction: a lock node of mine on *target*; what I hold on objects that sort after it is dropped."""
+        assert self._record is not None
+        store, record = self._store, self._record
+        names = {str(lock.object): lock for lock in record.locks}
+        dropped = [names[name] for name, _ in record.barrier if names[name].object.path > target.path]
+        kept = tuple(entry for entry in record.barrier if names[entry[0]].object.path < target.path)
+        guards = store.removal.guards(dropped)
+        gone = store.namespace.own_nodes(dropped, record.node_zxids)
+        lock = names[str(target)]
+        bump = [SetData(store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
+        created = self._lock_nodes([lock], {target: Listing((), 0)}, self._asked_ms)
+        holding = replace(record, barrier=(*kept, (str(target), 0)))
+        self._rewrite(holding, [*guards, *bump, *(Delete(placed.path) for placed in gone.values()), *created])
+
+    def _rewrite(self, record: Record, ops: Sequence[Op]) -> None:
+        """Compare and set my record, with *ops* in the same transaction."""
+        assert self._record is not None
+        write = SetData(self._path, record.encode(), self._record.version)
+        outcome = self._store.client.submit(Commit((*ops, write)))[0]
+        if isinstance(outcome, Refused):
+            raise _Again
+        self._record = record.at(outcome[-1])
 
     def _check_mine(self, stat: Stat | None) -> None:
         """Another process may have taken over, or have taken this one for dead, while it waited."""
@@ -332,8 +384,3 @@ class ZooKeeperAcquisition:
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]
         return [Delete(self._alive)] if there is not None else []
-
-
-def _excludes(other: LockNode, mine: LockNode, mode: LockMode) -> bool:
-    """Hive's rule: a lower sequence number in a conflicting mode. Ours never conflict here: the tickets saw to it."""
-    return not other.ours and other.sequence < mine.sequence and rules.conflict(other.mode, mode)

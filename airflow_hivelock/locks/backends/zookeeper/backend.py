@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -41,11 +42,22 @@ class ZooKeeperBackend:
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param client: a session of its own; :meth:`close` ends it.
+    :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
+    :param clock: monotonic seconds.
     """
 
-    def __init__(self, client: Client, layout: Layout | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout | None = None,
+        *,
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.client = client
         self.layout = layout or Layout()
+        self.patience_s = patience_s
+        self.clock = clock
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
         self.removal = Removal(client, self.layout, self.namespace)
@@ -55,19 +67,21 @@ class ZooKeeperBackend:
 
     @classmethod
     def connect(
-        cls, hosts: str, namespace: str = "", root: str = "/airflow_hivelock", timeout_s: str | float = 10.0
+        cls,
+        hosts: str,
+        namespace: str = "",
+        root: str = "/airflow_hivelock",
+        timeout_s: str | float = 10.0,
+        patience_s: str | float = 30.0,
     ) -> Self:
         """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
         if not hosts:
             raise InvalidRequest("a ZooKeeper URL needs hosts: zookeeper://host:2181/hive_zookeeper_namespace")
         layout = Layout(f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace, root)
-        try:
-            session_s = float(timeout_s)
-        except ValueError as error:
-            raise InvalidRequest(
-                f"timeout_s={timeout_s!r} of zookeeper://{hosts} is not a number of seconds"
-            ) from error
-        return cls(KazooSession(hosts, session_s), layout)
+        session_s, patience = (
+            _seconds(name, value, hosts) for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s))
+        )
+        return cls(KazooSession(hosts, session_s), layout, patience_s=patience)
 
     def now(self) -> datetime:
         written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
@@ -95,7 +109,7 @@ class ZooKeeperBackend:
         if wake is not None:
             self.client.submit(Exists(path, wake))
         record = self._held(lease)
-        if missing := self.namespace.missing(record.locks, record.lock_zxid, wake):
+        if missing := self.namespace.missing(record.locks, record.node_zxids, wake):
             record = self._held(lease)  # read again: a release takes the record and the nodes together
             self._rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
             raise LockLost(
@@ -147,7 +161,7 @@ class ZooKeeperBackend:
         holders = []
         for (lock, node), said in zip(placed, data, strict=True):
             record = records.get(said.owner_key) if lock.node.ours else None
-            if record and record.lock_zxid == node.stat.czxid:
+            if record and node.stat.czxid in record.node_zxids:
                 if not record.holds:
                     continue  # still to be verified: granted to nobody
                 lease = record.lease(said.owner_key)
@@ -286,6 +300,16 @@ class ZooKeeperBackend:
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
                 self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+
+
+def _seconds(name: str, value: str | float, hosts: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise InvalidRequest(f"{name}={value!r} of zookeeper://{hosts} is not a number of seconds, up to a day")
+    return seconds
 
 
 def _concerns(locks: Iterable[Lock], target: LockObject) -> bool:

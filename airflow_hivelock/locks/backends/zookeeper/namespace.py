@@ -12,7 +12,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 _MAX_DEPTH = 64
 _TABLE = 2  # the depth of a table below the namespace
@@ -59,14 +59,21 @@ class Namespace:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
     def foreign_conflicts(
-        self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None]
+        self,
+        locks: Iterable[Lock],
+        children: Mapping[LockObject, Listing | None],
+        own: Mapping[LockObject, LockNode],
     ) -> list[PlacedLock]:
-        """Hive's own lock nodes among *children* that exclude one of *locks*. Ours cannot: their turn is over."""
+        """Hive's lock nodes among *children* that keep *locks* from being granted. Ours cannot: their turn is over.
+
+        :param own: my own nodes, where there are some: by Hive's rule only a lower sequence number counts against them.
+        """
         return [
             placed
             for lock in locks
             for placed in self.placed(lock.object, children.get(lock.object))
             if not placed.node.ours and rules.conflict(placed.node.mode, lock.mode)
+            if lock.object not in own or placed.node.sequence < own[lock.object].sequence
         ]
 
     def placed(self, target: LockObject, listing: Listing | None) -> list[PlacedLock]:
@@ -113,25 +120,30 @@ class Namespace:
             placed for placed, stat in zip(foreign, stats, strict=True) if stat is not None and stat.czxid < before_zxid
         ]
 
-    def own_nodes(self, locks: Sequence[Lock], zxid: int) -> list[str]:
-        """The paths of those lock nodes for *locks* that the transaction *zxid* made and that are still there."""
+    def own_nodes(self, locks: Sequence[Lock], zxids: Collection[int]) -> dict[LockObject, PlacedLock]:
+        """Those lock nodes for *locks* that the transactions *zxids* made and that are still there."""
         listings = self._client.submit(*(Children(self._layout.object(lock.object)) for lock in locks))
         candidates = [
-            placed.path
+            placed
             for lock, listing in zip(locks, listings, strict=True)
             for placed in self.placed(lock.object, listing)
             if placed.node.ours and placed.node.mode is lock.mode
         ]
-        stats = self._client.submit(*map(Exists, candidates))
-        return [path for path, stat in zip(candidates, stats, strict=True) if stat is not None and stat.czxid == zxid]
+        stats = self._client.submit(*(Exists(placed.path) for placed in candidates))
+        return {
+            placed.object: placed
+            for placed, stat in zip(candidates, stats, strict=True)
+            if stat is not None and stat.czxid in zxids
+        }
 
-    def missing(self, locks: Sequence[Lock], zxid: int, wake: Callable[[], None] | None) -> list[LockObject]:
-        """The objects of *locks* on which the lock node that the transaction *zxid* made is gone; watches the others."""
-        own = {path.rpartition("/")[0]: path for path in self.own_nodes(locks, zxid)}
-        paths = [own.get(self._layout.object(lock.object), "") for lock in locks]
-        stats = iter(self._client.submit(*(Exists(path, wake) for path in paths if path and wake)))
-        standing = [bool(path) and (wake is None or next(stats) is not None) for path in paths]
-        return [lock.object for lock, there in zip(locks, standing, strict=True) if not there]
+    def missing(
+        self, locks: Sequence[Lock], zxids: Collection[int], wake: Callable[[], None] | None
+    ) -> list[LockObject]:
+        """The objects of *locks* whose lock nodes, made by the transactions *zxids*, are gone; watches the others."""
+        own = self.own_nodes(locks, zxids)
+        stats = self._client.submit(*(Exists(placed.path, wake) for placed in own.values() if wake))
+        standing = own.keys() if wake is None else {o for o, stat in zip(own, stats, strict=True) if stat is not None}
+        return [lock.object for lock in locks if lock.object not in standing]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
         """The lock nodes with their data; those that have gone meanwhile are left out."""

@@ -47,6 +47,8 @@ class Record:
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
     :param tickets: the tickets' node names by queue; known from TRYING on.
     :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
+    :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
+        that made the node; 0 for one that was made with this very record.
     :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on.
     :param since_ms: when it was granted, by the store's clock.
     """
@@ -65,6 +67,7 @@ class Record:
     named: str = ""
     tickets: tuple[tuple[str, str], ...] = ()
     written: int = 0
+    barrier: tuple[tuple[str, int], ...] = ()
     token: int = 0
     asked_ms: int = 0
     since_ms: int = 0
@@ -84,12 +87,16 @@ class Record:
     def queued(self) -> bool:
         return self.state in (State.WAITING, State.TRYING)
 
+    def at(self, stat: Stat) -> Record:
+        """This record as it was written: what it says of *this very* write gets that write's zxid."""
+        barrier = tuple((name, zxid or stat.mzxid) for name, zxid in self.barrier)
+        written = stat.mzxid if self.state is State.TRYING and not self.written else self.written
+        return replace(self, stat=stat, barrier=barrier, written=written)
+
     @property
-    def lock_zxid(self) -> int:
-        """The zxid that wrote its lock nodes; 0 if it has none."""
-        if self.state is State.TRYING and not self.written:
-            return self.stat.mzxid if self.stat else 0
-        return self.written
+    def node_zxids(self) -> frozenset[int]:
+        """The zxids that made its lock nodes; empty if it has none."""
+        return frozenset(zxid for zxid in (self.written, *(zxid for _, zxid in self.barrier)) if zxid)
 
     @property
     def version(self) -> int:
@@ -141,6 +148,7 @@ class Record:
             "named": self.named,
             "tickets": self.tickets,
             "written": self.written,
+            "barrier": self.barrier,
             "token": self.token,
             "asked_ms": self.asked_ms,
             "since_ms": self.since_ms,
@@ -161,8 +169,9 @@ class Record:
                 "state": State(data["state"]),
                 "locks": locks_from_json(data["locks"]),
                 "tickets": tuple((unit, name) for unit, name in data["tickets"]),
+                "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
             }
-            return cls(**data, stat=node.stat)
+            return cls(**data).at(node.stat)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreCorrupted(
                 f"{path} is not a record of airflow-hivelock's: {node.data[:80]!r}; somebody else wrote it"
@@ -205,7 +214,6 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 begin=begin,
                 wait=request.wait,
                 lease_s=request.lease_s,
-                written=existing.lock_zxid,
             )
     return Record(
         request.owner,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from airflow_hivelock.locks.model import Lock
 
 MAX_TRIES = 200
 REMEMBERED = 1_000
@@ -66,7 +67,7 @@ class Removal:
         """Keep what the reply to a try said, so that its removal needs no reads while nobody else was there."""
         checks = tuple(Check(queue, stat.version) for queue, stat in zip(queues, guards, strict=True))
         made = tuple(nodes)
-        self._remembered[record.owner, record.lock_zxid] = _Doomed(checks, made, self._partitions(made))
+        self._remembered[record.owner, record.written] = _Doomed(checks, made, self._partitions(made))
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
 
@@ -76,7 +77,7 @@ class Removal:
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
         path = self._layout.record(key)
-        known = self._remembered.pop((current.owner, current.lock_zxid), None)
+        known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
         for _ in range(MAX_TRIES):
             deletes = map(Delete, (*doomed.nodes, *doomed.emptied))
@@ -97,17 +98,20 @@ class Removal:
 
     def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
         """Read the guards first, then whose nodes are where; EXCLUSIVE nodes whose paths are known need no look."""
-        if not record.lock_zxid:
+        if not record.node_zxids:
             return _Doomed((), (), ())
-        queues = [self._layout.queue(name) for name in shared_units(record.locks)]
-        stats = self._client.submit(*map(Exists, queues))
-        guards = tuple(
-            Check(queue, stat.version) for queue, stat in zip(queues, stats, strict=True) if stat is not None
-        )
+        guards = self.guards(record.locks)
         exclusive = [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
         unknown = [lock for lock in record.locks if not (known and lock.mode is LockMode.EXCLUSIVE)]
-        nodes = (*exclusive, *self._namespace.own_nodes(unknown, record.lock_zxid))
+        own = self._namespace.own_nodes(unknown, record.node_zxids)
+        nodes = (*exclusive, *(placed.path for placed in own.values()))
         return _Doomed(guards, nodes, self._emptied(nodes))
+
+    def guards(self, locks: Iterable[Lock]) -> tuple[Check, ...]:
+        """To be read before the nodes: what a transaction checks that removes the SHARED nodes of *locks*."""
+        queues = [self._layout.queue(name) for name in shared_units(locks)]
+        stats = self._client.submit(*map(Exists, queues))
+        return tuple(Check(queue, stat.version) for queue, stat in zip(queues, stats, strict=True) if stat is not None)
 
     def _emptied(self, nodes: Sequence[str]) -> tuple[str, ...]:
         """The partition nodes that are left empty once *nodes* are gone, deepest first."""

@@ -1,0 +1,189 @@
+"""The force release: what is nobody's any more goes, with a reason; all else stays, with a reason."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState, TaskStatesResult
+
+from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
+from airflow_hivelock.locks import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import Lease, LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+NOW = timedelta(0)
+
+
+class Line:
+    """What Airflow says of run ``run`` of DAG ``dag``: its state, None for unknown, or an error; and of its tasks."""
+
+    def __init__(self, run: str | Exception | None, **tasks: str | None) -> None:
+        self.run = run
+        self.tasks = tasks
+
+    def send(self, message: Any) -> Any:
+        if not isinstance(message, GetDagRunState):
+            return TaskStatesResult(task_states={"run": self.tasks})
+        if isinstance(self.run, Exception):
+            raise self.run
+        if self.run is None:
+            raise api_error(404)
+        return DagRunStateResult(state=self.run)  # type: ignore[arg-type]
+
+
+def api_error(status: int) -> AirflowRuntimeError:
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
+class Context(dict[str, Any]):
+    """As much of a task's context as the operator looks at."""
+
+    def __init__(self) -> None:
+        ti = type("TI", (), {"dag_id": "force", "run_id": "today", "task_id": "force", "map_index": -1})
+        super().__init__(ti=ti())
+
+
+@pytest.fixture
+def airflow_says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def say(run: str | Exception | None, **tasks: str | None) -> None:
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Line(run, **tasks), raising=False)
+
+    return say
+
+
+def acquire(manager: LockManager, owner: str = "here/dag/run/lock/-1", table: str = "dw.delays") -> Lease:
+    return manager.acquire(owner=owner, writes=[table])
+
+
+def force(**options: Any) -> dict[str, list[dict[str, str]]]:
+    operator = HiveForceUnlockOperator(**{"task_id": "force", "min_age": NOW, **options})
+    return HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("run", "tasks", "reason"),
+    [
+        ("failed", {"lock": "success", "job": "failed", "report": None}, "run run of dag is failed"),
+        ("success", {"lock": "success"}, "run run of dag is success"),
+        (None, {}, "run run of dag is unknown to Airflow"),
+    ],
+)
+def test_a_lease_whose_run_is_over_goes(
+    run: str | None, tasks: dict[str, Any], reason: str, manager: LockManager, airflow_says: Callable[..., None]
+) -> None:
+    lease = acquire(manager)
+    airflow_says(run, **tasks)
+    report = force()
+    assert not manager.show()
+    (freed,) = report["freed"]
+    assert (freed["lease"], freed["owner"]) == (lease.id, lease.owner)
+    assert reason in freed["reason"]
+    (audit,) = manager.backend.audit  # type: ignore[attr-defined]
+    assert audit["user"] == "here/force/today/force/-1"
+    assert reason in audit["reason"]
+
+
+@pytest.mark.parametrize(
+    ("run", "tasks", "reason"),
+    [
+        ("running", {"lock": "success"}, "is running"),
+        ("queued", {}, "is queued"),
+        ("failed", {"lock": "success", "job": "running"}, "job not over yet"),
+        ("failed", {"lock": "success", "job": "deferred"}, "job not over yet"),
+        (api_error(500), {}, "does not say"),
+        (api_error(403), {}, "does not say"),
+        (ConnectionError("no line"), {}, "does not say"),
+    ],
+)
+def test_a_lease_whose_run_is_not_over_or_of_which_airflow_cannot_tell_stays(
+    run: Any, tasks: dict[str, Any], reason: str, manager: LockManager, airflow_says: Callable[..., None]
+) -> None:
+    acquire(manager)
+    airflow_says(run, **tasks)
+    report = force()
+    assert manager.show()
+    assert not report["freed"]
+    assert reason in report["left"][0]["reason"]
+
+
+@pytest.mark.parametrize("owner", ["there/dag/run/lock/-1", "cli:ann:1234", "flights/2013-01-01"])
+def test_somebody_elses_lease_stays(owner: str, manager: LockManager, airflow_says: Callable[..., None]) -> None:
+    acquire(manager, owner)
+    airflow_says(None)
+    assert "no task of installation here" in force()["left"][0]["reason"]
+    assert manager.show()
+
+
+def test_a_young_lease_stays_and_so_does_one_renewed_just_now(
+    manager: LockManager, airflow_says: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = acquire(manager)
+    airflow_says("failed")
+    assert not force(min_age=timedelta(minutes=5))["freed"]
+    later = manager.now() + timedelta(minutes=6)
+    monkeypatch.setattr(manager.backend, "_now", lambda: later)
+    manager.renew(lease)
+    assert not force(min_age=timedelta(minutes=5))["freed"]
+    monkeypatch.setattr(manager.backend, "_now", lambda: later + timedelta(minutes=6))
+    assert force(min_age=timedelta(minutes=5))["freed"]
+
+
+def test_a_dry_run_only_says_so(manager: LockManager, airflow_says: Callable[..., None]) -> None:
+    acquire(manager)
+    airflow_says("failed")
+    assert force(dry_run=True)["freed"]
+    assert manager.show()
+    assert not manager.backend.audit  # type: ignore[attr-defined]
+
+
+def test_what_a_person_names_goes_whoevers_it_is(manager: LockManager) -> None:
+    named = acquire(manager, "cli:ann:1234", "dw.a")
+    acquire(manager, "there/dag/run/lock/-1", "dw.b")
+    acquire(manager, "here/dag/run/lock/-1", "dw.c")
+    assert force(leases=[named.id, "no-such-lease"], stale=False, reason="ann left")["freed"][0]["reason"] == "ann left"
+    force(objects=["dw.b"], stale=False, reason="a mistake")
+    assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.c"}
+
+
+def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Callable[..., None]) -> None:
+    acquire(manager, "here/dag/run/a/-1", "dw.a")
+    acquire(manager, "here/dag/run/b/-1", "dw.b/dt=1")
+    airflow_says("failed")
+    force(objects=["dw.b"])
+    assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.a"}
+
+
+def test_everybodys_is_never_freed_at_once() -> None:
+    with pytest.raises(InvalidRequest, match="name leases or objects"):
+        HiveForceUnlockOperator(task_id="force", stale=False)
+
+
+@pytest.mark.parametrize("wrong", [{"dry_run": "False"}, {"min_age": "0:05:00"}])
+def test_what_a_template_did_not_turn_into_a_value_is_refused(wrong: dict[str, Any], manager: LockManager) -> None:
+    with pytest.raises(InvalidRequest, match="render_template_as_native_obj"):
+        force(**wrong)
+
+
+def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Callable[..., Ran]) -> None:
+    with DAG("leaves", schedule=None, start_date=DAY) as leaves:
+        HiveLockOperator(task_id="lock", writes=["dw.delays"])
+    with DAG("force", schedule=None, start_date=DAY, params={"dry": False}, render_template_as_native_obj=True) as forces:
+        HiveForceUnlockOperator(
+            task_id="force", dry_run="{{ params.dry }}", min_age="{{ macros.timedelta(minutes=0) }}"
+        )
+        own = HiveLockOperator(task_id="own", writes=["dw.own"])
+        own >> forces.get_task("force")
+    assert run(leaves, logical_date=DAY).state == "success"
+    manager.acquire(owner="here/leaves/no_such_run/lock/-1", writes=["dw.gone"])
+    assert run(forces, logical_date=DAY).state == "success"
+    assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.own"}

@@ -1,0 +1,137 @@
+"""From a connection to a lock manager, and what Airflow is told of this provider."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import json
+import os
+from typing import Any
+
+import jsonschema
+import pytest
+from airflow.providers_manager import ProvidersManager
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_hivelock import HiveLockHook, hooks
+from airflow_hivelock.get_provider_info import get_provider_info
+from airflow_hivelock.locks import InvalidRequest, StoreUnavailable
+from airflow_hivelock.owners import Owner
+
+ZK = {"conn_type": "hivelock", "host": "zk1:2181,zk2", "extra": {"installation": "prod"}}
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Define a connection and give its hook."""
+
+    def define(**fields: Any) -> HiveLockHook:
+        monkeypatch.setenv("AIRFLOW_CONN_LOCKS", json.dumps({**ZK, **fields}))
+        return HiveLockHook("locks")
+
+    return define
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({}, "zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace"),
+        ({"port": 3181}, "zookeeper://zk1:2181,zk2:3181/hive_zookeeper_namespace"),
+        ({"schema": "/hive/locks"}, "zookeeper://zk1:2181,zk2:2181/hive/locks"),
+        (
+            {"extra": {"installation": "prod", "root": "/mine", "timeout_s": "20"}},
+            "zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace?root=%2Fmine&timeout_s=20",
+        ),
+        ({"host": "", "extra": {"backend": "memory"}}, "memory://"),
+        ({"host": "other", "extra": {"backend": "memory"}}, "memory://other"),
+    ],
+)
+def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str, connection: Any) -> None:
+    assert connection(**fields).url == url
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"host": None}, "no host"),
+        ({"extra": {}}, "no installation id"),
+        ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is not known"),
+        ({"extra": {"instalation": "prod"}}, "unknown extra instalation"),
+    ],
+)
+def test_a_connection_that_cannot_be_meant_is_named(fields: dict[str, Any], said: str, connection: Any) -> None:
+    hook = connection(**fields)
+    for read in (lambda: hook.url, lambda: asyncio.run(hook.load())):
+        with pytest.raises(InvalidRequest, match=f"connection 'locks': .*{said}"):
+            read()
+
+
+def test_a_connection_that_does_not_exist_is_named() -> None:
+    hook = HiveLockHook("nowhere")
+    for read in (lambda: hook.url, lambda: asyncio.run(hook.load())):
+        with pytest.raises(InvalidRequest, match="connection 'nowhere' does not exist"):
+            read()
+
+
+def test_servers_that_do_not_answer_are_named_with_their_connection(connection: Any) -> None:
+    hook = connection(host="127.0.0.1:1", extra={"installation": "prod", "timeout_s": "1"})
+    with pytest.raises(StoreUnavailable, match="connection 'locks': .*127.0.0.1:1"):
+        hook.manager()
+    ok, said = hook.test_connection()
+    assert not ok
+    assert "127.0.0.1:1" in said
+
+
+def test_all_of_a_process_share_one_manager_and_a_fork_gets_its_own(connection: Any) -> None:
+    memory = {"backend": "memory"}
+    manager = connection(extra=memory, host="shared").manager()
+    assert connection(extra=memory, host="shared").get_conn() is manager
+    assert connection(extra=memory, host="elsewhere").manager() is not manager
+    assert hooks._managers
+    child = os.fork()
+    if child == 0:
+        os._exit(len(hooks._managers))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_connection_can_be_tested(connection: Any) -> None:
+    ok, said = connection(host="", extra={"backend": "memory", "installation": "prod"}).test_connection()
+    assert ok
+    assert "'prod'" in said
+
+
+def test_a_metastore_is_asked_where_the_connection_names_one(connection: Any) -> None:
+    assert connection().catalog() is None
+    named = connection(extra={"installation": "prod", "metastore_uri": "thrift://hive:9083"})
+    assert named.catalog() is not None
+
+
+def test_what_airflow_is_told_fits_its_schema() -> None:
+    schema = json.loads((importlib.resources.files("airflow") / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_airflow_knows_the_provider_and_its_connection_type() -> None:
+    manager = ProvidersManager()
+    assert manager.providers["airflow-hivelock"].version == get_provider_info()["versions"][0]
+    hook = manager.hooks["hivelock"]
+    assert hook is not None
+    assert hook.hook_name == "Hive locks"
+    assert "installation" in "".join(manager.connection_form_widgets)
+
+
+parts = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1)
+
+
+@given(parts, parts, parts, parts, st.integers(-1, 10_000))
+def test_an_owner_is_read_back(installation: str, dag: str, run: str, task: str, map_index: int) -> None:
+    owner = Owner(installation, dag, run, task, map_index)
+    assert Owner.parse(str(owner)) == owner
+    assert str(owner).count("/") == 4
+
+
+@pytest.mark.parametrize("text", ["", "me", "cli:ann:1234", "flights/2013-01-01", "a/b/c/d/e", "a/b/c/d/1/2"])
+def test_an_owner_that_is_no_task_is_none(text: str) -> None:
+    assert Owner.parse(text) is None
