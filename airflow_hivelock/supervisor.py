@@ -103,7 +103,7 @@ def run_state(dag_id: str, run_id: str) -> str | None:
     :raises CannotTell: without an answer.
     """
     try:
-        return str(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state)
+        return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
     except AirflowRuntimeError as error:
         if (error.error.detail or {}).get("status_code") == 404:
             return None

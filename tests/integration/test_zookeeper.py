@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import InvalidRequest, LockManager, RequestTooLarge, StoreUnavailable, connect
+from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, RequestTooLarge, StoreUnavailable, connect
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
 
@@ -67,6 +71,63 @@ def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> 
         manager.renew(lease)
         manager.release(lease)
         assert waiting.granted()
+
+
+class HiveReader(threading.Thread):
+    """Reads a partition over and over as Hive's sessions do, each time before the one before has ended."""
+
+    def __init__(self, hosts: str, path: str, over: threading.Event) -> None:
+        super().__init__()
+        self._zk = KazooClient(hosts)
+        self._path, self._over = path, over
+        self.reads = 0
+
+    def run(self) -> None:
+        self._zk.start()
+        mine = None
+        while not self._over.is_set():
+            after = self._zk.create(
+                f"{self._path}/LOCK-SHARED-", b"q:1:IMPLICIT:select:h", ephemeral=True, sequence=True
+            )
+            number = int(after.rpartition("-")[2])
+            writers = (
+                int(name.rpartition("-")[2]) for name in self._zk.get_children(self._path) if "EXCLUSIVE" in name
+            )
+            if mine:
+                self._zk.delete(mine)
+            mine = after
+            if min(writers, default=number) < number:  # refused: Hive takes its node back, and tries again later
+                self._zk.delete(mine)
+                mine = None
+                self._over.wait(0.05)
+            else:
+                self.reads += 1
+        self._zk.stop()
+        self._zk.close()
+
+
+def test_hives_readers_that_come_without_a_break_do_not_starve_a_writer(zookeeper: ZooKeeperServer) -> None:
+    backend = ZooKeeperBackend.connect(zookeeper.hosts, "hive-starved", root="/hivelock-starved", patience_s=0.5)
+    over = threading.Event()
+    with LockManager(backend) as manager:
+        manager.release(manager.acquire(owner="to make the nodes", reads=[DAY]))
+        backend.client.submit(Commit((Create("/hive-starved/dw/flights/dt=2013-01-01"),)))
+        readers = [HiveReader(zookeeper.hosts, "/hive-starved/dw/flights/dt=2013-01-01", over) for _ in range(8)]
+        try:
+            for reader in readers:
+                reader.start()
+            with pytest.raises(LockTimeout, match="SHARED"):
+                manager.acquire(owner="hasty", writes=[DAY])
+            lease = manager.acquire(owner="writer", writes=[DAY], timeout_s=20)
+            assert [holder.owner for holder in manager.show(DAY) if holder.lease_id] == ["writer"]
+            assert sum(reader.reads for reader in readers) > 8
+            manager.verify(lease)
+            assert manager.release(lease)
+        finally:
+            over.set()
+            for reader in readers:
+                reader.join(30)
+        assert manager.show() == []
 
 
 def test_a_server_that_is_not_there_is_said_to_be() -> None:

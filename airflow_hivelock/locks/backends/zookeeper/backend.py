@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -18,6 +19,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Get,
     KazooSession,
+    Node,
     Refused,
     SetData,
     Sync,
@@ -27,7 +29,7 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
-from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
     from airflow_hivelock.locks.model import Lock
+
+log = logging.getLogger(__name__)
 
 
 class ZooKeeperBackend:
@@ -291,15 +295,24 @@ class ZooKeeperBackend:
         return Record.decode(node, path) if node else None
 
     def _read_all(self, keys: Sequence[str]) -> list[Record | None]:
+        """For listings: a record that cannot be read is logged, and hides none of the others."""
         paths = [self.layout.record(key) for key in keys]
         nodes = self.client.submit(*map(Get, paths))
-        return [Record.decode(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+        return [_readable(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
 
     def _make(self, paths: Iterable[str]) -> None:
         given = list(paths)
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
                 self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+
+
+def _readable(node: Node, path: str) -> Record | None:
+    try:
+        return Record.decode(node, path)
+    except StoreCorrupted as error:
+        log.warning("%s", error)
+        return None
 
 
 def _seconds(name: str, value: str | float, hosts: str) -> float:
