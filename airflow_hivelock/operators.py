@@ -184,6 +184,7 @@ class HiveForceUnlockOperator(BaseOperator):
                 )
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()
+        manager.sweep()
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
         for holder in self._chosen(manager):
             verdict = self._judge(hook, manager, holder)

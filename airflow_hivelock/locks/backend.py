@@ -110,6 +110,13 @@ class Backend(Protocol):
         """
         ...
 
+    def sweep(self) -> int:
+        """Take away what the dead have left that holds nothing: half-made requests, and history past its time.
+
+        :return: how much of it there was.
+        """
+        ...
+
     def now(self) -> datetime:
         """The store's clock, by which all its times are; a client's own may be wrong."""
         ...

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, RequestTooLarge, StoreUnavailable, connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, KazooSession, Request
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
 
@@ -57,6 +58,33 @@ def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager
     assert holder.waiters() == []
     holder.close()
     living.close()
+
+
+class Dying(KazooSession):
+    """A session whose process dies right after its lock nodes are made, before it can verify or take them back."""
+
+    def submit(self, *requests: Request) -> list[Any]:
+        replies = super().submit(*requests)
+        if any(isinstance(request, Commit) and b'"state":"trying"' in request.ops[0].data for request in requests):  # type: ignore[union-attr]
+            self.close()
+            raise StoreUnavailable("dead")
+        return replies
+
+
+def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(zookeeper: ZooKeeperServer) -> None:
+    layout = Layout("/hive-swept", "/hivelock-swept")
+    dying = LockManager(ZooKeeperBackend(Dying(zookeeper.hosts, 5), layout))
+    with pytest.raises(StoreUnavailable):
+        dying.acquire(owner="dead", writes=[DAY])
+    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)) as manager:
+        nodes = manager.backend.namespace.below(None)  # type: ignore[attr-defined]
+        assert len(nodes) == 3
+        assert manager.show() == [], "granted to nobody"
+        assert manager.sweep() == 1
+        assert manager.backend.namespace.below(None) == []  # type: ignore[attr-defined]
+        assert manager.waiters() == []
+        assert manager.sweep() == 0
+        assert manager.acquire(owner="dead", writes=[DAY])
 
 
 def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
-"""The jobs that a user copies, submitted as a user submits them, against sums over the CSV itself."""
+"""The jobs that a user copies, submitted with the arguments that a user gives, against sums over the CSV itself."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import zipfile
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,10 @@ from tests.race.scenario import FLIGHTS
 from tests.race.spark import ROOT, run_job
 from tests.servers import Metastore
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.integration
 
+JOBS = ROOT / "dags_examples" / "jobs"
+IN_TURN = Path(__file__).with_name("in_turn.py")
 FIRST, LAST = min(FLIGHTS), max(FLIGHTS)
 
 
@@ -38,15 +38,17 @@ def week_in_csv() -> dict[str, tuple[int, int, float]]:
 
 
 def test_the_report_of_a_week_is_the_csv_s(tmp_path: Path) -> None:
-    jobs = ROOT / "dags_examples" / "jobs"
+    commands = [
+        ["load_flights.py", packaged_flights(), "--from", FIRST, "--to", LAST],
+        ["daily_delays.py", "--from", FIRST, "--to", LAST],
+        ["alter_table.py", "dw.delays", "--column", "diverted BIGINT", "--property", "team=ops"],
+        ["daily_delays.py", "--dt", LAST],
+        ["weekly_report.py", "--to", LAST],
+    ]
     with Metastore(tmp_path) as metastore:
-        run_job(metastore, jobs / "load_flights.py", packaged_flights(), "--from", FIRST, "--to", LAST)
-        run_job(metastore, jobs / "daily_delays.py", "--from", FIRST, "--to", LAST)
-        run_job(
-            metastore, jobs / "alter_table.py", "dw.delays", "--column", "diverted BIGINT", "--property", "team=ops"
+        printed = run_job(
+            metastore, IN_TURN, json.dumps([[str(JOBS / name), *arguments] for name, *arguments in commands])
         )
-        run_job(metastore, jobs / "daily_delays.py", "--dt", LAST)
-        printed = run_job(metastore, jobs / "weekly_report.py", "--to", LAST)
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if "|" in line]
     report = {carrier: (int(flights), int(cancelled), float(late)) for carrier, flights, cancelled, late in lines[1:]}
     for carrier, expected in week_in_csv().items():

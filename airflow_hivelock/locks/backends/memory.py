@@ -137,6 +137,9 @@ class MemoryBackend:
         with self._lock:
             self._watches.append((targets, wake))
 
+    def sweep(self) -> int:
+        return 0  # nothing here outlives its process
+
     def now(self) -> datetime:
         return datetime.now(UTC)  # the store is this process, so this is the store's clock
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Self
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
     Children,
     Client,
     Commit,
     Create,
+    Delete,
     Exists,
     Get,
     KazooSession,
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lock
 
 log = logging.getLogger(__name__)
+
+HISTORY_S = 7 * 86_400.0
+"""How long tombstones stay: as history, and longer than any old process of an owner can live."""
+
+WAITER_KEPT_S = 86_400.0
+"""How long a sweep leaves a dead waiter its place, where nobody behind has broken it."""
 
 
 class ZooKeeperBackend:
@@ -86,6 +94,25 @@ class ZooKeeperBackend:
             _seconds(name, value, hosts) for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s))
         )
         return cls(KazooSession(hosts, session_s), layout, patience_s=patience)
+
+    def sweep(self) -> int:
+        now_ms = self.now().timestamp() * 1000
+        listing = self.client.submit(Children(self.layout.records))[0]
+        keys = listing.names if listing else ()
+        swept = 0
+        for key, record in zip(keys, self._read_all(keys), strict=True):
+            if record is None or record.stat is None:
+                continue
+            age_s = (now_ms - record.stat.mtime_ms) / 1000
+            if record.queued and self.client.submit(Exists(self.layout.alive(key)))[0] is None:
+                # A dead waiter keeps its place for the one who takes it up, but no lock nodes that would block Hive.
+                if record.node_zxids or age_s > WAITER_KEPT_S:
+                    swept += self.break_dead(key, record) is not None
+            elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
+                path = self.layout.record(key)
+                gone = self.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
+                swept += not isinstance(gone, Refused)
+        return swept
 
     def now(self) -> datetime:
         written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
@@ -234,9 +261,9 @@ class ZooKeeperBackend:
         tombstone = replace(record, state=State.TOMBSTONE)
         return self.removal.commit(key, record, tombstone, (*self.queues.deletes(record, key), *also))
 
-    def break_dead(self, key: str, record: Record) -> None:
+    def break_dead(self, key: str, record: Record) -> Record | None:
         """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
-        self.removal.commit(key, record, record.freed(), self.queues.deletes(record, key))
+        return self.removal.commit(key, record, record.freed(), self.queues.deletes(record, key))
 
     def abandon(self, acquisition: ZooKeeperAcquisition) -> None:
         """Remember a request that could not be withdrawn; it is withdrawn with the next step of any other."""

@@ -1,0 +1,71 @@
+"""Work under locks that goes on until somebody opens its gate, a file named for the run."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Variable, task
+
+from airflow_hivelock import (
+    HiveForceUnlockOperator,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveLockSensor,
+    HiveUnlockOperator,
+    release_locks,
+)
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+WORK_TIMEOUT_S = 120
+OPTIONS: dict[str, Any] = {"schedule": None, "start_date": START, "params": {"table": "dw.delays"}}
+
+
+def pass_gate(run_id: str) -> None:
+    deadline = time.monotonic() + WORK_TIMEOUT_S
+    while not (Path(Variable.get("gates")) / run_id).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody opened the gate of {run_id}")
+        time.sleep(0.1)
+
+
+class Gate(BaseOperator):
+    def execute(self, context: Any) -> None:
+        pass_gate(context["run_id"])
+
+
+class Locked(HiveLockMixin, Gate):
+    """Passes its gate under locks of its own."""
+
+
+NAMES = {"writes": ["{{ params.table }}/dt={{ ds }}"]}
+
+with DAG("chain", **OPTIONS):
+
+    @task
+    def job(run_id: str = "") -> None:
+        pass_gate(run_id)
+
+    lock = HiveLockOperator(task_id="lock", **NAMES)
+    lock >> job() >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+
+with DAG("single", **OPTIONS):
+    Locked(task_id="work", **NAMES)
+
+with DAG("called_back", on_failure_callback=release_locks, **OPTIONS):
+    Locked(task_id="work", **NAMES)
+
+with DAG("senses", **OPTIONS):
+    HiveLockSensor(task_id="free", reads=NAMES["writes"])
+
+with DAG("unrelated", **OPTIONS):
+
+    @task
+    def nothing() -> None: ...
+
+    nothing()
+
+with DAG("force", **OPTIONS):
+    HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"])

@@ -1,0 +1,224 @@
+"""A real Airflow and a real ZooKeeper: what dies, what waits without a slot, and what is left of the locks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks import LockManager, connect
+from tests.airflow_server import AirflowServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import ZooKeeperServer
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+RUN_TIMEOUT_S = 60
+DAGS = ("chain", "single", "called_back", "senses", "unrelated", "force")
+
+
+@pytest.fixture(scope="module")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file here, named for a run, opens that run's gate."""
+    return tmp_path_factory.mktemp("gates")
+
+
+@pytest.fixture(scope="module")
+def manager(zookeeper: ZooKeeperServer) -> Iterator[LockManager]:
+    """The test's own session with the lock store that Airflow uses."""
+    with connect(f"zookeeper://{zookeeper.hosts}/hive-real?root=/hivelock-real") as manager:
+        yield manager
+
+
+@pytest.fixture(scope="module")
+def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    connection = {
+        "conn_type": "hivelock",
+        "host": zookeeper.hosts,
+        "schema": "hive-real",
+        "extra": {"installation": "here", "root": "/hivelock-real"},
+    }
+    with AirflowServer(
+        tmp_path_factory.mktemp("airflow"),
+        Path(__file__).parent / "dags",
+        connections={"hivelock_default": connection},
+        connections_in="db",
+        variables={"gates": str(gates)},
+        config={("core", "parallelism"): "2"},
+    ) as server:
+        for dag_id in DAGS:
+            server.unpause(dag_id)
+        yield server
+
+
+class Run:
+    """A run of one of the DAGs on a table of its own."""
+
+    def __init__(self, af: AirflowServer, gates: Path, dag_id: str, table: str) -> None:
+        self.af = af
+        self.dag_id = dag_id
+        self.run_id = af.trigger(dag_id, DAY, {"table": table}, run_id=f"{dag_id}-{table}-{len(af.runs(dag_id))}")
+        self._gate = gates / self.run_id
+
+    def state(self, task_id: str) -> str | None:
+        return self.af.task(self.dag_id, self.run_id, task_id).state
+
+    def reach(self, task_id: str, state: str) -> None:
+        self.af.wait(lambda: self.state(task_id) == state, RUN_TIMEOUT_S, f"{self.run_id} {task_id} to be {state}")
+
+    def end(self) -> str:
+        self._gate.touch()
+        ended = ("success", "failed")
+        return self.af.wait(
+            lambda: (state := self.af.run(self.dag_id, self.run_id).state) in ended and state,
+            RUN_TIMEOUT_S,
+            f"{self.run_id} to end",
+        )
+
+    def owner(self, task_id: str) -> str:
+        return f"here/{self.dag_id}/{self.run_id}/{task_id}/-1"
+
+    def log(self, task_id: str) -> str:
+        return self.af.task_log(self.dag_id, self.run_id, task_id)
+
+
+@pytest.fixture
+def start(af: AirflowServer, gates: Path) -> type[Run]:
+    """Start a run: ``start(dag_id, table)``."""
+
+    def run(dag_id: str, table: str) -> Run:
+        return Run(af, gates, dag_id, table)
+
+    return run  # type: ignore[return-value]
+
+
+def owners(manager: LockManager, table: str) -> list[str]:
+    return [holder.owner for holder in manager.show(f"{table}/dt=2013-01-15")]
+
+
+def test_airflow_lists_the_provider(af: AirflowServer) -> None:
+    assert "airflow-hivelock" in af.cli("providers", "list")
+    assert af.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
+
+
+def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
+    af: AirflowServer, manager: LockManager, start: type[Run]
+) -> None:
+    first = start("chain", "dw.a")
+    first.reach("job", "running")
+    assert owners(manager, "dw.a") == [first.owner("lock")]
+    (holder,) = manager.show("dw.a/dt=2013-01-15")
+    assert holder.query == f"dag chain run {first.run_id} task lock"
+
+    waiting = [start("chain", "dw.a"), start("single", "dw.a"), start("senses", "dw.a")]
+    tasks = ["lock", "work", "free"]
+    af.wait(lambda: len(manager.waiters("dw.a")) == 2, RUN_TIMEOUT_S, "two waiters in the queue")
+    assert start("unrelated", "dw.a").end() == "success"
+    assert [run.state(task) for run, task in zip(waiting, tasks, strict=True)] == ["deferred"] * 3
+    assert [(task.dag_id, task.task_id) for task in af.task_instances() if task.state == "running"] == [("chain", "job")]
+
+    assert first.end() == "success"
+    for run in waiting[:2]:
+        assert run.end() == "success"
+    assert waiting[2].end() == "success"
+    af.wait(lambda: not manager.show("dw.a"), RUN_TIMEOUT_S, "all locks to be free")
+    for run, task in zip(waiting, tasks, strict=True):
+        assert f"In the way: {first.owner('lock')} (lease " in run.log(task)
+    lease = af.api.call("GET", f"dags/chain/dagRuns/{first.run_id}/taskInstances/lock/xcomEntries/return_value")
+    assert "'token': " in str(lease["value"]) or '"token": ' in str(lease["value"])
+
+
+@pytest.mark.parametrize(("dag_id", "task_id"), [("chain", "lock"), ("single", "work")])
+def test_a_waiter_that_is_marked_failed_leaves_the_queue(
+    dag_id: str, task_id: str, af: AirflowServer, manager: LockManager, start: type[Run]
+) -> None:
+    table = f"dw.marked_{dag_id}"
+    with_lock = manager.acquire(owner="somebody", writes=[f"{table}/dt=2013-01-15"])
+    run = start(dag_id, table)
+    af.wait(lambda: manager.waiters(table), RUN_TIMEOUT_S, "a waiter in the queue")
+    af.set_task_state(dag_id, run.run_id, task_id, "failed")
+    af.wait(lambda: not manager.waiters(table), RUN_TIMEOUT_S, "the waiter to leave the queue")
+    assert run.end() == "failed"
+    manager.release(with_lock)
+    assert not manager.show(table)
+
+
+def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManager, start: type[Run]) -> None:
+    with_lock = manager.acquire(owner="somebody", writes=["dw.cleared/dt=2013-01-15"])
+    first = start("single", "dw.cleared")
+    af.wait(lambda: len(manager.waiters("dw.cleared")) == 1, RUN_TIMEOUT_S, "the first waiter")
+    second = start("single", "dw.cleared")
+    af.wait(lambda: len(manager.waiters("dw.cleared")) == 2, RUN_TIMEOUT_S, "the second waiter")
+    af.clear("single", first.run_id)
+    af.wait(
+        lambda: (task := af.task("single", first.run_id, "work")).try_number == 2 and task.trigger_id,
+        RUN_TIMEOUT_S,
+        "the second try to wait",
+    )
+    manager.release(with_lock)
+    first.reach("work", "running")
+    assert owners(manager, "dw.cleared") == [first.owner("work")]
+    assert [waiter.owner for waiter in manager.waiters("dw.cleared")] == [second.owner("work")]
+    assert [first.end(), second.end()] == ["success", "success"]
+    assert not manager.show("dw.cleared")
+
+
+def test_a_killed_tasks_lock_stands_until_it_is_forced(
+    af: AirflowServer, manager: LockManager, start: type[Run]
+) -> None:
+    run = start("single", "dw.killed")
+    run.reach("work", "running")
+    assert start("force", "dw.killed").end() == "success"
+    assert owners(manager, "dw.killed") == [run.owner("work")], "the run is not over"
+    os.kill(af.task_process("single", run.run_id, "work").pid, signal.SIGKILL)
+    assert run.end() == "failed"
+    assert owners(manager, "dw.killed") == [run.owner("work")]
+
+    manager.acquire(owner="here/single/no_such_run/work/-1", writes=["dw.killed/dt=1"])
+    manager.acquire(owner="there/single/no_such_run/work/-1", writes=["dw.killed/dt=2"])
+    forced = start("force", "dw.killed")
+    assert forced.end() == "success"
+    assert [str(holder.object) for holder in manager.show("dw.killed")] == ["dw.killed", "dw.killed/dt=2"]
+    log = forced.log("force")
+    assert f"of {run.owner('work')}: run {run.run_id} of single is failed" in log
+    assert "run no_such_run of single is unknown to Airflow" in log
+
+
+def test_a_callback_in_the_dag_processor_frees_the_lock_of_a_killed_task(
+    af: AirflowServer, manager: LockManager, start: type[Run]
+) -> None:
+    run = start("called_back", "dw.called_back")
+    run.reach("work", "running")
+    os.kill(af.task_process("called_back", run.run_id, "work").pid, signal.SIGKILL)
+    assert run.end() == "failed"
+    af.wait(lambda: not manager.show("dw.called_back"), RUN_TIMEOUT_S, "the callback to free the lock")
+
+
+def test_a_task_marked_failed_while_it_runs_frees_its_locks(
+    af: AirflowServer, manager: LockManager, start: type[Run]
+) -> None:
+    run = start("single", "dw.stopped")
+    run.reach("work", "running")
+    af.set_task_state("single", run.run_id, "work", "failed")
+    af.wait(lambda: not manager.show("dw.stopped"), RUN_TIMEOUT_S, "on_kill to free the lock")
+
+
+def test_waiters_outlive_their_triggerer(af: AirflowServer, manager: LockManager, start: type[Run]) -> None:
+    with_lock = manager.acquire(owner="somebody", writes=["dw.outlive/dt=2013-01-15"])
+    run = start("chain", "dw.outlive")
+    af.wait(lambda: manager.waiters("dw.outlive"), RUN_TIMEOUT_S, "a waiter in the queue")
+    af.process("triggerer").kill()
+    manager.release(with_lock)
+    af.process("triggerer").restart()
+    run.reach("job", "running")
+    assert owners(manager, "dw.outlive") == [run.owner("lock")]
+    assert run.end() == "success"
+    assert not manager.show("dw.outlive")
