@@ -112,6 +112,8 @@ def test_we_wait_for_hives_lock_and_go_on_the_moment_it_is_freed(hive: HiveSessi
     waiting = Polling(manager, "job", writes=[DAY])
     assert waiting.blocked().by[0].object.table == "t"
     assert not manager.show("dw.u"), "what waits holds nothing in Hive's namespace"
+    (waiter,) = manager.waiters()
+    assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY], "nobody would know whom it waits for"
     hive.run(f"unlock table {HIVE_DAY}")
     assert waiting.granted(within_s=10)
 

@@ -218,25 +218,34 @@ class ZooKeeperBackend:
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         tickets = self.queues.tickets()
-        records = {ticket.key: None for ticket in tickets}
-        standing = dict(zip(records, self._read_all(list(records)), strict=True))
+        keys = list(dict.fromkeys(ticket.key for ticket in tickets))
+        records = dict(zip(keys, self._read_all(keys), strict=True))
         found: dict[str, Waiter] = {}
         for ticket in tickets:
-            record = standing[ticket.key]
+            record = records[ticket.key]
             if record is None or not record.queued or ticket.epoch != record.ticket_epoch or ticket.key in found:
                 continue
-            ahead = [
-                other for other in tickets if other.zxid < ticket.zxid and rules.conflicts(record.locks, other.locks)
-            ]
-            blocked = tuple(
-                Blocker(other.owner, lock.object, lock.mode, bool(holder and holder.queued))
+            if target is not None and not _concerns(record.locks, target):
+                continue
+            modes = {lock.object: lock.mode for lock in record.locks}
+            ahead = [t for t in tickets if t.zxid < ticket.zxid and rules.excludes(modes, t.locks)]
+            queued = {key: bool(holder and holder.queued) for key, holder in records.items()}
+            blockers = [
+                Blocker(other.owner, lock.object, lock.mode, queued[other.key])
                 for other in reversed(ahead)
                 for lock in rules.conflicts(record.locks, other.locks)[:1]
-                for holder in [standing[other.key]]
-            )
-            place = 1 + sum(blocker.waiting for blocker in blocked)
-            found[ticket.key] = Waiter(record.owner, record.locks, place, instant(ticket.since_ms), blocked)
-        return [waiter for waiter in found.values() if target is None or _concerns(waiter.locks, target)]
+            ]
+            place = 1 + sum(blocker.waiting for blocker in blockers)
+            since = instant(ticket.since_ms)
+            found[ticket.key] = Waiter(record.owner, record.locks, place, since, tuple(blockers))
+        return [waiter if waiter.blocked_by else self._behind_hive(waiter) for waiter in found.values()]
+
+    def _behind_hive(self, waiter: Waiter) -> Waiter:
+        """The waiter with Hive's own locks that are in its way, since none of ours are."""
+        children = self.namespace.survey(waiter.locks)
+        foreign = self.namespace.read(self.namespace.foreign_conflicts(waiter.locks, children, {}))
+        blockers = (Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode) for lock, node in foreign)
+        return replace(waiter, blocked_by=tuple(blockers))
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         listing = self.client.submit(Children(self.layout.records))[0]
