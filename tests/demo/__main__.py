@@ -30,6 +30,7 @@ HIVES_DAY = date(2013, 1, 16)
 RANGE = {"first": "2013-01-21", "last": "2013-01-23"}
 CRASH_DAY = date(2013, 1, 31)
 STARVED_S = 60.0
+PROGRESS_S = 10.0
 
 console = Console(width=150 if not sys.stdout.isatty() else None)
 started = time.monotonic()
@@ -85,6 +86,7 @@ class Demo:
             freed = self.leave_and_free_a_stale_lock()
             ended = datetime.now(UTC)
             delays_s = observer.unrelated_delays_s(begun, ended)
+            self.airflow.wait(lambda: not observer.unfinished("unrelated"), 60, "the unrelated DAG's last run")
             return self.account(observer, delays_s, freed)
 
     def rerun_against_hive(self, observer: Observer) -> None:
@@ -125,7 +127,7 @@ class Demo:
         crash = self.airflow.trigger("crash", conf={"dt": str(CRASH_DAY)})
         self.airflow.wait(lambda: self.airflow.run("crash", crash).state == "failed", 120, "the crashed run fails")
         stands = [str(holder) for holder in self.locks.show(partition)]
-        say(f"its task was killed, its lock stands: {stands[0] if stands else 'NO'}")
+        say(f"its task was killed with SIGKILL, and {stands[0] if stands else 'NO lock stands'}")
         waiting = self.airflow.trigger("flights_daily", logical_date=_midnight(CRASH_DAY))
         self.airflow.wait(lambda: self.locks.waiters(partition), 120, "a run waits for the stale lock")
         say("a run waits for it; the force-release DAG is told to free what is stale")
@@ -156,6 +158,7 @@ class Demo:
                 f"{len(written)} partitions were written, each equal to the CSV": found
                 == {day: expected[day] for day in written},
                 "no waiting task ever used a worker slot": observer.samples > 0 and not observer.waited_in_slot,
+                "every run of the unrelated DAG succeeded": set(observer.states("unrelated", "work")) == {"success"},
                 f"the unrelated DAG never started later than {STARVED_S:.0f} s": max(delays_s) < STARVED_S,
                 "a SIGKILLed task's lock stood until the force-release DAG freed it": freed,
                 "no lock and no waiter is left": not self.locks.show() and not self.locks.waiters(),
@@ -176,15 +179,17 @@ class Demo:
         return sum(task.state == "success" for task in self.airflow.task_instances(dag_id, task_id=task_id))
 
     def wait_for(self, observer: Observer, condition: Callable[[], object], what: str) -> None:
-        """Wait, and say how it goes whenever that changes."""
-        shown = ""
+        """Wait, and say every few seconds how it goes."""
+        told = 0.0
 
         def holds() -> bool:
-            nonlocal shown
-            states = ", ".join(f"{count} {state}" for state, count in sorted(observer.states("flights_daily").items()))
-            if states != shown:
-                shown = states
-                say(f"flights_daily: {states}")
+            nonlocal told
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                states = observer.states("flights_daily", "delays")
+                say(
+                    f"days: {states['success']} done, {states['running']} running, {observer.waiting} tasks wait in the triggerer"
+                )
             return bool(condition())
 
         self.airflow.wait(holds, 420, what)

@@ -28,6 +28,7 @@ class Observer:
 
     airflow: AirflowServer
     waited_in_slot: set[tuple[str, str, str]] = field(default_factory=set)
+    waiting: int = 0
     most_waiting: int = 0
     samples: int = 0
 
@@ -41,9 +42,13 @@ class Observer:
         self._over.set()
         self._thread.join()
 
-    def states(self, dag_id: str) -> Counter[str]:
-        """How many task instances of the DAG are in which state."""
-        return Counter(str(task.state) for task in self.airflow.task_instances(dag_id))
+    def states(self, dag_id: str, task_id: str) -> Counter[str]:
+        """How many instances of the task are in which state."""
+        return Counter(str(task.state) for task in self.airflow.task_instances(dag_id, task_id=task_id))
+
+    def unfinished(self, dag_id: str) -> bool:
+        """Whether a run of the DAG that began has not ended."""
+        return any(run.state == "running" for run in self.airflow.runs(dag_id))
 
     def unrelated_delays_s(self, since: datetime, until: datetime) -> list[float]:
         """How long after it was due each run of the unrelated DAG, due in that time, began; one that never did counts to now."""
@@ -63,8 +68,8 @@ class Observer:
             except sa.exc.OperationalError:
                 continue  # the database is being written; the next sample comes in a second
             self.samples += 1
-            waiting = [task for task in tasks if task.state == "deferred"]
-            self.most_waiting = max(self.most_waiting, len(waiting))
+            self.waiting = sum(task.state == "deferred" for task in tasks)
+            self.most_waiting = max(self.most_waiting, self.waiting)
             self.waited_in_slot |= {
                 (task.dag_id, task.run_id, task.task_id)
                 for task in tasks

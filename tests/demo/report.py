@@ -35,7 +35,7 @@ def timeline(tenures: Sequence[Tenure]) -> Table:
         )
         bar = " " * asked + "░" * (granted - asked) + "█" * max(1, end - granted)
         table.add_row(
-            _task(tenure.owner),
+            task(tenure.owner),
             _written(tenure),
             f"{(tenure.granted - tenure.asked).total_seconds():.1f} s",
             f"{(ended - tenure.granted).total_seconds():.1f} s",
@@ -69,7 +69,8 @@ def checks(console: Console, results: Mapping[str, bool]) -> bool:
     return all(results.values())
 
 
-def _task(owner: str) -> str:
+def task(owner: str) -> str:
+    """An owner, as people call it: DAG, task and day."""
     _, dag, run, task, _ = owner.split("/")
     return f"{dag}.{task} {run.partition('__')[2][:10]}"
 

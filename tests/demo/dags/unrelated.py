@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG
+from airflow.sdk import dag, task
 
-with DAG("unrelated", schedule=timedelta(seconds=20), start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False):
-    PythonOperator(task_id="work", python_callable=str) >> EmptyOperator(task_id="done")
+
+@dag(schedule=timedelta(seconds=20), start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False)
+def unrelated() -> None:
+    @task
+    def work() -> int:
+        return 42
+
+    work()
+
+
+unrelated()
