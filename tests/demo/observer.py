@@ -46,20 +46,21 @@ class Observer:
         """How many instances of the task are in which state."""
         return Counter(str(task.state) for task in self.airflow.task_instances(dag_id, task_id=task_id))
 
-    def unfinished(self, dag_id: str) -> bool:
-        """Whether a run of the DAG that began has not ended."""
-        return any(run.state == "running" for run in self.airflow.runs(dag_id))
+    def unrelated(self, since: datetime, until: datetime) -> list[tuple[str, float]]:
+        """Of each run of the unrelated DAG that was due in that time: its state, and how late it began, in seconds.
 
-    def unrelated_delays_s(self, since: datetime, until: datetime) -> list[float]:
-        """How long after it was due each run of the unrelated DAG, due in that time, began; one that never did counts to now."""
-        due = {
-            run.run_id: run.logical_date
-            for run in self.airflow.runs("unrelated")
-            if run.logical_date and since <= run.logical_date <= until
-        }
+        One that has not begun is late up to now.
+        """
+        runs = [
+            run for run in self.airflow.runs("unrelated") if run.logical_date and since <= run.logical_date <= until
+        ]
         began = {task.run_id: task.start for task in self.airflow.task_instances("unrelated", task_id="work")}
         now = datetime.now(UTC)
-        return [((began.get(run_id) or now) - at).total_seconds() for run_id, at in due.items()]
+        return [
+            (run.state, ((began.get(run.run_id) or now) - run.logical_date).total_seconds())
+            for run in runs
+            if run.logical_date
+        ]
 
     def _run(self) -> None:
         while not self._over.wait(1.0):
