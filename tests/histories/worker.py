@@ -1,0 +1,103 @@
+"""One process that acquires, works and releases, until it is killed or its standard input ends.
+
+What it works on are counters, a file a partition, read and written without any protection but the lock: two holders at
+once would lose an update. Each completed update is logged.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+from airflow_hivelock.locks import Lease, LockLost, LockManager, LockMode, LockTimeout, StoreUnavailable, connect
+
+DAYS = [f"2013-01-0{day}" for day in range(1, 9)]
+
+
+def main(url: str, directory: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    over = threading.Event()
+    threading.Thread(target=_until_told, args=(over,), daemon=True).start()
+    with (directory / f"log-{os.getpid()}").open("a") as log, _connected(url, over) as manager:
+        turn = 0
+        while not over.is_set():
+            turn += 1
+            lease = acquire(manager, f"{os.getpid()}-{turn}", chance)
+            if lease is None:
+                continue
+            for name in work(manager, lease, directory, chance):
+                log.write(f"{name}\n")
+            log.flush()
+            release(manager, lease)
+
+
+def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | None:
+    """A request for something that others want too; None when it was refused, or the store was away."""
+    days = chance.sample(DAYS, chance.randint(1, 2))
+    writes = ["dw.delays"] if chance.random() < 0.05 else [f"dw.delays/dt={day}" for day in days]
+    reads = [f"dw.flights/dt={day}" for day in chance.sample(DAYS, 2)]
+    if chance.random() < 0.1:
+        writes, reads = [f"dw.flights/dt={day}" for day in days], []
+    try:
+        return manager.acquire(owner=owner, reads=reads, writes=writes, timeout_s=chance.choice([0, 0.1, 5, 30]))
+    except (LockTimeout, StoreUnavailable):
+        return None
+
+
+def work(manager: LockManager, lease: Lease, directory: Path, chance: random.Random) -> list[str]:
+    """Increment the counter of each partition that is locked to be written; the names of those that were."""
+    done = []
+    for lock in lease.locks:
+        if lock.mode is LockMode.EXCLUSIVE and lock.object.partition:
+            name = str(lock.object).replace("/", "@")
+            counter = directory / name
+            value = int(counter.read_text()) if counter.exists() else 0
+            time.sleep(chance.random() / 200)
+            try:
+                manager.verify(lease)
+            except LockLost:
+                break
+            except StoreUnavailable:
+                pass  # nothing frees a lease but its release, so it still stands
+            _write(counter, value + 1)
+            done.append(name)
+    return done
+
+
+def release(manager: LockManager, lease: Lease) -> None:
+    """Until it has succeeded: a lease that is not released is a leak."""
+    while True:
+        try:
+            manager.release(lease)
+        except StoreUnavailable:
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _until_told(over: threading.Event) -> None:
+    sys.stdin.read()
+    over.set()
+
+
+def _connected(url: str, over: threading.Event) -> LockManager:
+    while True:
+        try:
+            return connect(url)
+        except StoreUnavailable:
+            if over.is_set():
+                sys.exit(0)
+
+
+def _write(counter: Path, value: int) -> None:
+    scratch = counter.with_suffix(f".{os.getpid()}")
+    scratch.write_text(str(value))
+    scratch.replace(counter)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
