@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from airflow_hivelock import supervisor
-from airflow_hivelock.releasing import acquires, holds_for_others, leases_of, unfinished, work_under
+from airflow_hivelock.releasing import (
+    acquires,
+    holds_for_others,
+    leases_of,
+    may_outlive_its_task,
+    unfinished,
+    work_under,
+)
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
@@ -29,21 +36,28 @@ def release_locks(context: Any) -> None:
     if "reason" in context:
         _release_run(context["dag"], context["run_id"])
     else:
-        _release_task(context["task"], context["ti"])
+        _release_task(context)
 
 
 def _release_run(dag: Any, run_id: str) -> None:
     for task in filter(acquires, dag.tasks):
+        leases = leases_of(task, run_id)
+        if may_outlive_its_task(task):
+            _keep(leases, f"whether the work of {task.task_id} is over cannot be told from outside")
+            continue
         work = work_under(task) if holds_for_others(task) else [task]
-        _release(leases_of(task, run_id), unfinished(dag.dag_id, run_id, work))
+        _release(leases, unfinished(dag.dag_id, run_id, work))
 
 
-def _release_task(task: Any, ti: Any) -> None:
+def _release_task(context: Any) -> None:
+    task, ti = context["task"], context["ti"]
     me = (ti.task_id, -1 if ti.map_index is None else ti.map_index)
     if not _over(ti, me):
         log.info("Keeping the locks of %s: another try needs them", ti.task_id)
         return
-    if acquires(task):
+    if acquires(task) and not holds_for_others(task) and not task.is_over(context):
+        log.info("Keeping the locks of %s: its work may still run", ti.task_id)
+    elif acquires(task):
         work = work_under(task) if holds_for_others(task) else []
         mine = [
             (manager, lease) for manager, lease in leases_of(task, ti.run_id, me[1]) if lease.attempt <= ti.try_number
@@ -61,8 +75,14 @@ def _over(ti: Any, me: tuple[str, int]) -> bool:
 
 
 def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
+    if working:
+        _keep(leases, f"{', '.join(working)} not over yet")
+        return
     for manager, lease in leases:
-        if working:
-            log.info("Keeping lease %s of %s: %s not over yet", lease.id, lease.owner, ", ".join(working))
-        elif manager.release(lease):
+        if manager.release(lease):
             log.info("Released lease %s of %s", lease.id, lease.owner)
+
+
+def _keep(leases: list[tuple[LockManager, Lease]], why: str) -> None:
+    for _, lease in leases:
+        log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, why)

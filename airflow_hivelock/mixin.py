@@ -60,11 +60,7 @@ class HiveLockMixin(AcquiresLocks):
         cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
 
     def execute(self, context: Any) -> Any:
-        if self.lease is None:
-            lease = self._acquire(context, resume=_RESUME, ends_task=False)
-        else:
-            lease = Lease.from_json(self.lease)
-            HiveLockHook(self.hivelock_conn_id).manager().renew(lease)
+        lease = self._acquire(context, resume=_RESUME, ends_task=False) if self.lease is None else self._adopt()
         with self._under(lease, context):
             return super().execute(context)
 
@@ -97,16 +93,29 @@ class HiveLockMixin(AcquiresLocks):
         """Called before the work starts, for what it needs to know of its lease."""
 
     def work_is_over(self, context: Any) -> bool:
-        """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay."""
+        """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
+
+        For an operator to override whose work can outlive its task, as a Spark application in a cluster does.
+        """
         return True
 
     def _stop_work(self) -> None:
         super().on_kill()
 
+    def _adopt(self) -> Lease:
+        """The given lease, as it stands now: the lock task's next try may have taken it over."""
+        manager = HiveLockHook(self.hivelock_conn_id).manager()
+        given = Lease.from_json(self.lease)
+        lease = manager.find(given.id)
+        if lease is None:
+            raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} is over; clear the lock task as well")
+        manager.renew(lease)
+        return lease
+
     def _standing(self, context: Any) -> Lease | None:
         """The lease that a resumed task still has."""
         if self.lease is not None:
-            return Lease.from_json(self.lease)
+            return self._adopt()
         hook = HiveLockHook(self.hivelock_conn_id)
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))
 
@@ -126,7 +135,7 @@ class HiveLockMixin(AcquiresLocks):
         except Exception as error:
             if held.lost is not None:
                 raise held.lost from error
-            over = self._over(context)
+            over = self.is_over(context)
             raise
         except BaseException:  # its time is up, say: the work still runs
             self._stop_work()
@@ -137,7 +146,8 @@ class HiveLockMixin(AcquiresLocks):
         if held.lost is not None:
             raise held.lost
 
-    def _over(self, context: Any) -> bool:
+    def is_over(self, context: Any) -> bool:
+        """:meth:`work_is_over`, and False where that cannot be told."""
         try:
             over = self.work_is_over(context)
         except Exception:
@@ -198,10 +208,10 @@ class _Held:
         while not self._ended:
             self._changed.clear()
             try:
+                self._verify()
                 if time.monotonic() >= renew_at:
                     self._manager.renew(self._lease)
                     renew_at = time.monotonic() + every_s
-                self._manager.verify(self._lease, self._changed.set)
                 pause_s = min(CHECK_S, renew_at - time.monotonic())
             except LockLost as error:
                 if not self._ended:
@@ -212,6 +222,15 @@ class _Held:
                 self._log.exception("Lease %s cannot be kept; trying again in %g s", self._lease.id, pause_s)
             if not self._ended:
                 self._changed.wait(max(0.0, pause_s))
+
+    def _verify(self) -> None:
+        try:
+            self._manager.verify(self._lease, self._changed.set)
+        except LockLost:
+            standing = None if self._ours else self._manager.find(self._lease.id)
+            if standing is None or standing.epoch == self._lease.epoch:
+                raise
+            self._lease = standing  # the lock task's next try has taken it over: it protects the work as before
 
     def _lose(self, error: LockLost) -> None:
         self.lost = error

@@ -97,8 +97,6 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
             if manager.release(lease):
                 self.log.info("Released lease %s of %s", lease.id, lease.owner)
                 freed.append(lease.id)
-            else:
-                self.log.info("Lease %s of %s was free already, or is a later try's", lease.id, lease.owner)
         return freed
 
     def _locks(self) -> list[Any]:
@@ -121,8 +119,10 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 yield from leases_of(lock, run_id)
         else:
             manager = HiveLockHook(self.hivelock_conn_id).manager()
-            for lease in self._given():
-                yield manager, lease
+            for given in self._given():
+                # As it stands now: the lock task's next try may have taken it over.
+                if (lease := manager.find(given.id)) is not None:
+                    yield manager, lease
 
     def _await_work(self, run_id: str) -> None:
         deadline = time.monotonic() + self.work_timeout.total_seconds()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.owners import Owner
 
-ANSWER_S = 20.0
-"""How long a trigger waits for an answer of its supervisor."""
+ANSWER_S = 120.0
+"""How long a trigger waits for an answer of its supervisor, for whom the first question starts an API server of its
+own: 22 s on a busy machine."""
 
 FINISHED = frozenset(
     {

@@ -98,7 +98,7 @@ def run() -> Callable[..., Ran]:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            DagBundlesManager().sync_bundles_to_db()
+            DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
             bag = DagBag(dag_folder=str(HOME / "dags"), bundle_path=HOME / "dags", bundle_name="dags-folder")
             bag.bag_dag(dag)
             sync_bag_to_db(bag, "dags-folder", None)

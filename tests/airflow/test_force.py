@@ -177,7 +177,9 @@ def test_what_a_template_did_not_turn_into_a_value_is_refused(wrong: dict[str, A
 def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Callable[..., Ran]) -> None:
     with DAG("leaves", schedule=None, start_date=DAY) as leaves:
         HiveLockOperator(task_id="lock", writes=["dw.delays"])
-    with DAG("force", schedule=None, start_date=DAY, params={"dry": False}, render_template_as_native_obj=True) as forces:
+    with DAG(
+        "force", schedule=None, start_date=DAY, params={"dry": False}, render_template_as_native_obj=True
+    ) as forces:
         HiveForceUnlockOperator(
             task_id="force", dry_run="{{ params.dry }}", min_age="{{ macros.timedelta(minutes=0) }}"
         )

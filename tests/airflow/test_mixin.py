@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,14 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, BaseOperator, task
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator, mixin
+from airflow_hivelock import (
+    HiveLockedSparkSubmitOperator,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveUnlockOperator,
+    mixin,
+    release_locks,
+)
 from airflow_hivelock.locks import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -32,11 +38,18 @@ NAMES = {"writes": ["dw.delays/dt={{ ds }}"]}
 
 
 class Work(BaseOperator):
-    """Does what the test says, with a look at the locks before; ``on_kill`` stops it."""
+    """Does what the test says; ``on_kill`` stops it."""
 
-    def __init__(self, *, act: Callable[[Work], Any] = lambda _: None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        act: Callable[[Work], Any] = lambda _: None,
+        at_stop: Callable[[], Any] = lambda: None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.act = act
+        self.at_stop = at_stop
         self.stopped = threading.Event()
         self.kills: list[str] = []
 
@@ -44,6 +57,7 @@ class Work(BaseOperator):
         return self.act(self)
 
     def on_kill(self) -> None:
+        self.at_stop()
         self.kills.append(threading.current_thread().name)
         self.stopped.set()
 
@@ -66,6 +80,22 @@ def dag(name: str = "works", **options: Any) -> DAG:
 
 def holders(manager: LockManager) -> list[str]:
     return [holder.owner for holder in manager.show(OBJECT)]
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch, manager: LockManager) -> Callable[[str, Callable[[Any], object]], None]:
+    """``before(method, note)``: have *note* called with the lease before each call of that method of the manager."""
+
+    def wrap(method: str, note: Callable[[Any], object]) -> None:
+        original = getattr(manager, method)
+
+        def both(lease: Any) -> Any:
+            note(lease)
+            return original(lease)
+
+        monkeypatch.setattr(manager, method, both)
+
+    return wrap
 
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer", "reschedule", "poke"])
@@ -91,13 +121,16 @@ def test_its_locks_go_when_its_work_fails(manager: LockManager, run: Callable[..
     assert not manager.show()
 
 
-def test_it_stays_locked_while_its_operator_defers(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_it_stays_locked_while_its_operator_defers(
+    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
+) -> None:
     seen: list[list[str]] = []
+    released: list[int] = []
 
     class Deferring(BaseOperator):
         def execute(self, context: Any) -> None:
             seen.append(holders(manager))
-            self.defer(trigger=Defers(), method_name="finish")
+            self.defer(trigger=Defers(), method_name="finish")  # type: ignore[no-untyped-call]
 
         def finish(self, context: Any, event: str) -> None:
             seen.append(holders(manager))
@@ -105,8 +138,7 @@ def test_it_stays_locked_while_its_operator_defers(manager: LockManager, run: Ca
     class Locked(HiveLockMixin, Deferring):
         pass
 
-    release, released = manager.release, []
-    manager.release = lambda lease: released.append(len(seen)) or release(lease)  # type: ignore[assignment, func-returns-value]
+    before("release", lambda _: released.append(len(seen)))
     with dag() as works:
         Locked(task_id="work", **NAMES)
     ran = run(works, logical_date=DAY)
@@ -123,7 +155,7 @@ def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager,
         def execute(self, context: Any) -> None:
             (holder,) = manager.show(OBJECT)
             manager.force_release(str(holder.lease_id), reason="test", user="test")
-            self.defer(trigger=Defers(), method_name="finish")
+            self.defer(trigger=Defers(), method_name="finish")  # type: ignore[no-untyped-call]
 
         def finish(self, context: Any, event: str) -> None:
             went_on.append(event)
@@ -138,21 +170,19 @@ def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager,
 
 
 def test_it_renews_its_lease_and_bears_an_outage(
-    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], lines: Callable[[], str]
 ) -> None:
     renewals: list[Any] = []
     enough = threading.Event()
-    renew = manager.renew
 
-    def counted(lease: Any) -> None:
+    def note(lease: Any) -> None:
         renewals.append(lease)
         if len(renewals) == 1:
             raise StoreUnavailable("zk1 is down")
-        renew(lease)
         if len(renewals) == 3:
             enough.set()
 
-    manager.renew = counted  # type: ignore[method-assign]
+    before("renew", note)
     with dag() as works:
         LockedWork(task_id="work", act=lambda _: enough.wait(10), lease_duration=timedelta(seconds=1), **NAMES)
     assert run(works, logical_date=DAY).state == "success"
@@ -187,36 +217,35 @@ def test_a_lost_lease_stops_the_work_and_fails_the_task(
     assert "Stopping the work" in lines()
 
 
-def test_a_kill_stops_the_work_first_and_then_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_kill_stops_the_work_first_and_then_frees_the_locks(
+    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
+) -> None:
     order: list[str] = []
 
     def act(work: Work) -> None:
-        release = manager.release
-        manager.release = lambda lease: order.append("released") or release(lease)  # type: ignore[assignment, func-returns-value]
-        stop = work.stopped.set
-        work.stopped.set = lambda: order.append("stopped") or stop()  # type: ignore[method-assign, func-returns-value]
         work.on_kill()
         assert not manager.show()
         raise RuntimeError("killed")
 
+    before("release", lambda _: order.append("released"))
     with dag() as works:
-        LockedWork(task_id="work", act=act, **NAMES)
+        LockedWork(task_id="work", act=act, at_stop=lambda: order.append("stopped"), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
     assert order == ["stopped", "released"]
 
 
 def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
-    held_when_stopped: list[int] = []
-
-    def act(work: Work) -> None:
-        stop = work.stopped.set
-        work.stopped.set = lambda: held_when_stopped.append(len(manager.show(OBJECT))) or stop()  # type: ignore[method-assign, func-returns-value]
-        threading.Event().wait(10)
-
+    held: list[int] = []
     with dag() as works:
-        LockedWork(task_id="work", act=act, execution_timeout=timedelta(seconds=1), **NAMES)
+        LockedWork(
+            task_id="work",
+            act=lambda _: threading.Event().wait(10),
+            at_stop=lambda: held.append(len(holders(manager))),
+            execution_timeout=timedelta(seconds=1),
+            **NAMES,
+        )
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
-    assert held_when_stopped[0] == 1
+    assert held[0] == 1
     assert not manager.show()
 
 
@@ -230,11 +259,14 @@ def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, ru
         assert lease is not None
         attempts.append((lease.id, lease.attempt))
         if len(attempts) == 1:
-            work.work_is_over = lambda _: False  # type: ignore[attr-defined]
             raise RuntimeError("lost contact")
 
+    class Lasting(LockedWork):
+        def work_is_over(self, context: Any) -> bool:
+            return False
+
     with dag() as works:
-        LockedWork(task_id="work", act=act, retries=1, retry_delay=timedelta(0), **NAMES)
+        Lasting(task_id="work", act=act, retries=1, retry_delay=timedelta(0), **NAMES)
     assert run(works, logical_date=DAY).state == "success"
     (first, one), (second, two) = attempts
     assert first == second
@@ -243,12 +275,12 @@ def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, ru
 
 
 def test_a_failed_release_is_told_and_does_not_undo_the_work(
-    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], lines: Callable[[], str]
 ) -> None:
-    def down(_: Any) -> bool:
+    def down(_: Any) -> None:
         raise StoreUnavailable("zk1 is down")
 
-    manager.release = down  # type: ignore[method-assign]
+    before("release", down)
     with dag() as works:
         LockedWork(task_id="work", **NAMES)
     assert run(works, logical_date=DAY).state == "success"
@@ -270,22 +302,57 @@ class TestAdopted:
         assert ran.state == "success"
         assert during == holders(manager) == [f"here/works/{ran.run_id}/lock/-1"]
 
-    def test_it_renews(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_renews(self, manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]) -> None:
         renewed = threading.Event()
-        renew = manager.renew
         calls: list[Any] = []
 
-        def counted(lease: Any) -> None:
-            renew(lease)
+        def note(lease: Any) -> None:
             calls.append(lease)
-            if len(calls) > 1:
+            if len(calls) > 1:  # the first is made before the work starts
                 renewed.set()
 
-        manager.renew = counted  # type: ignore[method-assign]
+        before("renew", note)
         assert self.run_under(run, lambda _: renewed.wait(10)).state == "success"
         assert renewed.is_set()
 
-    def test_work_under_a_lease_that_is_gone_does_not_start(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_works_on_when_the_lock_tasks_next_try_takes_the_lease_over(
+        self, manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
+    ) -> None:
+        renewed_under: list[int] = []
+        taken_over, renewed = threading.Event(), threading.Event()
+
+        def act(_: Work) -> None:
+            (owner,) = holders(manager)
+            again = manager.acquire(owner=owner, writes=[OBJECT], attempt=2)
+            renewed_under.append(again.epoch)
+            taken_over.set()
+            assert renewed.wait(10)
+
+        def note(lease: Any) -> None:
+            if taken_over.is_set():
+                renewed_under.append(lease.epoch)
+                renewed.set()
+
+        before("renew", note)
+        assert self.run_under(run, act).state == "success"
+        assert len(set(renewed_under)) == 1
+
+    def test_it_adopts_the_lease_as_it_stands_now(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+
+            @task
+            def take_over(lease: Any) -> None:
+                manager.acquire(owner=lease["owner"], writes=[OBJECT], attempt=2)
+
+            work = LockedWork(task_id="work", lease=lock.output)
+            take_over(lock.output) >> work >> HiveUnlockOperator(task_id="unlock", lease=lock.output)
+        assert run(works, logical_date=DAY).state == "success"
+        assert not manager.show()
+
+    def test_work_under_a_lease_that_is_gone_does_not_start(
+        self, manager: LockManager, run: Callable[..., Ran]
+    ) -> None:
         started: list[Work] = []
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -375,9 +442,9 @@ class TestSpark:
     ) -> None:
         self.submit(run, **options)
         setting = "spark.sql.hive.convertInsertingPartitionedTable"
-        assert [line.removeprefix(setting) for line in spark_submit.read_text().split() if line.startswith(setting)] == (
-            [wanted] if wanted else []
-        )
+        assert [
+            line.removeprefix(setting) for line in spark_submit.read_text().split() if line.startswith(setting)
+        ] == ([wanted] if wanted else [])
 
     def test_spark_writes_safely_under_an_adopted_lease_too(
         self, manager: LockManager, run: Callable[..., Ran], spark_submit: Path
@@ -408,12 +475,16 @@ class TestSpark:
         monkeypatch.setattr(SparkSubmitOperator, "get_job_status", ask)
         monkeypatch.setattr(SparkSubmitOperator, "is_job_active", lambda _, now: now == "RUNNING")
         with dag() as works:
-            HiveLockedSparkSubmitOperator(task_id="job", application="job.py", **NAMES)
+            HiveLockedSparkSubmitOperator(
+                task_id="job", application="job.py", on_failure_callback=release_locks, **NAMES
+            )
         assert run(works, logical_date=DAY).tasks == {"job": "failed"}
-        assert bool(manager.show()) == stays
+        assert bool(manager.show()) == stays, "the task's end"
 
 
-def test_the_task_that_made_the_lock_may_be_written_with_taskflow(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_the_task_that_made_the_lock_may_be_written_with_taskflow(
+    manager: LockManager, run: Callable[..., Ran]
+) -> None:
     seen: list[list[str]] = []
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", **NAMES)

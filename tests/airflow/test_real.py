@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 RUN_TIMEOUT_S = 60
 DAGS = ("chain", "single", "called_back", "senses", "unrelated", "force")
 
@@ -54,6 +53,7 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
         variables={"gates": str(gates)},
         config={("core", "parallelism"): "2"},
     ) as server:
+        assert server.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
         for dag_id in DAGS:
             server.unpause(dag_id)
         yield server
@@ -65,8 +65,11 @@ class Run:
     def __init__(self, af: AirflowServer, gates: Path, dag_id: str, table: str) -> None:
         self.af = af
         self.dag_id = dag_id
-        self.run_id = af.trigger(dag_id, DAY, {"table": table}, run_id=f"{dag_id}-{table}-{len(af.runs(dag_id))}")
+        self.run_id = af.trigger(dag_id, conf={"table": table}, run_id=f"{dag_id}-{table}-{len(af.runs(dag_id))}")
         self._gate = gates / self.run_id
+
+    def open_gate(self) -> None:
+        self._gate.touch()
 
     def state(self, task_id: str) -> str | None:
         return self.af.task(self.dag_id, self.run_id, task_id).state
@@ -75,13 +78,12 @@ class Run:
         self.af.wait(lambda: self.state(task_id) == state, RUN_TIMEOUT_S, f"{self.run_id} {task_id} to be {state}")
 
     def end(self) -> str:
-        self._gate.touch()
-        ended = ("success", "failed")
-        return self.af.wait(
-            lambda: (state := self.af.run(self.dag_id, self.run_id).state) in ended and state,
-            RUN_TIMEOUT_S,
-            f"{self.run_id} to end",
-        )
+        self.open_gate()
+        self.af.wait(self._ended, RUN_TIMEOUT_S, f"{self.run_id} to end")
+        return self.af.run(self.dag_id, self.run_id).state
+
+    def _ended(self) -> bool:
+        return self.af.run(self.dag_id, self.run_id).state in ("success", "failed")
 
     def owner(self, task_id: str) -> str:
         return f"here/{self.dag_id}/{self.run_id}/{task_id}/-1"
@@ -90,27 +92,30 @@ class Run:
         return self.af.task_log(self.dag_id, self.run_id, task_id)
 
 
+class Start(Protocol):
+    def __call__(self, dag_id: str, table: str) -> Run: ...
+
+
 @pytest.fixture
-def start(af: AirflowServer, gates: Path) -> type[Run]:
-    """Start a run: ``start(dag_id, table)``."""
+def start(af: AirflowServer, gates: Path) -> Iterator[Start]:
+    """Start a run; what a failed test leaves goes on to its end."""
+    runs: list[Run] = []
 
     def run(dag_id: str, table: str) -> Run:
-        return Run(af, gates, dag_id, table)
+        runs.append(Run(af, gates, dag_id, table))
+        return runs[-1]
 
-    return run  # type: ignore[return-value]
+    yield run
+    for left in runs:
+        left.open_gate()
 
 
 def owners(manager: LockManager, table: str) -> list[str]:
     return [holder.owner for holder in manager.show(f"{table}/dt=2013-01-15")]
 
 
-def test_airflow_lists_the_provider(af: AirflowServer) -> None:
-    assert "airflow-hivelock" in af.cli("providers", "list")
-    assert af.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
-
-
 def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
-    af: AirflowServer, manager: LockManager, start: type[Run]
+    af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     first = start("chain", "dw.a")
     first.reach("job", "running")
@@ -123,12 +128,17 @@ def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
     af.wait(lambda: len(manager.waiters("dw.a")) == 2, RUN_TIMEOUT_S, "two waiters in the queue")
     assert start("unrelated", "dw.a").end() == "success"
     assert [run.state(task) for run, task in zip(waiting, tasks, strict=True)] == ["deferred"] * 3
-    assert [(task.dag_id, task.task_id) for task in af.task_instances() if task.state == "running"] == [("chain", "job")]
+    assert [(task.dag_id, task.task_id) for task in af.task_instances() if task.state == "running"] == [
+        ("chain", "job")
+    ]
 
     assert first.end() == "success"
-    for run in waiting[:2]:
-        assert run.end() == "success"
-    assert waiting[2].end() == "success"
+    for run in waiting:  # whichever came first to the queue works first
+        run.open_gate()
+    assert [run.end() for run in waiting] == ["success"] * 3
+    tenures = manager.history("dw.a")
+    assert len(tenures) == 3
+    assert all(one.ended and one.ended <= other.granted for one, other in itertools.pairwise(tenures)), "two at once"
     af.wait(lambda: not manager.show("dw.a"), RUN_TIMEOUT_S, "all locks to be free")
     for run, task in zip(waiting, tasks, strict=True):
         assert f"In the way: {first.owner('lock')} (lease " in run.log(task)
@@ -138,21 +148,21 @@ def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
 
 @pytest.mark.parametrize(("dag_id", "task_id"), [("chain", "lock"), ("single", "work")])
 def test_a_waiter_that_is_marked_failed_leaves_the_queue(
-    dag_id: str, task_id: str, af: AirflowServer, manager: LockManager, start: type[Run]
+    dag_id: str, task_id: str, af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     table = f"dw.marked_{dag_id}"
-    with_lock = manager.acquire(owner="somebody", writes=[f"{table}/dt=2013-01-15"])
+    held = manager.acquire(owner=table, writes=[f"{table}/dt=2013-01-15"])
     run = start(dag_id, table)
     af.wait(lambda: manager.waiters(table), RUN_TIMEOUT_S, "a waiter in the queue")
     af.set_task_state(dag_id, run.run_id, task_id, "failed")
     af.wait(lambda: not manager.waiters(table), RUN_TIMEOUT_S, "the waiter to leave the queue")
     assert run.end() == "failed"
-    manager.release(with_lock)
+    manager.release(held)
     assert not manager.show(table)
 
 
-def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManager, start: type[Run]) -> None:
-    with_lock = manager.acquire(owner="somebody", writes=["dw.cleared/dt=2013-01-15"])
+def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManager, start: Start) -> None:
+    held = manager.acquire(owner="cleared", writes=["dw.cleared/dt=2013-01-15"])
     first = start("single", "dw.cleared")
     af.wait(lambda: len(manager.waiters("dw.cleared")) == 1, RUN_TIMEOUT_S, "the first waiter")
     second = start("single", "dw.cleared")
@@ -163,7 +173,7 @@ def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManage
         RUN_TIMEOUT_S,
         "the second try to wait",
     )
-    manager.release(with_lock)
+    manager.release(held)
     first.reach("work", "running")
     assert owners(manager, "dw.cleared") == [first.owner("work")]
     assert [waiter.owner for waiter in manager.waiters("dw.cleared")] == [second.owner("work")]
@@ -171,9 +181,7 @@ def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManage
     assert not manager.show("dw.cleared")
 
 
-def test_a_killed_tasks_lock_stands_until_it_is_forced(
-    af: AirflowServer, manager: LockManager, start: type[Run]
-) -> None:
+def test_a_killed_tasks_lock_stands_until_it_is_forced(af: AirflowServer, manager: LockManager, start: Start) -> None:
     run = start("single", "dw.killed")
     run.reach("work", "running")
     assert start("force", "dw.killed").end() == "success"
@@ -193,7 +201,7 @@ def test_a_killed_tasks_lock_stands_until_it_is_forced(
 
 
 def test_a_callback_in_the_dag_processor_frees_the_lock_of_a_killed_task(
-    af: AirflowServer, manager: LockManager, start: type[Run]
+    af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     run = start("called_back", "dw.called_back")
     run.reach("work", "running")
@@ -203,7 +211,7 @@ def test_a_callback_in_the_dag_processor_frees_the_lock_of_a_killed_task(
 
 
 def test_a_task_marked_failed_while_it_runs_frees_its_locks(
-    af: AirflowServer, manager: LockManager, start: type[Run]
+    af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     run = start("single", "dw.stopped")
     run.reach("work", "running")
@@ -211,12 +219,12 @@ def test_a_task_marked_failed_while_it_runs_frees_its_locks(
     af.wait(lambda: not manager.show("dw.stopped"), RUN_TIMEOUT_S, "on_kill to free the lock")
 
 
-def test_waiters_outlive_their_triggerer(af: AirflowServer, manager: LockManager, start: type[Run]) -> None:
-    with_lock = manager.acquire(owner="somebody", writes=["dw.outlive/dt=2013-01-15"])
+def test_waiters_outlive_their_triggerer(af: AirflowServer, manager: LockManager, start: Start) -> None:
+    held = manager.acquire(owner="outlive", writes=["dw.outlive/dt=2013-01-15"])
     run = start("chain", "dw.outlive")
     af.wait(lambda: manager.waiters("dw.outlive"), RUN_TIMEOUT_S, "a waiter in the queue")
     af.process("triggerer").kill()
-    manager.release(with_lock)
+    manager.release(held)
     af.process("triggerer").restart()
     run.reach("job", "running")
     assert owners(manager, "dw.outlive") == [run.owner("lock")]

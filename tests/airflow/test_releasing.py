@@ -18,7 +18,14 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from airflow.utils.state import TaskInstanceState
 
-from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockOperator, HiveUnlockOperator, operators, release_locks
+from airflow_hivelock import (
+    HiveLockedSparkSubmitOperator,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveUnlockOperator,
+    operators,
+    release_locks,
+)
 from airflow_hivelock.locks import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -53,7 +60,8 @@ class TestUnlock:
     def test_it_frees_every_map_index(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         with dag() as releases:
             lock = HiveLockOperator.partial(task_id="lock").expand(writes=[["dw.a"], ["dw.b"]])
-            lock >> EmptyOperator(task_id="job") >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+            unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)  # type: ignore[arg-type]
+            lock >> EmptyOperator(task_id="job") >> unlock
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
 
@@ -109,7 +117,9 @@ class TestUnlock:
 class TestCallbackInTheTask:
     """Run by the task's own process, in runs that are real but for their processes."""
 
-    def test_the_last_job_frees_the_locks_and_no_one_before(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_the_last_job_frees_the_locks_and_no_one_before(
+        self, manager: LockManager, run: Callable[..., Ran]
+    ) -> None:
         held: list[int] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -187,6 +197,10 @@ class TestCallbackInTheTask:
         assert held == [3]
 
 
+class Alone(HiveLockMixin, EmptyOperator):
+    pass
+
+
 class Line:
     """The DAG processor's line to its supervisor, which knows fewer questions than a task's."""
 
@@ -221,9 +235,10 @@ class TestCallbackInTheDagProcessor:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             callbacks["on_retry_callback"] = release_locks
             job = EmptyOperator(task_id="job", **callbacks)
-            alone = HiveLockedSparkSubmitOperator(task_id="alone", writes=["dw.a"], application="job.py", **callbacks)
+            alone = Alone(task_id="alone", writes=["dw.a"], **callbacks)
+            spark = HiveLockedSparkSubmitOperator(task_id="spark", writes=["dw.s"], application="job.py", **callbacks)
             lock >> job >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
-            job >> alone
+            job >> alone >> spark
         return releases
 
     def acquire(self, manager: LockManager, task_id: str, attempt: int = 1) -> Lease:
@@ -275,6 +290,18 @@ class TestCallbackInTheDagProcessor:
         airflow_has(alone="failed")
         self.call_task(releases, "alone", TaskInstanceState.FAILED)
         assert not manager.show()
+
+    def test_a_spark_job_whose_task_died_keeps_its_locks(
+        self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Callable[[], str]
+    ) -> None:
+        """Its driver, or its application in the cluster, may write on; nobody here can tell."""
+        self.acquire(manager, "spark")
+        airflow_has(spark="failed")
+        self.call_task(releases, "spark", TaskInstanceState.FAILED)
+        self.call_dag(releases, True)
+        assert manager.show()
+        assert "Keeping the locks of spark: its work may still run" in lines()
+        assert "cannot be told from outside" in lines()
 
     @pytest.mark.parametrize("state", ["up_for_retry", "running", "deferred", "queued", None])
     def test_another_try_keeps_them(

@@ -11,16 +11,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor
-from airflow_hivelock.locks import Lease, StoreUnavailable
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, waiting
+from airflow_hivelock.locks import Lease, StoreUnavailable, rules
+from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import HiveLockTrigger
 from tests.airflow.triggerer import Triggerer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
 
@@ -51,18 +53,25 @@ def other(manager: LockManager, owner: str = "somebody") -> Lease:
 
 def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager, triggerer: Triggerer) -> None:
     async def body() -> None:
-        event = await triggerer.event(await triggerer.start(lock(), logical_date=DAY))
+        task = lock(lease_duration=timedelta(minutes=5))
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
         assert isinstance(event, TaskSuccessEvent)
         assert event.xcoms is None, "Airflow would store these as text"
 
     asyncio.run(body())
     (xcom,) = triggerer.xcoms
-    assert (xcom.key, xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index) == ("return_value", "dag", "run", "lock", -1)
+    assert (xcom.key, xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index) == (
+        "return_value",
+        "dag",
+        "run",
+        "lock",
+        -1,
+    )
     lease = manager.lease_of(OWNER)
     assert lease is not None
     assert Lease.from_json(xcom.value) == lease
     assert [str(held) for held in lease.locks] == ["dw SHARED", "dw.delays SHARED", f"{OBJECT} EXCLUSIVE"]
-    assert lease.lease_s == 3600
+    assert lease.lease_s == 300
     assert manager.show(OBJECT)[0].query == "dag dag run run task lock"
 
 
@@ -80,6 +89,23 @@ def test_it_waits_in_the_queue_and_says_once_for_whom(
     asyncio.run(body())
     assert lines().count("In the way: somebody (lease memory-") == 1
     assert f"holds {OBJECT} EXCLUSIVE since 20" in lines()
+
+
+def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager, lines: Callable[[], str]) -> None:
+    first = manager.acquire(owner="first", reads=[OBJECT])
+    request = rules.request(OWNER, writes=[OBJECT])
+    wait = waiting.Wait(manager, request, None, lambda: None, structlog.get_logger())
+    for _ in range(3):
+        assert wait.poll() is None
+    assert lines().count("Waiting for") == 1
+    wait.give_up()
+    manager.acquire(owner="second", reads=[OBJECT])
+    assert wait.poll() is None
+    manager.release(first)
+    assert wait.poll() is None
+    assert lines().count("Waiting for") == 3
+    assert lines().count("In the way: second") == 2
+    wait.give_up()
 
 
 def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:
@@ -143,7 +169,9 @@ def test_a_name_that_cannot_be_rendered_locks_nothing(
 ) -> None:
     async def body() -> None:
         task = lock(writes=["dw.planes", name])
-        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=logical_date)), TaskFailedEvent)
+        assert isinstance(
+            await triggerer.event(await triggerer.start(task, logical_date=logical_date)), TaskFailedEvent
+        )
 
     asyncio.run(body())
     assert said in lines()
@@ -187,7 +215,9 @@ ALIVE = ["deferred", "running", "queued", "scheduled", "restarting", "up_for_ret
 
 
 @pytest.mark.parametrize("state", [*OVER, "success"])
-def test_a_waiter_whose_task_is_over_leaves_the_queue(state: str | None, manager: LockManager, triggerer: Triggerer) -> None:
+def test_a_waiter_whose_task_is_over_leaves_the_queue(
+    state: str | None, manager: LockManager, triggerer: Triggerer
+) -> None:
     async def body() -> None:
         held = other(manager)
         trigger_id = await _waiting(triggerer, manager)
@@ -217,7 +247,7 @@ def test_a_waiter_keeps_its_place_while_its_task_lives(state: str, manager: Lock
 
 
 def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
-    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
 ) -> None:
     async def no_answer(_: Any) -> Any:
         raise ConnectionError("no line")
@@ -225,11 +255,14 @@ def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
     async def body() -> None:
         held = other(manager)
         trigger_id = await _waiting(triggerer, manager)
-        monkeypatch.setattr(triggerer, "asend", no_answer)
-        await triggerer.user_acts(trigger_id)
+        with monkeypatch.context() as patch:
+            patch.setattr(triggerer, "asend", no_answer)
+            await triggerer.user_acts(trigger_id)
         assert len(manager.waiters()) == 1
-        manager.backend._remove(OWNER)  # type: ignore[attr-defined]
+        assert "Keeping the place in the queue, or the lease: Airflow does not say" in lines()
+        again = await triggerer.start(lock(), logical_date=DAY)
         manager.release(held)
+        await triggerer.event(again)
 
     asyncio.run(body())
 
@@ -248,7 +281,9 @@ def test_a_triggerer_that_stops_keeps_places_and_another_goes_on(manager: LockMa
 
 
 @pytest.mark.parametrize("state", OVER)
-def test_a_lease_of_which_nobody_heard_is_released(state: str | None, manager: LockManager, triggerer: Triggerer) -> None:
+def test_a_lease_of_which_nobody_heard_is_released(
+    state: str | None, manager: LockManager, triggerer: Triggerer
+) -> None:
     """The task was marked failed after the grant and before its event was stored: Airflow drops the event."""
 
     async def body() -> None:
@@ -276,20 +311,22 @@ def test_a_task_killed_in_the_middle_of_the_grant_holds_nothing(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on = threading.Event(), threading.Event()
-    begin = manager.begin
+    step = MemoryAcquisition.step
 
-    def slow(*given: Any) -> Any:
+    def slow(self: MemoryAcquisition) -> Any:
         entered.set()
         assert go_on.wait(10)
-        return begin(*given)
+        return step(self)
 
     async def body() -> None:
-        monkeypatch.setattr(manager, "begin", slow)
+        monkeypatch.setattr(MemoryAcquisition, "step", slow)
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
         await triggerer.until(entered.is_set, "the request to be on its way")
         triggerer.states = {"lock": "failed"}
-        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
         await triggerer.user_acts(trigger_id)
+        await triggerer.until(lambda: triggerer.asked, "on_kill")
+        assert go_on.is_set(), "on_kill did not wait for the request that was on its way"
         assert manager.lease_of(OWNER) is None
 
     asyncio.run(body())
@@ -298,11 +335,15 @@ def test_a_task_killed_in_the_middle_of_the_grant_holds_nothing(
 def test_what_blocks_never_blocks_the_loop(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = set()
+    threads: list[str] = []
     begin, release = manager.begin, manager.release
 
     def noted(call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (threads.add(threading.current_thread().name), call(*given))[1]
+        def note(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return call(*given)
+
+        return note
 
     async def body() -> None:
         monkeypatch.setattr(manager, "begin", noted(begin))
@@ -351,24 +392,18 @@ def test_a_superseded_trigger_says_nothing_and_stays(manager: LockManager, trigg
 def test_an_outage_keeps_the_place(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
 ) -> None:
-    from airflow_hivelock import waiting
-    from airflow_hivelock.locks.backends.memory import MemoryAcquisition
-
     step = MemoryAcquisition.step
-    down = True
+    asked = iter(range(100))
 
-    def answers(self: MemoryAcquisition) -> Any:
-        if down:
+    def answers_at_last(self: MemoryAcquisition) -> Any:
+        if next(asked) < 3:
             raise StoreUnavailable("zk1 is down")
         return step(self)
 
     async def body() -> None:
-        nonlocal down
-        monkeypatch.setattr(waiting, "RETRY_S", 0.05)
-        monkeypatch.setattr(MemoryAcquisition, "step", answers)
+        monkeypatch.setattr(waiting, "RETRY_S", 0.02)
+        monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
-        await triggerer.until(lambda: "zk1 is down" in lines(), "the outage to be noticed")
-        down = False
         assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
 
     asyncio.run(body())
@@ -378,9 +413,6 @@ def test_an_outage_keeps_the_place(
 def test_an_outage_that_lasts_fails_the_task(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
 ) -> None:
-    from airflow_hivelock import waiting
-    from airflow_hivelock.locks.backends.memory import MemoryAcquisition
-
     def down(_: MemoryAcquisition) -> Any:
         raise StoreUnavailable("zk1 is down")
 

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
+import jinja2
 import pytest
 from airflow.sdk import DAG, task
 
@@ -32,7 +33,9 @@ def short_reschedules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:
     with DAG(f"waits_{waiting}", schedule=None, start_date=DAY) as dag:
-        lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt={{ ds }}"], waiting=waiting, **options)
+        lock = HiveLockOperator(
+            **{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], "waiting": waiting, **options}
+        )
 
         @task
         def job(lease: Any) -> None:
@@ -95,8 +98,8 @@ def test_a_task_without_patience_fails_at_once(waiting: str, manager: LockManage
 def test_a_name_that_cannot_be_rendered_locks_nothing(
     waiting: str, manager: LockManager, run: Callable[..., Ran]
 ) -> None:
-    dag = locking(waiting, [])
-    dag.template_undefined = __import__("jinja2").Undefined  # as a DAG may choose: its other templates are lax
+    dag = locking(waiting, [], writes=["dw.delays/dt=before_{{ ds }}"])
+    dag.template_undefined = jinja2.Undefined  # type: ignore[assignment]  # as a DAG may choose for its other templates
     assert run(dag, logical_date=None).tasks["lock"] == "failed"
     assert not manager.show()
 
@@ -179,7 +182,7 @@ class TestWhereItBegins:
 
     def test_on_a_worker_where_one_template_gives_the_list(self) -> None:
         with self.dag(render_template_as_native_obj=True):
-            lock = HiveLockOperator(task_id="lock", writes="{{ params.writes }}")  # type: ignore[arg-type]
+            lock = HiveLockOperator(task_id="lock", writes="{{ params.writes }}")
             assert not lock.start_from_trigger
 
     def test_with_an_xcom_as_argument(self, manager: LockManager, run: Callable[..., Ran]) -> None:
@@ -194,7 +197,7 @@ class TestWhereItBegins:
             def job(lease: Any) -> None:
                 seen.append(lease)
 
-            lock = HiveLockOperator(task_id="lock", writes=days())  # type: ignore[arg-type]
+            lock = HiveLockOperator(task_id="lock", writes=days())
             assert not lock.start_from_trigger
             job(lock.output)
         assert run(dag, logical_date=DAY).state == "success"
@@ -234,9 +237,7 @@ def test_the_sensor_waits_until_the_data_is_free(
 def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Callable[..., Ran]) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     with DAG("senses", schedule=None, start_date=DAY) as dag:
-        HiveLockSensor(
-            task_id="free", reads=[OBJECT], deferrable=False, poke_interval=0.1, timeout=0.2, soft_fail=True
-        )
+        HiveLockSensor(task_id="free", reads=[OBJECT], deferrable=False, poke_interval=0.1, timeout=0.2, soft_fail=True)
     assert run(dag, logical_date=DAY).tasks == {"free": "skipped"}
 
 

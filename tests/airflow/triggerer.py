@@ -9,8 +9,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.executors.workloads import RunTrigger
 from airflow.executors.workloads.task import TaskInstanceDTO
+from airflow.executors.workloads.trigger import RunTrigger
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
 from airflow.sdk.execution_time import task_runner
@@ -36,7 +36,7 @@ class Triggerer:
         self.states: dict[str, str | None] = {}
         self.xcoms: list[SetXCom] = []
         self.asked = 0
-        self.runner = TriggerRunner()
+        self.runner = TriggerRunner()  # type: ignore[no-untyped-call]
         self._ids = iter(range(1, 1000))
         monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self, raising=False)
 
@@ -72,6 +72,7 @@ class Triggerer:
             "consumed_asset_events": [],
         }
         args = stored.start_trigger_args
+        assert args is not None
         dag = {"dag_data": encoded, "dag_run_data": run}
         return await self._create(args.trigger_cls, args.trigger_kwargs, dag, task.task_id, task.dag_id, **ti)
 
@@ -91,7 +92,7 @@ class Triggerer:
     async def user_acts(self, trigger_id: int) -> None:
         """What a user does to the task, or the end of the wait for it, cancels the trigger; wait for its end."""
         self.runner.to_cancel.append(trigger_id)
-        await self.runner.cancel_triggers()
+        await self.runner.cancel_triggers()  # type: ignore[no-untyped-call]
         await self._end(trigger_id)
 
     async def shut_down(self, trigger_id: int) -> None:
@@ -110,7 +111,7 @@ class Triggerer:
     ) -> int:
         trigger_id = next(self._ids)
         self.states.setdefault(task_id, "deferred")
-        known = {"id": uuid.uuid4(), "dag_version_id": uuid.uuid4(), "queue": "default"}
+        known: dict[str, Any] = {"id": uuid.uuid4(), "dag_version_id": uuid.uuid4(), "queue": "default"}
         known |= {"pool_slots": 1, "priority_weight": 1, "run_id": "run", "try_number": 1, "map_index": -1, **ti}
         workload = RunTrigger(
             id=trigger_id,
@@ -120,7 +121,7 @@ class Triggerer:
             **dag,
         )
         self.runner.to_create.append(workload)
-        await self.runner.create_triggers()
+        await self.runner.create_triggers()  # type: ignore[no-untyped-call]
         return trigger_id
 
     async def _end(self, trigger_id: int) -> None:

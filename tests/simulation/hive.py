@@ -1,16 +1,19 @@
 """Hive's own clients, as ``ZooKeeperHiveLockManager`` has them: no queue, no fairness, earlier locks kept while retrying.
 
-See its ``lock``, ``lockPrimitive`` and ``unlockPrimitive`` in Hive 2.3.
+See its ``lock``, ``lockPrimitive`` and ``unlockPrimitive`` in Hive 2.3. One thing is not as there: they never give up,
+so that whoever waits for one another for ever is found.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Delete, Refused
 from airflow_hivelock.locks.errors import StoreUnavailable
+from tests.simulation.state import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,9 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.session import SimulatedSession
     from tests.simulation.world import World
 
-NAMESPACE = "/hive_zookeeper_namespace"
-OBJECTS = ("w/a/p=0", "w/b/p=0", "w/a", "w/a/p=1", "w/b/p=1", "w/b", "w/a/q=0/h=0", "w")
-TRIES = 60
+OBJECTS = ("w/a/p=0", "w/b/p=0", "w/a", "w/a/p=1", "w/b/p=1", "w/b", "w/a/q=0/h=0", "w/a/q=0-1/h=0", "w")
 SLEEP_S = 0.2
 _LOCK = re.compile(r"LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
@@ -35,7 +36,6 @@ class HiveLock:
     """
 
     object: str
-    mode: str
     path: str
 
 
@@ -47,25 +47,18 @@ class HiveClient:
         self._schedule = schedule
         self._checks = checks
 
-    def query(self, locks: Sequence[tuple[str, str]]) -> list[HiveLock] | None:
-        """What a query takes: ephemeral locks in sorted order; None where its retries did not suffice."""
-        held: list[HiveLock] = []
-        for target, mode in sorted(locks):
-            lock = self._lock(target, mode, [target], explicit=False)
-            if lock is None:
-                self.unlock(held)
-                return None
-            held.append(lock)
-        return held
+    def query(self, locks: dict[str, str]) -> list[HiveLock]:
+        """What a query takes: ephemeral locks, in the order of their names; the modes are ``SHARED`` and ``EXCLUSIVE``."""
+        return [self._lock(target, mode, [target], explicit=False) for target, mode in sorted(locks.items())]
 
-    def lock_table(self, target: str, mode: str) -> HiveLock | None:
+    def lock_table(self, target: str, mode: str) -> HiveLock:
         """``LOCK TABLE``: one persistent lock, its parents created but not locked."""
         parts = target.split("/")
         return self._lock(target, mode, ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)], explicit=True)
 
     def unlock(self, locks: Sequence[HiveLock]) -> None:
         for lock in locks:
-            self._insist(lambda lock=lock: self._unlock(lock.object, lock.path))
+            self._insist(partial(self._unlock, lock.object, lock.path))
 
     def unlock_table(self, target: str) -> None:
         """``UNLOCK TABLE``: every lock on exactly that object, whoever made it."""
@@ -76,28 +69,28 @@ class HiveClient:
                 if _LOCK.fullmatch(name):
                     self._unlock(target, f"{NAMESPACE}/{target}/{name}")
 
-        self.session.robber = True
+        self._checks.robbers.add(self.session)
         self._insist(act)
-        self.session.robber = False
+        self._checks.robbers.remove(self.session)
 
     def _insist(self, act: Callable[[], None]) -> None:
-        for _ in range(TRIES):
+        while True:
             try:
-                return act()
+                act()
             except StoreUnavailable:
                 self._schedule.sleep(SLEEP_S)
+            else:
+                return
 
-    def _lock(self, target: str, mode: str, create: Sequence[str], *, explicit: bool) -> HiveLock | None:
-        for number in range(TRIES):
-            if number:
-                self._schedule.sleep(SLEEP_S)
+    def _lock(self, target: str, mode: str, create: Sequence[str], *, explicit: bool) -> HiveLock:
+        while True:
             try:
                 lock = self._lock_once(target, mode, create, explicit)
             except StoreUnavailable:
-                continue
+                lock = None
             if lock is not None:
                 return lock
-        return None
+            self._schedule.sleep(SLEEP_S)
 
     def _lock_once(self, target: str, mode: str, create: Sequence[str], explicit: bool) -> HiveLock | None:
         for name in create:
@@ -114,7 +107,7 @@ class HiveClient:
             if match and int(match[2]) < mine and "EXCLUSIVE" in (match[1], mode):
                 self._write(Delete(path))
                 return None
-        lock = HiveLock(target, mode, path)
+        lock = HiveLock(target, path)
         self._checks.hive_locked(lock)
         return lock
 
@@ -133,36 +126,44 @@ class HiveClient:
 
 
 class HiveUser:
-    """Somebody at Hive's prompt: queries, explicit locks, and now and then UNLOCK TABLE."""
+    """Somebody at Hive's prompt: queries, explicit locks, and now and then UNLOCK TABLE.
 
-    def __init__(self, session: SimulatedSession, world: World, unlocks: bool) -> None:
+    :param unlocks: how likely the next thing is an UNLOCK TABLE.
+    """
+
+    def __init__(self, session: SimulatedSession, world: World, rounds: int, unlocks: float) -> None:
         self.session = session
         self._dice = world.dice
         self._schedule = world.schedule
         self._client = HiveClient(session, world.schedule, world.checks)
+        self._rounds = rounds
         self._unlocks = unlocks
 
     def work(self) -> None:
-        dice, client = self._dice, self._client
-        for _ in range(1 + dice.below(4)):
-            target = dice.pick(OBJECTS)
-            mode = dice.pick(("SHARED", "EXCLUSIVE"))
-            if self._unlocks and dice.chance(0.4):
+        for _ in range(self._rounds):
+            target = self._dice.pick(OBJECTS)
+            mode = self._dice.pick(("SHARED", "EXCLUSIVE"))
+            if self._dice.chance(self._unlocks):
                 self._note(f"UNLOCK TABLE {target}")
-                client.unlock_table(target)
-            elif dice.chance(0.3):
+                self._client.unlock_table(target)
+            elif self._dice.chance(0.3):
                 self._note(f"LOCK TABLE {target} {mode}")
-                lock = client.lock_table(target, mode)
-                self._schedule.sleep(0.1)
-                client.unlock([lock] if lock else [])
+                self._hold([self._client.lock_table(target, mode)])
             else:
-                parts = target.split("/")
-                above = [("/".join(parts[:depth]), "SHARED") for depth in range(1, len(parts))]
-                self._note(f"query with {target} {mode}")
-                held = client.query([*above, (target, mode)])
-                self._schedule.sleep(0.1)
-                client.unlock(held or [])
+                locks = {target: mode}
+                if self._dice.chance(0.5):
+                    locks[self._dice.pick(OBJECTS)] = self._dice.pick(("SHARED", "EXCLUSIVE"))
+                for parts in [name.split("/") for name in locks]:
+                    for depth in range(1, len(parts)):
+                        locks.setdefault("/".join(parts[:depth]), "SHARED")
+                self._note(f"query with {locks}")
+                self._hold(self._client.query(locks))
+            self._schedule.progress()
         self.session.close()
+
+    def _hold(self, locks: Sequence[HiveLock]) -> None:
+        self._schedule.sleep(0.1)
+        self._client.unlock(locks)
 
     def _note(self, what: str) -> None:
         self._schedule.note(self.session.name, what)

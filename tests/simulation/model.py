@@ -8,7 +8,7 @@ the follower and fire, once, when *it* applies the change.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -21,7 +21,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Listing,
     Node,
     Refused,
-    SetData,
     Stat,
     Sync,
 )
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     Watches = dict[str, dict[tuple[int, Wake], None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Znode:
+class Znode(NamedTuple):
     """A node as of one write.
 
     :param session: the owner of an ephemeral node, else 0.
@@ -45,36 +43,13 @@ class Znode:
     """
 
     data: bytes
-    czxid: int
-    mzxid: int
-    version: int
-    ctime_ms: int
-    mtime_ms: int
+    stat: Stat
     session: int = 0
     created: int = 0
     children: tuple[str, ...] = ()
 
-    @property
-    def stat(self) -> Stat:
-        return Stat(self.czxid, self.mzxid, self.version, self.ctime_ms, self.mtime_ms, self.session != 0)
 
-    def with_children(self, children: tuple[str, ...], more: int = 0) -> Znode:
-        """The same node, with *children*; *more* were created."""
-        return Znode(
-            self.data,
-            self.czxid,
-            self.mzxid,
-            self.version,
-            self.ctime_ms,
-            self.mtime_ms,
-            self.session,
-            self.created + more,
-            children,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What one write did to one path; None is absence."""
 
     path: str
@@ -82,8 +57,7 @@ class Change:
     after: Znode | None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One entry of the leader's log; a refused transaction is one too, without changes."""
 
     zxid: int
@@ -123,13 +97,16 @@ class Follower:
         return list(found)
 
     def _fire(self, change: Change) -> None:
-        before, after = change.before, change.after
-        reborn = before is None or after is None or before.czxid != after.czxid
-        if reborn or (before and after and before.mzxid != after.mzxid):
-            for _, wake in self.data_watches.pop(change.path, {}):
+        path, before, after = change
+        changed = before is None or after is None or before.stat.mzxid != after.stat.mzxid
+        if changed and path in self.data_watches:
+            for _, wake in self.data_watches.pop(path):
                 wake()
-        if (before is not None and reborn) or (before and after and before.children != after.children):
-            for _, wake in self.child_watches.pop(change.path, {}):
+        listed = before is not None and (
+            after is None or before.children != after.children or before.stat.czxid != after.stat.czxid
+        )
+        if listed and path in self.child_watches:
+            for _, wake in self.child_watches.pop(path):
                 wake()
 
 
@@ -149,7 +126,8 @@ class ZooKeeper:
 
     def __init__(self, followers: int, now_ms: Callable[[], int], observe: Callable[[Write], None]) -> None:
         self.log: list[Write] = [Write(0, 0, ())]
-        self.followers = [Follower({"": Znode(b"", 0, 0, 0, 0, 0)}) for _ in range(followers)]
+        root = Znode(b"", Stat(0, 0, 0, 0, 0, False))
+        self.followers = [Follower({"": root}) for _ in range(followers)]
         self.tree = self.followers[0].tree
         self._now_ms = now_ms
         self._observe = observe
@@ -195,28 +173,22 @@ class ZooKeeper:
     def serve(self, session: int, request: Request) -> Any:
         """Carry out one request; the reply is what :class:`~.client.Client` says it is."""
         follower = self._sessions[session]
-        match request:
-            case Sync():
-                self.catch_up(follower, self.zxid)
-                return None
-            case Commit(ops):
-                reply = self._commit(session, ops)
-                self.catch_up(follower, self.zxid)
-                return reply
-            case Get(path, wake) | Exists(path, wake) | Children(path, wake):
-                node = follower.tree.get(path)
-                if wake is not None and (node is not None or isinstance(request, Exists)):
-                    watches = follower.child_watches if isinstance(request, Children) else follower.data_watches
-                    watches.setdefault(path, {})[session, wake] = None
-                if node is None:
-                    return None
-                match request:
-                    case Get():
-                        return Node(node.data, node.stat)
-                    case Exists():
-                        return node.stat
-                    case _:
-                        return Listing(node.children, node.czxid)
+        if isinstance(request, Sync):
+            return self.catch_up(follower, self.zxid)
+        if isinstance(request, Commit):
+            reply = self._commit(session, request.ops)
+            self.catch_up(follower, self.zxid)
+            return reply
+        path, wake = request.path, request.wake
+        node = follower.tree.get(path)
+        if wake is not None and (node is not None or isinstance(request, Exists)):
+            watches = follower.child_watches if isinstance(request, Children) else follower.data_watches
+            watches.setdefault(path, {})[session, wake] = None
+        if node is None:
+            return None
+        if isinstance(request, Exists):
+            return node.stat
+        return Node(node.data, node.stat) if isinstance(request, Get) else Listing(node.children, node.stat.czxid)
 
     def follower_of(self, session: int) -> Follower:
         """The server that the session is connected to."""
@@ -229,13 +201,14 @@ class ZooKeeper:
     def _commit(self, session: int, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
         touched: dict[str, Znode | None] = {}
         replies: tuple[Any, ...] | Refused
+        now_ms = self._now_ms()
         try:
-            replies = tuple(self._do(op, session, touched) for op in ops)
+            replies = tuple([self._do(op, session, touched, now_ms) for op in ops])
         except _Failed as failure:
             replies, touched = failure.refusal, {}
         tree = self.tree
         changes = tuple(
-            Change(path, tree.get(path), after) for path, after in touched.items() if after or path in tree
+            [Change(path, tree.get(path), after) for path, after in touched.items() if after or path in tree]
         )
         write = Write(self.zxid + 1, session, changes)
         self.log.append(write)
@@ -243,46 +216,32 @@ class ZooKeeper:
         self._observe(write)
         return replies
 
-    def _do(self, op: Op, session: int, touched: dict[str, Znode | None]) -> Any:
-        zxid, now_ms = self.zxid + 1, self._now_ms()
+    def _do(self, op: Op, session: int, touched: dict[str, Znode | None], now_ms: int) -> Any:
         path = op.path
-        node = touched[path] if path in touched else self.tree.get(path)
         if isinstance(op, Create):
-            return self._create(op, session, touched)
+            return self._create(op, session, touched, now_ms)
+        node = touched[path] if path in touched else self.tree.get(path)
         if node is None:
             raise _Failed(op, Refused.NO_NODE)
-        match op:
-            case SetData(_, data, version):
-                if version not in (-1, node.version):
-                    raise _Failed(op, Refused.BAD_VERSION)
-                written = Znode(
-                    data,
-                    node.czxid,
-                    zxid,
-                    node.version + 1,
-                    node.ctime_ms,
-                    now_ms,
-                    node.session,
-                    node.created,
-                    node.children,
-                )
-                touched[path] = written
-                return written.stat
-            case Check(_, version):
-                if version not in (-1, node.version):
-                    raise _Failed(op, Refused.BAD_VERSION)
-            case Delete():
-                if node.children:
-                    raise _Failed(op, Refused.NOT_EMPTY)
-                touched[path] = None
-                above, _, name = path.rpartition("/")
-                parent = touched[above] if above in touched else self.tree[above]
-                assert parent is not None
-                touched[above] = parent.with_children(tuple(child for child in parent.children if child != name))
-        return True
+        if isinstance(op, Delete):
+            if node.children:
+                raise _Failed(op, Refused.NOT_EMPTY)
+            touched[path] = None
+            above, _, name = path.rpartition("/")
+            parent = touched[above] if above in touched else self.tree[above]
+            assert parent is not None
+            touched[above] = parent._replace(children=tuple([child for child in parent.children if child != name]))
+            return True
+        old = node.stat
+        if op.version not in (-1, old.version):
+            raise _Failed(op, Refused.BAD_VERSION)
+        if isinstance(op, Check):
+            return True
+        stat = Stat(old.czxid, self.zxid + 1, old.version + 1, old.ctime_ms, now_ms, old.ephemeral)
+        touched[path] = node._replace(data=op.data, stat=stat)
+        return stat
 
-    def _create(self, op: Create, session: int, touched: dict[str, Znode | None]) -> str:
-        zxid, now_ms = self.zxid + 1, self._now_ms()
+    def _create(self, op: Create, session: int, touched: dict[str, Znode | None], now_ms: int) -> str:
         above = op.path.rpartition("/")[0]
         parent = touched[above] if above in touched else self.tree.get(above)
         if parent is None:
@@ -290,7 +249,8 @@ class ZooKeeper:
         path = f"{op.path}{parent.created:010}" if op.sequential else op.path
         if (touched[path] if path in touched else self.tree.get(path)) is not None:
             raise _Failed(op, Refused.NODE_EXISTS)
-        touched[path] = Znode(op.data, zxid, zxid, 0, now_ms, now_ms, session if op.ephemeral else 0)
+        zxid = self.zxid + 1
+        touched[path] = Znode(op.data, Stat(zxid, zxid, 0, now_ms, now_ms, op.ephemeral), session * op.ephemeral)
         name = path[len(above) + 1 :]
-        touched[above] = parent.with_children((*parent.children, name), 1)
+        touched[above] = parent._replace(children=(*parent.children, name), created=parent.created + 1)
         return path

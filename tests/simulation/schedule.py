@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import heapq
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped, unused-ignore]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.dice import Dice
 
+IDLE_STEPS = 10_000
+IDLE_MS = 100_000
+"""How long nobody may get or end anything before that counts as going round in circles."""
 
-class Killed(GreenletExit):
+
+class Killed(BaseException):
     """The process of this greenlet has died: nothing after the last request it sent has happened."""
 
 
@@ -30,7 +35,6 @@ class Task:
     greenlet: greenlet
     doing: object = ""
     waits: int = 0
-    daemon: bool = False
     ended: bool = False
 
 
@@ -38,7 +42,7 @@ class Task:
 class Flag:
     """What ``threading.Event`` is to threads, for one waiting task."""
 
-    schedule: Schedule
+    schedule: Schedule = field(repr=False)
     raised: bool = False
     _waiting: Task | None = field(default=None, repr=False)
 
@@ -65,9 +69,11 @@ class Schedule:
     :param switch: how likely another task goes on after a step, though the last one could.
     :param pause: how likely a task rests for a long time before its step.
     :param disturb: called before each step, for whatever happens by itself.
+
+    Set ``quiet`` once nothing shall go wrong any more, and time may leap.
     """
 
-    def __init__(self, dice: Dice, switch: float, pause: float, disturb: Callable[[], None], max_steps: int) -> None:
+    def __init__(self, dice: Dice, switch: float, pause: float, disturb: Callable[[], None]) -> None:
         self.now_ms = 1_000
         self.steps = 0
         self.trace: list[tuple[int, str, object]] = []
@@ -77,7 +83,8 @@ class Schedule:
         self._switch = switch
         self._pause = pause
         self._disturb = disturb
-        self._max_steps = max_steps
+        self._progress = (0, 0)
+        self._living = 0
         self._ready: list[Task] = []
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._timer_number = 0
@@ -93,17 +100,28 @@ class Schedule:
         """Write a line of the history."""
         self.trace.append((self.now_ms, who, what))
 
-    def spawn(self, name: str, run: Callable[[], None], *, daemon: bool = False) -> Task:
-        """A new task; the run does not wait for the end of a *daemon*."""
-        task = Task(name, greenlet(run, self._hub), daemon=daemon)
+    def progress(self) -> None:
+        """Somebody got what he wanted, or is done."""
+        self._progress = self.steps, self.now_ms
+
+    def spawn(self, name: str, run: Callable[[], None]) -> Task:
+        """A new task."""
+
+        def body() -> None:
+            with suppress(Killed):
+                run()
+
+        task = Task(name, greenlet(body, self._hub))
         self.tasks.append(task)
         self._ready.append(task)
+        self._living += 1
         return task
 
     def kill(self, task: Task) -> None:
         """Throw the task away."""
         self._end(task)
-        task.greenlet.throw(Killed)
+        if task.greenlet:  # it has begun
+            task.greenlet.throw(Killed)
 
     def at(self, delay_ms: int, act: Callable[[], None]) -> None:
         """Call *act* after *delay_ms*."""
@@ -114,9 +132,10 @@ class Schedule:
 
     def turn(self, doing: object) -> None:
         """Let others go first; return when it is this task's turn to do *doing*."""
-        self.current.doing = doing
+        task = self.current
+        task.doing = doing
         self._hub.switch()
-        self.note(self.current.name, doing)
+        self.trace.append((self.now_ms, task.name, doing))
 
     def sleep(self, seconds: float | None) -> None:
         """Rest until made ready, or for *seconds*."""
@@ -128,40 +147,38 @@ class Schedule:
     # Called within the hub
 
     def run(self) -> None:
-        """Until every task but the daemons has ended.
+        """Until every task has ended.
 
         :raises Stuck: when that will never be.
         """
-        while any(not (task.ended or task.daemon) for task in self.tasks):
+        while self._living:
             self._disturb()
-            self._fire_timers()
-            if not self._ready and not self._wait_for_timer():
-                raise Stuck("deadlock: nobody can go on; " + self.standing())
+            if self._timers and self._timers[0][0] <= self.now_ms:
+                self._fire_timers()
+            if not self._ready:
+                self._wait_for_timer()
             self.steps += 1
-            if self.steps > self._max_steps:
-                raise Stuck(f"no end after {self.steps} steps; " + self.standing())
-            self._step(self._choose())
+            idle_steps, idle_ms = self.steps - self._progress[0], self.now_ms - self._progress[1]
+            if idle_steps > IDLE_STEPS or (idle_ms > IDLE_MS and not self.quiet):
+                raise Stuck(f"nobody gets anywhere any more; {self._standing()}")
+            task = self._choose()
+            self.now_ms += 1
+            self._current = task
+            task.greenlet.switch()
+            if task.greenlet.dead:
+                self._end(task)
 
     def make_ready(self, task: Task) -> None:
         if not task.ended and task not in self._ready:
             task.waits += 1
             self._ready.append(task)
 
-    def _step(self, task: Task) -> None:
-        self.now_ms += 1
-        self._current = task
-        task.greenlet.switch()
-        if task.greenlet.dead:
-            self._end(task)
-
     def _choose(self) -> Task:
-        ready, last = self._ready, self._current
-        if last is not None and last in ready and not self._dice.chance(self._switch):
-            task = last
-        else:
-            task = self._dice.pick(ready)
-        if not self.quiet and len(ready) > 1 and self._dice.chance(self._pause):
-            self._rest(task, 20 << self._dice.below(7))
+        ready, last, dice = self._ready, self._current, self._dice
+        stays = last in ready and not dice.chance(self._switch)
+        task = last if last is not None and stays else dice.pick(ready)
+        if self._pause and len(ready) > 1 and dice.chance(self._pause) and not self.quiet:
+            self._rest(task, 20 << dice.below(7))
             return self._choose()
         return task
 
@@ -176,18 +193,22 @@ class Schedule:
         while self._timers and self._timers[0][0] <= self.now_ms:
             heapq.heappop(self._timers)[2]()
 
-    def _wait_for_timer(self) -> bool:
+    def _wait_for_timer(self) -> None:
         """Let time pass until somebody can go on."""
-        while not self._ready and self._timers:
+        while not self._ready:
+            if not self._timers:
+                raise Stuck(f"deadlock: nobody can go on; {self._standing()}")
             self.now_ms = max(self.now_ms, self._timers[0][0])
             self._fire_timers()
-        return bool(self._ready)
 
     def _end(self, task: Task) -> None:
-        task.ended = True
+        if not task.ended:
+            task.ended = True
+            self._living -= 1
+            self.progress()
         if task in self._ready:
             self._ready.remove(task)
 
-    def standing(self) -> str:
+    def _standing(self) -> str:
         """Who has not ended, and what he is at."""
         return "; ".join(f"{task.name}: {task.doing}" for task in self.tasks if not task.ended)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition
-from tests.simulation.checks import Checks, Violation
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record
+from airflow_hivelock.locks.model import Lock, locks_from_json
+from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice
 from tests.simulation.hive import HiveUser
 from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
-from tests.simulation.schedule import Schedule, Stuck
+from tests.simulation.schedule import Schedule
 from tests.simulation.session import Network, SimulatedSession
 from tests.simulation.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tests.simulation.schedule import Task
 
-MAX_STEPS = 60_000
-MAX_CRASHES = 8
+CRASHES_MAX = 12
 
 
 @dataclass(frozen=True)
@@ -51,67 +53,70 @@ class Weather:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What became of a run."""
 
+    seed: int
     failure: Exception | None
     steps: int
     grants: int
     trace: list[tuple[int, str, object]]
-    drawn: list[int]
 
 
 class World:
-    """Everything of one run.
+    """Everything of one run."""
 
-    :param forgetful: see :class:`~.session.Network`.
-    """
-
-    def __init__(self, dice: Dice, *, forgetful: bool = True) -> None:
-        self.dice = dice
-        self.weather = Weather.draw(dice)
-        self.sessions: dict[int, SimulatedSession] = {}
-        self.schedule = Schedule(dice, self.weather.switch, self.weather.pause, self._disturb, MAX_STEPS)
-        self.checks = Checks(self.session_of)
-        self.zookeeper = ZooKeeper(self.weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
-        self.checks.tree = self.zookeeper.tree
-        self.network = Network(self.zookeeper, self.schedule, dice, self.weather.lose, forgetful)
-        self.clients: list[SimulatedSession] = []
+    def __init__(self, seed: int) -> None:
+        dice = self.dice = Dice(seed)
+        self._seed = seed
+        self.weather = weather = Weather.draw(dice)
+        self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
+        self.checks = Checks(self._session_of, self.schedule.progress)
+        self.zookeeper = ZooKeeper(weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
+        self.network = Network(self.zookeeper, self.schedule, dice, weather.lose)
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
-        self._processes = 0
         self.workload = Workload(self)
-        self._hives = dice.pick((0, 1, 2))
-        self._unlocks = dice.chance(0.3)
+        self._hives = dice.below(3)
+        self._unlocks = dice.pick((0.0, 0.0, 0.4))
+        self._kept_s = dice.pick((0.3, 86_400.0))
         self._crashes = 0
+        self._processes = 0
 
-    def session_of(self, number: int) -> SimulatedSession:
-        return next(client for client in self.clients if number in client.past)
+    @property
+    def started(self) -> int:
+        """How many clients there have been."""
+        return len(self.tasks_of)
 
-    def connect(self, name: str) -> SimulatedSession:
+    def connect(self, name: str, *, steady: bool = False) -> SimulatedSession:
         """A new client."""
-        client = SimulatedSession(self.network, name)
-        self.clients.append(client)
+        client = SimulatedSession(self.network, name, steady=steady)
         self.tasks_of[client] = []
         return client
 
+    def spawn(self, client: SimulatedSession, suffix: str, run: Callable[[], None]) -> None:
+        """A new thread of the client's process."""
+        self.tasks_of[client].append(self.schedule.spawn(f"{client.name}{suffix}", run))
+
     def run(self) -> Outcome:
         failure: Exception | None = None
-        with mock.patch.object(acquisition, "uuid", self):
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(acquisition, "uuid", self))
+            stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
+            for module in (queue, record):
+                stack.enter_context(mock.patch.object(module, "locks_from_json", _locks))
             try:
                 self.workload.start()
                 self._start_hive()
                 Operator(self)
                 self.schedule.run()
-                self.checks.at_rest()
-            except (Violation, Stuck) as error:
-                failure = error
-            except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
+                self.checks.at_rest(self.zookeeper.tree)
+            except Exception as error:  # noqa: BLE001 - a broken promise, or whatever the code under test raises
                 failure = error
             for task in self.schedule.tasks:
                 if not task.ended:
                     self.schedule.kill(task)
-        return Outcome(failure, self.schedule.steps, self.checks.grants, self.schedule.trace, self.dice.drawn)
+        return Outcome(self._seed, failure, self.schedule.steps, self.checks.grants, self.schedule.trace)
 
     def uuid4(self) -> World:
         """Stands in for :mod:`uuid` where acquisitions name themselves."""
@@ -122,19 +127,32 @@ class World:
     def hex(self) -> str:
         return f"process{self._processes}"
 
-    def spawn(self, client: SimulatedSession, suffix: str, run: Callable[[], None]) -> None:
-        """A new thread of the client's process."""
-        self.tasks_of[client].append(self.schedule.spawn(f"{client.name}{suffix}", run))
-
-    def settle(self) -> None:
-        """Let every follower catch up."""
-        for follower in self.zookeeper.followers:
-            self.zookeeper.catch_up(follower, self.zookeeper.zxid)
+    def _session_of(self, number: int) -> SimulatedSession:
+        return self.network.clients[number]
 
     def _start_hive(self) -> None:
         for number in range(self._hives):
-            user = HiveUser(self.connect(f"hive{number}"), self, self._unlocks)
-            self.spawn(user.session, "", user.work)
+            session = self.connect(f"hive{number}", steady=True)
+            user = HiveUser(session, self, 1 + self.dice.below(2 * self.workload.rounds), self._unlocks)
+            self.spawn(session, "", user.work)
+
+    def _disturb(self) -> None:
+        """What happens by itself before a step."""
+        dice, weather = self.dice, self.weather
+        if weather.followers > 1 and dice.chance(weather.catch_up):
+            follower = self.zookeeper.followers[1 + dice.below(weather.followers - 1)]
+            self.zookeeper.catch_up(follower, min(self.zookeeper.zxid, follower.applied + 1 + dice.below(8)))
+        if weather.faults and dice.chance(weather.faults) and not self.schedule.quiet:
+            match dice.pick(weather.kinds):
+                case "expire":
+                    self._victim().expire()
+                case "drop":
+                    self._victim().break_connection()
+                case "crash":
+                    self._crash_one()
+
+    def _victim(self) -> SimulatedSession:
+        return self.dice.pick([client for client in self.tasks_of if not client.steady])
 
     def _crash_one(self) -> None:
         living = [
@@ -142,7 +160,7 @@ class World:
             for client, tasks in self.tasks_of.items()
             if client.name != "operator" and any(not task.ended for task in tasks)
         ]
-        if living and self._crashes < MAX_CRASHES:
+        if living and self._crashes < CRASHES_MAX:
             self._crashes += 1
             client = self.dice.pick(living)
             self._crash(client)
@@ -156,26 +174,17 @@ class World:
         for task in tasks:
             self.schedule.kill(task)
 
-    def _disturb(self) -> None:
-        """What happens by itself before a step."""
-        dice, weather = self.dice, self.weather
-        if weather.followers > 1 and dice.chance(weather.catch_up):
-            follower = self.zookeeper.followers[1 + dice.below(weather.followers - 1)]
-            self.zookeeper.catch_up(follower, min(self.zookeeper.zxid, follower.applied + 1 + dice.below(8)))
-        if self.schedule.quiet or not dice.chance(weather.faults):
-            return
-        match dice.pick(weather.kinds):
-            case "expire":
-                self._victim().expire()
-            case "drop":
-                self._victim().break_connection()
-            case "crash":
-                self._crash_one()
 
-    def _victim(self) -> SimulatedSession:
-        return self.dice.pick(self.clients)
+def _locks(data: dict[str, str]) -> tuple[Lock, ...]:
+    """What :func:`locks_from_json` says, which is asked for the same few locks all the time."""
+    return _parsed(tuple(data.items()))
 
 
-def simulate(seed: int = 0, recorded: Sequence[int] | None = None, *, forgetful: bool = True) -> Outcome:
-    """One run from *seed*, or from the choices that an earlier one has *recorded*."""
-    return World(Dice(seed, recorded), forgetful=forgetful).run()
+@cache
+def _parsed(items: tuple[tuple[str, str], ...]) -> tuple[Lock, ...]:
+    return locks_from_json(dict(items))
+
+
+def simulate(seed: int) -> Outcome:
+    """One run, wholly decided by *seed*."""
+    return World(seed).run()

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Variable, task
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG, BaseOperator, Variable
 
 from airflow_hivelock import (
     HiveForceUnlockOperator,
@@ -21,6 +22,7 @@ from airflow_hivelock import (
 START = datetime(2013, 1, 1, tzinfo=UTC)
 WORK_TIMEOUT_S = 120
 OPTIONS: dict[str, Any] = {"schedule": None, "start_date": START, "params": {"table": "dw.delays"}}
+NAMES = {"writes": ["{{ params.table }}/dt=2013-01-15"]}
 
 
 def pass_gate(run_id: str) -> None:
@@ -40,16 +42,9 @@ class Locked(HiveLockMixin, Gate):
     """Passes its gate under locks of its own."""
 
 
-NAMES = {"writes": ["{{ params.table }}/dt={{ ds }}"]}
-
 with DAG("chain", **OPTIONS):
-
-    @task
-    def job(run_id: str = "") -> None:
-        pass_gate(run_id)
-
     lock = HiveLockOperator(task_id="lock", **NAMES)
-    lock >> job() >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    lock >> Gate(task_id="job") >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
 
 with DAG("single", **OPTIONS):
     Locked(task_id="work", **NAMES)
@@ -61,11 +56,7 @@ with DAG("senses", **OPTIONS):
     HiveLockSensor(task_id="free", reads=NAMES["writes"])
 
 with DAG("unrelated", **OPTIONS):
-
-    @task
-    def nothing() -> None: ...
-
-    nothing()
+    BashOperator(task_id="nothing", bash_command="true")
 
 with DAG("force", **OPTIONS):
     HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"])

@@ -1,0 +1,115 @@
+"""What our processes were told and believe, held against what the store says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.model import LockMode
+from tests.simulation.state import NAMESPACE, ROOT, State, path_of
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import Lease
+    from tests.simulation.checks import Checks
+    from tests.simulation.model import Znode
+
+ALWAYS = 1 << 62
+
+
+class Violation(AssertionError):
+    """The protocol broke a promise."""
+
+
+class Claims:
+    """Who thinks that he holds, releases, gives up; who asked for what."""
+
+    def __init__(self, checks: Checks) -> None:
+        self.held: dict[tuple[str, int], Lease] = {}
+        self._checks = checks
+        self._releasing: set[tuple[str, int]] = set()
+        self._forced: set[str] = set()
+        self._withdrawing: set[str] = set()
+        self._serious: dict[str, int] = {}
+
+    # Called by the checks
+
+    def follow(self, key: str, before: State | None, after: State) -> None:
+        """Remember up to when an owner was one that a request which does not wait may be refused for."""
+        if after.holds or (after.queued and after.wait):
+            self._serious[key] = ALWAYS
+        elif self._serious.get(key) == ALWAYS:
+            self._serious[key] = after.zxid
+
+    def check_end(self, key: str, before: State) -> None:
+        """A lease is over: somebody asked for that."""
+        lease_id = f"{key}-{before.ticket_epoch}"
+        wanted = lease_id in self._forced or (lease_id, before.epoch) in self._releasing
+        if not wanted and self._checks.granted_to[key] not in self._withdrawing:
+            raise Violation(f"{before.owner}: {lease_id} is freed, and nobody asked for it")
+        self.held.pop((lease_id, before.epoch), None)
+
+    # Called by our processes
+
+    def granted(self, lease: Lease, key: str) -> None:
+        """A process has got *lease*."""
+        state = self._checks.states[key]
+        if self._stands(lease, key):
+            modes = {path_of(str(lock.object)): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in lease.locks}
+            if modes != state.modes:
+                raise Violation(f"{lease.owner} got other locks than the record has")
+            self.held[lease.id, lease.epoch] = lease
+        elif state.epoch <= lease.epoch and lease.id not in self._forced:
+            raise Violation(f"{lease.owner} got {lease.id}, which does not stand: {state}")
+
+    def releases(self, lease: Lease) -> None:
+        """A process begins to release; it no longer thinks that it holds."""
+        self.held.pop((lease.id, lease.epoch), None)
+        self._releasing.add((lease.id, lease.epoch))
+
+    def released(self, lease: Lease, key: str) -> None:
+        """A release has returned."""
+        if self._stands(lease, key):
+            raise Violation(f"{lease.owner}: {lease.id} was released, and stands")
+
+    def forces(self, lease_id: str) -> None:
+        """Somebody begins to free a lease by force; its holder's work has been stopped."""
+        self._forced.add(lease_id)
+        self.held = {held: lease for held, lease in self.held.items() if lease.id != lease_id}
+
+    def lost(self, lease: Lease, key: str) -> None:
+        """A process has been told that its lease is lost."""
+        state = self._checks.states[key]
+        if self._stands(lease, key) and state.state != "lost" and not self._checks.is_robbed(state):
+            raise Violation(f"{lease.owner} is told that {lease.id} is lost, and it stands")
+
+    def undisturbed(self, lease: Lease, key: str, tree: dict[str, Znode]) -> None:
+        """A process that watches its lease has not been woken; *tree* is what its server has."""
+        path = f"{ROOT}/requests/{key}"
+        state = State.of(tree[path]) if path in tree else None
+        if state is None or (f"{key}-{state.ticket_epoch}", state.epoch) != (lease.id, lease.epoch):
+            raise Violation(f"{lease.owner} sleeps on, and {lease.id} is gone: {state}")
+        for target, zxid in state.places.items():
+            parent = f"{NAMESPACE}/{target}"
+            names = tree[parent].children if parent in tree else ()
+            if not any(tree[f"{parent}/{name}"].stat.czxid == zxid for name in names):
+                raise Violation(f"{lease.owner} sleeps on, and {lease.id} has lost {target}")
+
+    def withdraws(self, process: str) -> None:
+        """A process begins to give up a request that it has no lease from yet."""
+        self._withdrawing.add(process)
+
+    def withdrawn(self, key: str, process: str) -> None:
+        """A process has given up its request. A lease that it only took over may stand: its work may go on."""
+        state = self._checks.states.get(key)
+        mine = self._checks.granted_to.get(key) == process
+        if state and state.process == process and (state.queued or (state.holds and mine)):
+            raise Violation(f"{state.owner} has withdrawn, and is {state.state}")
+
+    def refused(self, owner: str, by: str, since: int) -> None:
+        """A request that does not wait, begun at the zxid *since*, is refused because of the owner with the key *by*."""
+        if self._serious.get(by, 0) < since:
+            raise Violation(f"{owner} is refused because of {by}, which neither held nor waited since then")
+
+    def _stands(self, lease: Lease, key: str) -> bool:
+        """Whether the store still has this grant, for this process."""
+        state = self._checks.states.get(key)
+        return bool(state and state.holds and (f"{key}-{state.ticket_epoch}", state.epoch) == (lease.id, lease.epoch))

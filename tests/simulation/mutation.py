@@ -1,0 +1,34 @@
+"""A mutation: one rule of the protocol taken away, to see that the simulation would miss it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    Apply = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What is done to the code, and from which seed on to look for the harm."""
+
+    apply: Apply
+    seed: int
+
+
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(seed: int) -> Callable[[Apply], Apply]:
+    """Enter a mutation; a run from *seed* was seen to break."""
+
+    def enter(apply: Apply) -> Apply:
+        MUTATIONS[apply.__name__] = Mutation(apply, seed)
+        return apply
+
+    return enter

@@ -1,0 +1,84 @@
+"""An owner's record, as the checks read it: from the raw node, not by the code under test."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_hivelock.locks.model import LockObject
+
+if TYPE_CHECKING:
+    from tests.simulation.model import Znode
+
+NAMESPACE = "/hive_zookeeper_namespace"
+ROOT = "/airflow_hivelock"
+QUEUED = ("waiting", "trying")
+HOLDING = ("granted", "lost")
+
+
+class State(NamedTuple):
+    """What a record says.
+
+    :param modes: ``"S"`` or ``"X"`` by the object's path below Hive's namespace.
+    :param places: the objects on which it has lock nodes, with the zxid that made each.
+    :param zxid: of the write that made it say so.
+    """
+
+    owner: str
+    state: str
+    process: str
+    epoch: int
+    order: tuple[int, int]
+    ticket_epoch: int
+    wait: bool
+    modes: dict[str, str]
+    places: dict[str, int]
+    token: int
+    zxid: int
+
+    @classmethod
+    def of(cls, node: Znode) -> State:
+        data: dict[str, Any] = json.loads(node.data)
+        zxid, state = node.stat.mzxid, data["state"]
+        modes = {path_of(name): mode for name, mode in data["locks"].items()}
+        places: dict[str, int] = {}
+        if state == "trying" or state in HOLDING:
+            places = dict.fromkeys(modes, data["written"] or zxid)
+        if state == "trying" or state in HOLDING or state == "waiting":
+            places |= {path_of(name): made or zxid for name, made in data["barrier"]}
+        return cls(
+            data["owner"],
+            state,
+            data["process"],
+            data["epoch"],
+            (data["attempt"], data["begin"]),
+            data["ticket_epoch"],
+            data["wait"],
+            modes,
+            places,
+            data["token"],
+            zxid,
+        )
+
+    @property
+    def holds(self) -> bool:
+        return self.state in HOLDING
+
+    @property
+    def queued(self) -> bool:
+        return self.state in QUEUED
+
+    def conflict(self, other: State) -> str | None:
+        """An object on which the two exclude each other."""
+        modes = other.modes
+        for name, mode in self.modes.items():
+            if name in modes and "X" in (mode, modes[name]):
+                return name
+        return None
+
+
+@cache
+def path_of(name: str) -> str:
+    """An object's path below Hive's namespace."""
+    return "/".join(LockObject.parse(name).path)

@@ -1,0 +1,189 @@
+"""One of our processes, and one job in it: acquire, hold, renew, watch, hand over, release; or give up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, LockTimeout, StoreUnavailable, Superseded
+from airflow_hivelock.locks.manager import PASSING_S, LockManager
+from airflow_hivelock.locks.model import Lease
+from tests.simulation.claims import Violation
+from tests.simulation.schedule import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.manager import PendingLease
+    from airflow_hivelock.locks.model import LockRequest
+    from tests.simulation.session import SimulatedSession
+    from tests.simulation.workload import Owner
+    from tests.simulation.world import World
+
+NAP_S = 0.1
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process of ours: one session, one backend, perhaps several threads."""
+
+    session: SimulatedSession
+    world: World
+    patience_s: float = 30.0
+    _manager: LockManager | None = None
+
+    @property
+    def manager(self) -> LockManager:
+        """Connected at the first use."""
+        while self._manager is None:
+            try:
+                backend = ZooKeeperBackend(self.session, patience_s=self.patience_s, clock=self._clock)
+                self._manager = LockManager(backend, self._clock)
+            except StoreUnavailable:
+                self.nap()
+        return self._manager
+
+    def nap(self) -> None:
+        self.world.schedule.sleep(NAP_S * (1 + self.world.dice.below(4)))
+
+    def insist(self, act: Callable[[], object]) -> None:
+        """Repeat what the store did not answer."""
+        while True:
+            try:
+                act()
+            except StoreUnavailable:
+                self.nap()
+            else:
+                return
+
+    def _clock(self) -> float:
+        return self.world.schedule.now_ms / 1000
+
+
+class Job:
+    """One use of locks by one process.
+
+    :param gives_up: how likely it withdraws at a step.
+    """
+
+    def __init__(
+        self, worker: Worker, owner: Owner, request: LockRequest, timeout_s: float | None, gives_up: float
+    ) -> None:
+        self._worker = worker
+        self._owner = owner
+        self._request = request
+        self._timeout_s = timeout_s
+        self._gives_up = gives_up
+        self._world = worker.world
+        self._dice = worker.world.dice
+        self._claims = worker.world.checks.claims
+        self._flag = Flag(worker.world.schedule)
+
+    def run(self) -> None:
+        owner, request = self._owner, self._request
+        self._note(f"begins for {owner.name}: {request.locks}, attempt {request.attempt}, timeout {self._timeout_s}")
+        lease = self._acquire()
+        if lease is not None:
+            self._note(f"holds {lease.id} epoch {lease.epoch}")
+            self._claims.granted(lease, owner.key)
+            self._hold(lease)
+            self._release(lease)
+
+    def _acquire(self) -> Lease | None:
+        worker, owner = self._worker, self._owner
+        manager = worker.manager
+        began = self._world.schedule.now_ms, self._world.zookeeper.zxid
+        pending = manager.begin(self._request, self._flag.set, self._timeout_s)
+        while True:
+            self._flag.clear()
+            give_up = self._dice.chance(self._gives_up)
+            try:
+                outcome = pending.poll()
+                if isinstance(outcome, Lease):
+                    return outcome
+                self._note(f"is blocked: {', '.join(map(str, outcome.by))}")
+            except LockTimeout as error:
+                self._timed_out(error, *began)
+                self._withdrawn(pending)
+                return None
+            except (Superseded, LeaseMismatch) as error:
+                self._note(f"stops: {error}")
+                if owner.processes < 2:
+                    raise Violation(f"stopped by nobody: {error}") from error
+                return None
+            except LockLost as error:
+                self._note(f"finds: {error}")
+                worker.insist(self._release_lost)
+                return None
+            except StoreUnavailable:
+                worker.nap()
+                self._flag.set()
+            if give_up:
+                self._note("gives up")
+                self._claims.withdraws(_process(pending))
+                worker.insist(pending.withdraw)
+                self._withdrawn(pending)
+                return None
+            self._flag.wait(pending.wait_s())
+
+    def _timed_out(self, error: LockTimeout, began_ms: int, began_zxid: int) -> None:
+        self._note(f"times out: {', '.join(map(str, error.blocked_by))}")
+        nearest = error.blocked_by[0].owner
+        soon = self._world.schedule.now_ms - began_ms < PASSING_S * 1000
+        if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive")):
+            self._claims.refused(self._owner.name, owner_key(nearest), began_zxid)
+
+    def _withdrawn(self, pending: PendingLease) -> None:
+        self._claims.withdrawn(self._owner.key, _process(pending))
+
+    def _release_lost(self) -> None:
+        """The owner's lease, of which it has just been told that a lock was robbed."""
+        lease = self._worker.manager.lease_of(self._owner.name)
+        if lease is not None:
+            self._claims.releases(lease)
+            self._worker.manager.release(lease)
+
+    def _hold(self, lease: Lease) -> None:
+        worker, manager = self._worker, self._worker.manager
+        try:
+            if self._dice.chance(0.3):
+                worker.insist(lambda: self._watch(lease))
+            for _ in range(self._dice.below(3)):
+                worker.nap()
+                if self._dice.chance(0.5):
+                    worker.insist(lambda: manager.renew(lease))
+        except LockLost as error:
+            self._note(f"learns: {error}")
+            self._claims.lost(lease, self._owner.key)
+
+    def _watch(self, lease: Lease) -> None:
+        """Rest until woken; if not woken, all that this process can know of must stand."""
+        session = self._worker.session
+        for _ in range(1 + self._dice.below(3)):
+            self._flag.clear()
+            number = session.session
+            self._worker.manager.verify(lease, self._flag.set)
+            self._flag.wait(0.2 * (1 + self._dice.below(8)))
+            if not self._flag.raised and session.session == number and self._world.zookeeper.lives(number):
+                tree = self._world.zookeeper.follower_of(number).tree
+                self._claims.undisturbed(lease, self._owner.key, tree)
+
+    def _release(self, lease: Lease) -> None:
+        manager = self._worker.manager
+        if self._dice.chance(0.3):  # the lease went to another process, which releases it
+            manager = self._dice.pick(self._world.workload.workers).manager
+        self._note(f"releases {lease.id} epoch {lease.epoch}")
+        self._claims.releases(lease)
+        self._worker.insist(lambda: manager.release(lease))
+        self._note(f"has released {lease.id} epoch {lease.epoch}")
+        self._claims.released(lease, self._owner.key)
+
+    def _note(self, what: str) -> None:
+        self._world.schedule.note(self._world.schedule.current.name, what)
+
+
+def _process(pending: PendingLease) -> str:
+    """The name that its acquisition writes into the record."""
+    return str(pending._acquisition._process)  # type: ignore[attr-defined]
