@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race demo wheel clean
+.PHONY: help install lint unit test test-race bench demo wheel clean
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -11,6 +11,7 @@ help:
 	@echo "make test        all tests"
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
+	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make wheel       dist/*.whl"
 
@@ -39,6 +40,9 @@ test: install
 test-race: install
 	$(BIN)/python -m tests.race --tries 20
 
+bench: install
+	$(BIN)/python -m tests.benchmarks
+
 demo: install
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
 
@@ -46,4 +50,4 @@ wheel: install
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean:
-	rm -rf build dist demo-output .mypy_cache .ruff_cache .pytest_cache
+	rm -rf build dist demo-output bench-output .mypy_cache .ruff_cache .pytest_cache

@@ -87,18 +87,31 @@ class TestUnlock:
             lock >> HiveUnlockOperator(task_id="unlock") >> HiveUnlockOperator(task_id="again", lease=lock.output)
         assert run(releases, logical_date=DAY).state == "success"
 
+    def test_as_a_plain_task_it_frees_the_locks_upstream(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            lock >> EmptyOperator(task_id="job") >> HiveUnlockOperator(task_id="unlock")
+        assert run(releases, logical_date=DAY).state == "success"
+        assert not manager.show()
+
     def test_it_waits_for_work_and_then_says_for_which(
         self, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        said: list[str] = []
         monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
         states = {("job", -1): "running"}
         monkeypatch.setattr("airflow_hivelock.supervisor.task_states", lambda *_: states)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
-            unlock = HiveUnlockOperator(task_id="unlock", work_timeout=timedelta(milliseconds=300))
+            unlock = HiveUnlockOperator(
+                task_id="unlock",
+                work_timeout=timedelta(milliseconds=300),
+                on_failure_callback=lambda context: said.append(str(context["exception"])),
+            )
             lock >> EmptyOperator(task_id="job") >> unlock.as_teardown(setups=lock)
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
         assert "Waiting for job" in lines()
+        assert "there is still work under the locks: job." in said[0]
         assert manager.show()
 
     def test_a_store_that_does_not_answer_fails_it(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 import jinja2
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
+from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
 from airflow_hivelock.acquiring import Waiting
 from airflow_hivelock.locks import Lease
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.waiting import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +152,27 @@ def test_an_execution_time_out_while_it_pokes_leaves_the_queue(manager: LockMana
     ran = run(locking("poke", [], execution_timeout=timedelta(seconds=1)), logical_date=DAY)
     assert ran.tasks["lock"] == "failed"
     assert not manager.waiters()
+
+
+class LockedWork(HiveLockMixin, EmptyOperator):
+    pass
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, LockedWork])
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_task_whose_trigger_failed_or_ran_out_of_time_leaves_nothing(
+    cls: Any, granted: bool, manager: LockManager
+) -> None:
+    """Airflow then cancels the trigger without a word to it, and has a worker fail the task."""
+    held = None if granted else manager.acquire(owner="somebody", writes=[OBJECT])
+    owner = Owner("here", "dag", "run", "lock")
+    manager.begin(Wanted([], [OBJECT]).request(HiveLockHook(), owner, 1), lambda: None).poll()
+    context = {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
+    with pytest.raises(TaskDeferralTimeout):
+        cls(task_id="lock", writes=[OBJECT]).resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+    assert not manager.waiters()
+    assert manager.lease_of(str(owner)) is None
+    assert held is None or manager.find(held.id)
 
 
 class TestWhereItBegins:

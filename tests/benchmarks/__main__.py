@@ -1,7 +1,7 @@
 """Measure, print the tables, and write ``bench.md`` and ``bench.png``: ``python -m tests.benchmarks``.
 
-Everything runs on this machine in one go: one ZooKeeper without fsync, and one JVM with Hive's lock manager. It
-fails when a target is missed, so give it a machine that does little else.
+Everything runs on this machine in one go: one ZooKeeper without fsync, and one JVM with Hive's lock manager. Whether
+the targets are met is told at the end; give it a machine that does little else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks import measure
 from tests.benchmarks.plot import plot
-from tests.benchmarks.report import Results, markdown, targets
+from tests.benchmarks.report import Results, markdown
 from tests.servers import ZooKeeperServer
 from tests.servers.jvm import jars
 from tests.servers.lock_manager import HiveLockManagers
@@ -31,7 +31,7 @@ RENEWALS = 30
 started = time.monotonic()
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds: does it work?")
@@ -53,7 +53,6 @@ def main() -> int:
     plot(results, arguments.output / "bench.png")
     print(markdown(results))
     say(f"written to {arguments.output}/bench.md and bench.png")
-    return 0 if all(target.met for target in targets(results)) else 1
 
 
 def machine(load_before: float) -> str:
@@ -72,4 +71,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

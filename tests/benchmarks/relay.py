@@ -57,7 +57,7 @@ class OurRelay:
         self._owners = (f"waiter-{number}" for number in itertools.count())
         self._holder = manager.acquire(owner="holder", writes=[PARTITION])
         for _ in range(waiters):
-            self.join()
+            self._line_up()
 
     def hand_over(self) -> float:
         begun = time.perf_counter()
@@ -68,7 +68,14 @@ class OurRelay:
         return (time.perf_counter() - begun) * 1e3
 
     def join(self) -> None:
-        self.settle()
+        self._settle()
+        self._line_up()
+
+    def close(self) -> None:
+        """The line ends with its session."""
+        self._manager.close()
+
+    def _line_up(self) -> None:
         owner = next(self._owners)
 
         def wake() -> None:
@@ -79,7 +86,7 @@ class OurRelay:
         if self._poll(owner):
             raise RuntimeError(f"{owner} was granted what another holds")
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Let all that a hand-over has set off come to its end."""
         while True:
             try:
@@ -88,10 +95,6 @@ class OurRelay:
                 return
             if self._poll(owner):
                 raise RuntimeError(f"{owner} was granted what another holds")
-
-    def close(self) -> None:
-        """The line ends with its session."""
-        self._manager.close()
 
     def _poll(self, owner: str) -> Lease | None:
         pending = self._waiting.get(owner)

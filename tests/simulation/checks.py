@@ -48,6 +48,8 @@ class Checks:
         self.robbed: set[tuple[int, str]] = set()
         self.robbers: set[SimulatedSession] = set()
         self._hive: dict[str, HiveLock] = {}
+        self._ended: dict[str, tuple[int, int]] = {}
+        self._replaced: set[str] = set()
         self._tokens: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._session_of = session_of
         self._progress = progress
@@ -90,6 +92,10 @@ class Checks:
             self._check_key(key)
         for key, earlier in before.items():
             self._check_step(key, earlier, self.states.get(key))
+
+    def all_nodes(self) -> list[Placed]:
+        """Every lock node, ours and Hive's."""
+        return [placed for nodes in (*self.nodes.values(), self.foreign) for placed in nodes.values()]
 
     def _placed(self, write: Write, change: Change, match: re.Match[str]) -> Placed:
         assert change.after is not None
@@ -161,6 +167,15 @@ class Checks:
                 raise Violation(f"{after.owner} goes back from {before} to {after}")
             if before.holds and not after.holds:
                 self.claims.check_end(key, before)
+                self._ended[key] = before.order[0], after.zxid
+            if after.process != before.process:
+                self._replaced.add(before.process)
+        if after.process in self._replaced:
+            raise Violation(f"{after.process} acts for {after.owner} again, after it has been replaced")
+        if after.state == "waiting" and not (before and before.queued):
+            attempt, zxid = self._ended.get(key, (-1, 0))
+            if after.order[0] == attempt and after.order[1] < zxid:
+                raise Violation(f"{after.owner} queues, though its lease was released after this call began: {after}")
         self.claims.follow(key, before, after)
         was = before.state if before else "free"
         if after.state == "free" and key in self.alive:

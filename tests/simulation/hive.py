@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tests.simulation.session import SimulatedSession
     from tests.simulation.world import World
 
-OBJECTS = ("w/a/p=0", "w/b/p=0", "w/a", "w/a/p=1", "w/b/p=1", "w/b", "w/a/q=0/h=0", "w/a/q=0-1/h=0", "w")
 SLEEP_S = 0.2
 _LOCK = re.compile(r"LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
@@ -49,12 +48,11 @@ class HiveClient:
 
     def query(self, locks: dict[str, str]) -> list[HiveLock]:
         """What a query takes: ephemeral locks, in the order of their names; the modes are ``SHARED`` and ``EXCLUSIVE``."""
-        return [self._lock(target, mode, [target], explicit=False) for target, mode in sorted(locks.items())]
+        return [self._lock(target, mode, explicit=False) for target, mode in sorted(locks.items())]
 
     def lock_table(self, target: str, mode: str) -> HiveLock:
         """``LOCK TABLE``: one persistent lock, its parents created but not locked."""
-        parts = target.split("/")
-        return self._lock(target, mode, ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)], explicit=True)
+        return self._lock(target, mode, explicit=True)
 
     def unlock(self, locks: Sequence[HiveLock]) -> None:
         for lock in locks:
@@ -82,23 +80,25 @@ class HiveClient:
             else:
                 return
 
-    def _lock(self, target: str, mode: str, create: Sequence[str], *, explicit: bool) -> HiveLock:
+    def _lock(self, target: str, mode: str, *, explicit: bool) -> HiveLock:
         while True:
             try:
-                lock = self._lock_once(target, mode, create, explicit)
+                lock = self._lock_once(target, mode, explicit)
             except StoreUnavailable:
                 lock = None
             if lock is not None:
                 return lock
             self._schedule.sleep(SLEEP_S)
 
-    def _lock_once(self, target: str, mode: str, create: Sequence[str], explicit: bool) -> HiveLock | None:
-        for name in create:
-            self._write(Create(f"{NAMESPACE}/{name}"))
+    def _lock_once(self, target: str, mode: str, explicit: bool) -> HiveLock | None:
         parent = f"{NAMESPACE}/{target}"
+        self._write(Create(parent))
         data = f"query-of-{self.session.name}:0:{'EXPLICIT' if explicit else 'IMPLICIT'}:q:127.0.0.1".encode()
         path = self._write(Create(f"{parent}/LOCK-{mode}-", data, sequential=True, ephemeral=not explicit))
         if path is None:
+            parts = target.split("/")
+            for depth in range(1, len(parts)):
+                self._write(Create(f"{NAMESPACE}/{'/'.join(parts[:depth])}"))
             return None
         mine = int(path.rpartition("-")[2])
         listing = self.session.submit(Children(parent))[0]
@@ -135,15 +135,19 @@ class HiveUser:
         self.session = session
         self._dice = world.dice
         self._schedule = world.schedule
+        self._checks = world.checks
+        self._objects = world.workload.objects
         self._client = HiveClient(session, world.schedule, world.checks)
         self._rounds = rounds
         self._unlocks = unlocks
 
     def work(self) -> None:
         for _ in range(self._rounds):
-            target = self._dice.pick(OBJECTS)
+            target = self._dice.pick(self._objects)
             mode = self._dice.pick(("SHARED", "EXCLUSIVE"))
             if self._dice.chance(self._unlocks):
+                locked = [placed.target for placed in self._checks.all_nodes()]
+                target = self._dice.pick(locked) if locked else target
                 self._note(f"UNLOCK TABLE {target}")
                 self._client.unlock_table(target)
             elif self._dice.chance(0.3):
@@ -152,7 +156,7 @@ class HiveUser:
             else:
                 locks = {target: mode}
                 if self._dice.chance(0.5):
-                    locks[self._dice.pick(OBJECTS)] = self._dice.pick(("SHARED", "EXCLUSIVE"))
+                    locks[self._dice.pick(self._objects)] = self._dice.pick(("SHARED", "EXCLUSIVE"))
                 for parts in [name.split("/") for name in locks]:
                     for depth in range(1, len(parts)):
                         locks.setdefault("/".join(parts[:depth]), "SHARED")
@@ -162,7 +166,7 @@ class HiveUser:
         self.session.close()
 
     def _hold(self, locks: Sequence[HiveLock]) -> None:
-        self._schedule.sleep(0.1)
+        self._schedule.sleep(0.1 * (1 + self._dice.below(8)))
         self._client.unlock(locks)
 
     def _note(self, what: str) -> None:

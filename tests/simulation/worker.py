@@ -66,16 +66,18 @@ class Job:
     """One use of locks by one process.
 
     :param gives_up: how likely it withdraws at a step.
+    :param naps: how long it holds, renewing now and then.
     """
 
     def __init__(
-        self, worker: Worker, owner: Owner, request: LockRequest, timeout_s: float | None, gives_up: float
+        self, worker: Worker, owner: Owner, request: LockRequest, timeout_s: float | None, gives_up: float, naps: int
     ) -> None:
         self._worker = worker
         self._owner = owner
         self._request = request
         self._timeout_s = timeout_s
         self._gives_up = gives_up
+        self._naps = naps
         self._world = worker.world
         self._dice = worker.world.dice
         self._claims = worker.world.checks.claims
@@ -118,8 +120,10 @@ class Job:
                 worker.insist(self._release_lost)
                 return None
             except StoreUnavailable:
-                worker.nap()
-                self._flag.set()
+                give_up = self._dice.chance(4 * self._gives_up)
+                if not give_up:
+                    worker.nap()
+                    self._flag.set()
             if give_up:
                 self._note("gives up")
                 self._claims.withdraws(_process(pending))
@@ -150,7 +154,7 @@ class Job:
         try:
             if self._dice.chance(0.3):
                 worker.insist(lambda: self._watch(lease))
-            for _ in range(self._dice.below(3)):
+            for _ in range(self._naps):
                 worker.nap()
                 if self._dice.chance(0.5):
                     worker.insist(lambda: manager.renew(lease))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from tests.simulation.state import path_of
 from tests.simulation.worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = ("w.a/p=0", "w.b/p=0", "w.a/p=1", "w.b/p=1", "w.a/q=0/h=0", "w.a/q=0-1/h=0")
 TABLES = ("w.a", "w.b")
+DATABASE = "w"
 
 
 @dataclass
@@ -44,6 +46,9 @@ class Workload:
         self._no_waits = dice.pick((0.0, 0.2, 0.6))
         self._gives_up = dice.pick((0.0, 0.1))
         self._changes = dice.pick((0.0, 0.1))
+        self._reads = dice.pick((0.4, 0.1, 0.9))
+        self._naps = dice.pick((3, 10))
+        self._partitions = PARTITIONS[: dice.pick((2, len(PARTITIONS)))]
         self._rounds = dice.pick((1, 5, 25))
         self._threads = 1 + dice.below(2)
         self._machines = 1 + dice.below(3)
@@ -51,6 +56,11 @@ class Workload:
         self._owners = [self._draw_owner(f"o{number}") for number in range(2 + dice.below(3))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
+
+    @property
+    def objects(self) -> list[str]:
+        """All that there is in this run, as paths below Hive's namespace."""
+        return [path_of(name) for name in (*self._partitions, *TABLES, DATABASE)]
 
     @property
     def rounds(self) -> int:
@@ -79,12 +89,12 @@ class Workload:
 
     def _draw_request(self, name: str) -> LockRequest:
         dice = self._dice
-        targets = [dice.pick(PARTITIONS) for _ in range(1 + dice.below(3))]
+        targets = [dice.pick(self._partitions) for _ in range(1 + dice.below(3))]
         if dice.chance(0.1):
             targets.append(dice.pick(TABLES))
         if dice.chance(0.03):
-            targets = ["w"]
-        writes = [target for target in targets if not dice.chance(0.4)]
+            targets = [DATABASE]
+        writes = [target for target in targets if not dice.chance(self._reads)]
         reads = [target for target in targets if target not in writes]
         return rules.request(name, reads, writes)
 
@@ -112,4 +122,4 @@ class Workload:
         wait = not dice.chance(self._no_waits)
         request = replace(owner.requests[dice.chance(self._changes)], attempt=owner.attempt, wait=wait)
         timeout_s = dice.pick((None, None, 0.5, 5.0)) if wait else 0.0
-        return Job(worker, owner, request, timeout_s, self._gives_up)
+        return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps))

@@ -44,9 +44,9 @@ class Weather:
         """Every kind of fault is absent in some runs: together they hide one another's bugs."""
         return cls(
             switch=dice.pick((0.3, 0.05, 0.9)),
-            pause=dice.pick((0.0, 0.01, 0.05)),
+            pause=dice.pick((0.0, 0.01, 0.05, 0.2)),
             lose=dice.pick((0.0, 0.002, 0.02)),
-            faults=dice.pick((0.0, 0.002, 0.01)),
+            faults=dice.pick((0.0, 0.002, 0.01, 0.05)),
             kinds=dice.pick((("expire", "drop", "crash"), ("crash",), ("expire",))),
             catch_up=dice.pick((0.2, 0.02)),
             followers=dice.pick((1, 2, 3)),
@@ -78,7 +78,7 @@ class World:
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
         self.workload = Workload(self)
         self._hives = dice.below(3)
-        self._unlocks = dice.pick((0.0, 0.0, 0.4))
+        self._unlocks = dice.pick((0.0, 0.0, 0.4, 0.9))
         self._kept_s = dice.pick((0.3, 86_400.0))
         self._crashes = 0
         self._processes = 0
@@ -152,14 +152,13 @@ class World:
                     self._crash_one()
 
     def _victim(self) -> SimulatedSession:
-        return self.dice.pick([client for client in self.tasks_of if not client.steady])
+        return self.dice.pick([client for client in self._living() if not client.steady])
+
+    def _living(self) -> list[SimulatedSession]:
+        return [client for client, tasks in self.tasks_of.items() if any(not task.ended for task in tasks)]
 
     def _crash_one(self) -> None:
-        living = [
-            client
-            for client, tasks in self.tasks_of.items()
-            if client.name != "operator" and any(not task.ended for task in tasks)
-        ]
+        living = [client for client in self._living() if client.name != "operator"]
         if living and self._crashes < CRASHES_MAX:
             self._crashes += 1
             client = self.dice.pick(living)
