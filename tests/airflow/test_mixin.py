@@ -24,6 +24,7 @@ from airflow_hivelock import (
     release_locks,
 )
 from airflow_hivelock.locks import StoreUnavailable
+from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -107,7 +108,7 @@ def test_its_work_runs_under_locks_and_only_its_work(
         LockedWork(task_id="work", act=lambda _: during.extend(manager.show(OBJECT)), waiting=waiting, **NAMES)
     ran = run(works, logical_date=DAY)
     assert ran.state == "success"
-    assert [holder.owner for holder in during] == [f"here/works/{ran.run_id}/work/-1"]
+    assert [holder.owner for holder in during] == [str(Owner("here", "works", ran.run_id, "work", -1))]
     assert not manager.show()
 
 
@@ -143,7 +144,7 @@ def test_it_stays_locked_while_its_operator_defers(
         Locked(task_id="work", **NAMES)
     ran = run(works, logical_date=DAY)
     assert ran.state == "success"
-    assert seen == [[f"here/works/{ran.run_id}/work/-1"]] * 2
+    assert seen == [[str(Owner("here", "works", ran.run_id, "work", -1))]] * 2
     assert released == [2], "released once, at the end"
     assert not manager.show()
 
