@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 
-SECONDS = float(os.environ.get("HISTORY_SECONDS", "20"))
+SECONDS = float(os.environ.get("HISTORY_SECONDS", "12"))
 SEED = int(os.environ.get("HISTORY_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 

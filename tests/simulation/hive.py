@@ -163,11 +163,15 @@ class HiveUser:
                 self._note(f"query with {locks}")
                 self._hold(self._client.query(locks))
             self._schedule.progress()
+            self._rest()
         self.session.close()
 
     def _hold(self, locks: Sequence[HiveLock]) -> None:
-        self._schedule.sleep(0.1 * (1 + self._dice.below(8)))
+        self._rest()
         self._client.unlock(locks)
+
+    def _rest(self) -> None:
+        self._schedule.sleep(0.1 * (1 + self._dice.below(8)))
 
     def _note(self, what: str) -> None:
         self._schedule.note(self.session.name, what)

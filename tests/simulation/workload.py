@@ -46,10 +46,10 @@ class Workload:
         self._no_waits = dice.pick((0.0, 0.2, 0.6))
         self._gives_up = dice.pick((0.0, 0.1))
         self._changes = dice.pick((0.0, 0.1))
-        self._reads = dice.pick((0.4, 0.1, 0.9))
+        self._reads = dice.pick((0.3, 0.9))
         self._naps = dice.pick((3, 10))
         self._partitions = PARTITIONS[: dice.pick((2, len(PARTITIONS)))]
-        self._rounds = dice.pick((1, 5, 25))
+        self._rounds = dice.pick((2, 6, 25))
         self._threads = 1 + dice.below(2)
         self._machines = 1 + dice.below(3)
         self._patience_s = dice.pick((30.0, 0.0, 0.5))

@@ -77,8 +77,8 @@ class World:
         self.network = Network(self.zookeeper, self.schedule, dice, weather.lose)
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
         self.workload = Workload(self)
-        self._hives = dice.below(3)
-        self._unlocks = dice.pick((0.0, 0.0, 0.4, 0.9))
+        self._hives = dice.below(4)
+        self._unlocks = dice.pick((0.0, 0.4, 0.9))
         self._kept_s = dice.pick((0.3, 86_400.0))
         self._crashes = 0
         self._processes = 0
