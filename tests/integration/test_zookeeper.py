@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, RequestTooLarge, StoreUnavailable, connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, KazooSession, Request
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, KazooSession, Request
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
@@ -156,6 +156,21 @@ def test_hives_readers_that_come_without_a_break_do_not_starve_a_writer(zookeepe
             for reader in readers:
                 reader.join(30)
         assert manager.show() == []
+
+
+def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeeper: ZooKeeperServer) -> None:
+    """It was a KeyError: the partition is none of the objects that the request locks."""
+    backend = ZooKeeperBackend.connect(zookeeper.hosts, "hive-below", root="/hivelock-below", patience_s=0)
+    with LockManager(backend) as manager:
+        manager.release(manager.acquire(owner="to make the nodes", reads=["dw.flights"]))
+        partition = "/hive-below/dw/flights/dt=2013-01-01"
+        lock = f"{partition}/LOCK-SHARED-0000000000"
+        backend.client.submit(Commit((Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))))
+        waiting = Polling(manager, "alter", writes=["dw.flights"])
+        for _ in range(3):
+            assert str(waiting.blocked().by[0].object) == DAY
+        backend.client.submit(Commit((Delete(lock),)))
+        assert manager.release(waiting.granted())
 
 
 def test_a_server_that_is_not_there_is_said_to_be() -> None:

@@ -314,7 +314,9 @@ class ZooKeeperAcquisition:
         spent_s = store.clock() - self._refused_at if self._refused_at is not None else 0.0
         if self._refused_at is None:
             self._refused_at = store.clock()
-        holding = str(nearest.object) in dict(self._record.barrier)
+        # Below what I lock (Hive's LOCK TABLE … PARTITION under my table) there is no place of mine to hold.
+        below = nearest.object not in {lock.object for lock in self._record.locks}
+        holding = below or str(nearest.object) in dict(self._record.barrier)
         if spent_s >= store.patience_s and self._request.wait and not holding:
             self._hold_place(nearest.object)
             raise _Again
