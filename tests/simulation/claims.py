@@ -24,6 +24,7 @@ class Claims:
 
     def __init__(self, checks: Checks) -> None:
         self.held: dict[tuple[str, int], Lease] = {}
+        self.leases = 0
         self._checks = checks
         self._releasing: set[tuple[str, int]] = set()
         self._forced: set[str] = set()
@@ -51,6 +52,7 @@ class Claims:
 
     def granted(self, lease: Lease, key: str) -> None:
         """A process has got *lease*."""
+        self.leases += 1
         state = self._checks.states[key]
         if self._stands(lease, key):
             modes = {path_of(str(lock.object)): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in lease.locks}

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is done to the code, and from which seed on to look for the harm."""
+    """What is done to the code, and from which seed on to look for the harm; None if none has been seen."""
 
     apply: Apply
-    seed: int
+    seed: int | None
 
 
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def mutation(seed: int) -> Callable[[Apply], Apply]:
-    """Enter a mutation; a run from *seed* was seen to break."""
+def mutation(seed: int | None) -> Callable[[Apply], Apply]:
+    """Enter a mutation."""
 
     def enter(apply: Apply) -> Apply:
         MUTATIONS[apply.__name__] = Mutation(apply, seed)

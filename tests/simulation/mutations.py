@@ -8,6 +8,11 @@ checked, or not in this form of the protocol:
 * ``alive`` is replaced by whoever takes over: else its request is broken when its predecessor's session ends, and queues
   again; a loss of place, not of safety;
 * EXCLUSIVE nodes raise no guard: would they, releases would only be put off by more of other people's acquisitions.
+
+Those entered without a seed have not been noticed by any run yet, and are not tested: ``removal_without_guards``,
+``guard_not_raised`` and ``age_of_the_object_ignored`` need UNLOCK TABLE, the clean-up of an emptied partition and a second
+reader of it within one hold; ``barrier_kept_behind`` needs two queries of Hive's around two objects of ours;
+``transaction_sent_again`` seems harmless, for every transaction compares the record, so the second copy is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 # The queue
 
 
-@mutation(seed=0)
+@mutation(seed=18)
 def ticket_known_by_its_owner(patch: Patch) -> None:
     """The one ahead finishes and queues again behind me: each waits for the other."""
     original = ZooKeeperAcquisition._wait_for
@@ -63,7 +68,7 @@ def dead_waiter_skipped(patch: Patch) -> None:
     patch.setattr(Queues, "earlier", earlier)
 
 
-@mutation(seed=0)
+@mutation(seed=60)
 def alive_read_before_the_record(patch: Patch) -> None:
     """The sign of life of an earlier request is missed, the record of a later one is read, and a living waiter broken."""
     submit = SimulatedSession.submit
@@ -82,7 +87,7 @@ def alive_read_before_the_record(patch: Patch) -> None:
     patch.setattr(SimulatedSession, "submit", submit_early)
 
 
-@mutation(seed=0)
+@mutation(seed=2)
 def break_without_a_version(patch: Patch) -> None:
     """What has come back to life meanwhile is broken all the same."""
     original = ZooKeeperBackend.break_dead
@@ -94,7 +99,7 @@ def break_without_a_version(patch: Patch) -> None:
     patch.setattr(ZooKeeperBackend, "break_dead", break_dead)
 
 
-@mutation(seed=0)
+@mutation(seed=26)
 def refused_for_one_that_does_not_wait(patch: Patch) -> None:
     """Two requests that do not wait refuse each other, and both go for nothing."""
     patch.setattr(acquisition, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
@@ -110,7 +115,7 @@ def no_compare_and_set(patch: Patch) -> None:
         patch.setattr(module, "SetData", lambda path, data, version: SetData(path, data, -1))
 
 
-@mutation(seed=0)
+@mutation(seed=10)
 def renewal_without_a_version(patch: Patch) -> None:
     """A late renewal brings back a lease that was released."""
     original = ZooKeeperBackend._rewrite
@@ -122,7 +127,7 @@ def renewal_without_a_version(patch: Patch) -> None:
     patch.setattr(ZooKeeperBackend, "_rewrite", rewrite)
 
 
-@mutation(seed=0)
+@mutation(seed=13)
 def no_tombstone(patch: Patch) -> None:
     """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
 
@@ -152,7 +157,7 @@ def earlier_attempts_take_over(patch: Patch) -> None:
     patch.setattr(record, "start", start)
 
 
-@mutation(seed=0)
+@mutation(seed=13)
 def tie_not_broken(patch: Patch) -> None:
     """Two calls of one owner that began at the same zxid take over from each other for ever."""
     patch.setattr(Record, "order", property(lambda self: (self.attempt, self.begin, "")))
@@ -171,13 +176,13 @@ def take_over_keeps_the_epoch(patch: Patch) -> None:
     patch.setattr(record, "start", start)
 
 
-@mutation(seed=0)
+@mutation(seed=60)
 def withdrawn_without_the_lost_grant(patch: Patch) -> None:
     """The reply to the grant is lost, the request is withdrawn, and its lease stands for ever."""
     patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
 
 
-@mutation(seed=0)
+@mutation(seed=37)
 def forgetful_session(patch: Patch) -> None:
     """The next session is with a server that lags: a ticket that stands is not seen, and two hold."""
     patch.setattr(
@@ -188,14 +193,14 @@ def forgetful_session(patch: Patch) -> None:
 # The lock nodes
 
 
-@mutation(seed=0)
+@mutation(seed=None)
 def removal_without_guards(patch: Patch) -> None:
     """UNLOCK TABLE takes my node, another's has the same path, and my release deletes that."""
     doomed = removal._Doomed
     patch.setattr(removal, "_Doomed", lambda guards, nodes, emptied: doomed((), nodes, emptied))
 
 
-@mutation(seed=0)
+@mutation(seed=None)
 def guard_not_raised(patch: Patch) -> None:
     """The same: who makes a SHARED node must tell those who are about to delete one."""
     patch.setattr(acquisition, "shared_units", lambda locks: ())
@@ -216,7 +221,7 @@ def nodes_known_by_name(patch: Patch) -> None:
     patch.setattr(Namespace, "own_nodes", own_nodes)
 
 
-@mutation(seed=0)
+@mutation(seed=None)
 def age_of_the_object_ignored(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up, a successor makes a node of my node's name, and I believe that it is mine."""
     patch.setattr(model, "Listing", lambda names, czxid: Listing(names, 0))
@@ -225,13 +230,13 @@ def age_of_the_object_ignored(patch: Patch) -> None:
 # The try and the grant
 
 
-@mutation(seed=0)
+@mutation(seed=17)
 def verify_skipped(patch: Patch) -> None:
     """Hive locked between the look and the try."""
     patch.setattr(ZooKeeperAcquisition, "_verify", lambda self, trying, own, children=None: self._grant(trying))
 
 
-@mutation(seed=0)
+@mutation(seed=2)
 def try_against_hive(patch: Patch) -> None:
     """Tries that must fail make Hive's own retries fail."""
     original = Namespace.foreign_conflicts
@@ -242,13 +247,13 @@ def try_against_hive(patch: Patch) -> None:
     )
 
 
-@mutation(seed=0)
+@mutation(seed=60)
 def locks_below_ignored(patch: Patch) -> None:
     """Hive's LOCK TABLE … PARTITION does not lock the table, and the table is granted EXCLUSIVE beside it."""
     patch.setattr(Namespace, "foreign_below", lambda self, locks, children, before_zxid: [])
 
 
-@mutation(seed=0)
+@mutation(seed=None)
 def barrier_kept_behind(patch: Patch) -> None:
     """I wait at one object with a node on a later one; Hive holds the first and waits for the second."""
 
@@ -265,7 +270,7 @@ def barrier_kept_behind(patch: Patch) -> None:
 # The lease
 
 
-@mutation(seed=0)
+@mutation(seed=2)
 def released_by_lease_id_alone(patch: Patch) -> None:
     """The late release of try 1 frees what try 2 has adopted."""
 
@@ -276,14 +281,14 @@ def released_by_lease_id_alone(patch: Patch) -> None:
     patch.setattr(ZooKeeperBackend, "_standing", standing)
 
 
-@mutation(seed=0)
+@mutation(seed=26)
 def release_stops_at_another_version(patch: Patch) -> None:
     """A renewal in between, and the lease is never released."""
     original = ZooKeeperBackend.bury
     patch.setattr(ZooKeeperBackend, "bury", lambda self, key, found, *also: original(self, key, found, *also) or found)
 
 
-@mutation(seed=0)
+@mutation(seed=10)
 def gone_by_a_stale_read(patch: Patch) -> None:
     """The server lags behind the grant, so the release finds nothing to release."""
     original = ZooKeeperBackend._read

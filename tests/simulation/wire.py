@@ -42,7 +42,7 @@ def _is_record(op: Op, state: str) -> bool:
     )
 
 
-@mutation(seed=0)
+@mutation(seed=None)
 def transaction_sent_again(patch: Patch) -> None:
     """The first one was applied; the second is refused, and its sender stops although he holds."""
 

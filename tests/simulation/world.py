@@ -55,12 +55,17 @@ class Weather:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run."""
+    """What became of a run.
+
+    :param grants: leases that were granted.
+    :param leases: leases that were handed to a process, taken over ones too.
+    """
 
     seed: int
     failure: Exception | None
     steps: int
     grants: int
+    leases: int
     trace: list[tuple[int, str, object]]
 
 
@@ -116,7 +121,8 @@ class World:
             for task in self.schedule.tasks:
                 if not task.ended:
                     self.schedule.kill(task)
-        return Outcome(self._seed, failure, self.schedule.steps, self.checks.grants, self.schedule.trace)
+        checks, schedule = self.checks, self.schedule
+        return Outcome(self._seed, failure, schedule.steps, checks.grants, checks.claims.leases, schedule.trace)
 
     def uuid4(self) -> World:
         """Stands in for :mod:`uuid` where acquisitions name themselves."""

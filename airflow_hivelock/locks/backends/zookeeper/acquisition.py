@@ -176,8 +176,9 @@ class ZooKeeperAcquisition:
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
         if self._record.state is State.LOST:
+            lost, self._record = self._record, None  # read again, should there be another step
             raise LockLost(
-                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, self._record.ticket_epoch)} was "
+                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, lost.ticket_epoch)} was "
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         if self._record.holds:
@@ -274,7 +275,8 @@ class ZooKeeperAcquisition:
         mine: dict[LockObject, LockNode] = {}
         for target, listing in children.items():
             nodes = [placed.node for placed in namespace.placed(target, listing) if placed.path in own]
-            if not nodes or listing is None or listing.czxid > trying.written:
+            made = dict(trying.barrier).get(str(target), trying.written)
+            if not nodes or listing is None or listing.czxid > made:
                 return self._refuse(trying, [])  # unlocked behind my back; a younger object's node is another's
             mine[target] = nodes[0]
         foreign = namespace.foreign_conflicts(locks, children, mine)
@@ -310,7 +312,7 @@ class ZooKeeperAcquisition:
         """Watch one of Hive's locks that are in the way; once patience is spent, hold the place among its clients."""
         assert self._record is not None
         store = self._store
-        nearest = min(foreign, key=lambda placed: placed.object.path)
+        nearest = min(foreign, key=lambda placed: _hives_order(placed.object))
         spent_s = store.clock() - self._refused_at if self._refused_at is not None else 0.0
         if self._refused_at is None:
             self._refused_at = store.clock()
@@ -354,8 +356,8 @@ class ZooKeeperAcquisition:
         assert self._record is not None
         store, record = self._store, self._record
         names = {str(lock.object): lock for lock in record.locks}
-        dropped = [names[name] for name, _ in record.barrier if names[name].object.path > target.path]
-        kept = tuple(entry for entry in record.barrier if names[entry[0]].object.path < target.path)
+        dropped = [names[name] for name, _ in record.barrier if _hives_order(names[name].object) > _hives_order(target)]
+        kept = tuple(entry for entry in record.barrier if _hives_order(names[entry[0]].object) < _hives_order(target))
         guards = store.removal.guards(dropped)
         gone = store.namespace.own_nodes(dropped, record.node_zxids)
         lock = names[str(target)]
@@ -386,3 +388,8 @@ class ZooKeeperAcquisition:
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]
         return [Delete(self._alive)] if there is not None else []
+
+
+def _hives_order(target: LockObject) -> str:
+    """What Hive sorts a query's objects by: their names, joined (``HiveLockObject.getName``), not level by level."""
+    return "/".join(target.path)

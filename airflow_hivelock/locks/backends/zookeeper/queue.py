@@ -118,7 +118,7 @@ class Queues:
     def of(self, record: Record, key: str) -> list[Ticket]:
         """The tickets of *record*'s request."""
         paths = {delete.path for delete in self.deletes(record, key)}
-        return [ticket for ticket in self.tickets({_queue(path) for path in paths}) if ticket.path in paths]
+        return [ticket for ticket in self.tickets(sorted({_queue(path) for path in paths})) if ticket.path in paths]
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Children]:
         """What to read, behind the transaction that takes the tickets, for the first :meth:`earlier`."""
