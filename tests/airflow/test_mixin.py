@@ -23,8 +23,9 @@ from airflow_hivelock import (
     mixin,
     release_locks,
 )
-from airflow_hivelock.locks import StoreUnavailable
+from airflow_hivelock.locks import LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
+from airflow_hivelock.waiting import Wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -191,9 +192,11 @@ def test_it_renews_its_lease_and_bears_an_outage(
     assert "cannot be kept; trying again" in lines()
 
 
+@pytest.mark.parametrize("breaks", [True, False], ids=["work breaks", "work returns"])
 @pytest.mark.parametrize("told", [True, False], ids=["told of it", "looking itself"])
 def test_a_lost_lease_stops_the_work_and_fails_the_task(
     told: bool,
+    breaks: bool,
     manager: LockManager,
     run: Callable[..., Ran],
     lines: Callable[[], str],
@@ -204,16 +207,20 @@ def test_a_lost_lease_stops_the_work_and_fails_the_task(
         monkeypatch.setattr(manager, "verify", lambda lease, _: verify(lease))
         monkeypatch.setattr(mixin, "CHECK_S", 0.1)
     works_seen: list[Work] = []
+    said: list[Any] = []
 
     def act(work: Work) -> None:
         works_seen.append(work)
         (holder,) = manager.show(OBJECT)
         manager.force_release(str(holder.lease_id), reason="test", user="test")
         assert work.stopped.wait(10), "nobody stopped the work"
+        if breaks:
+            raise RuntimeError("spark-submit ended with 137")
 
     with dag() as works:
-        LockedWork(task_id="work", act=act, **NAMES)
+        LockedWork(task_id="work", act=act, on_failure_callback=lambda it: said.append(it["exception"]), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert isinstance(said[0], LockLost)
     assert works_seen[0].kills == ["hivelock-renewal"]
     assert "Stopping the work" in lines()
 
@@ -222,17 +229,20 @@ def test_a_kill_stops_the_work_first_and_then_frees_the_locks(
     manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
 ) -> None:
     order: list[str] = []
+    held: list[str] = []
 
     def act(work: Work) -> None:
         work.on_kill()
-        assert not manager.show()
+        held.extend(holders(manager))
+        order.append("ended")
         raise RuntimeError("killed")
 
     before("release", lambda _: order.append("released"))
     with dag() as works:
         LockedWork(task_id="work", act=act, at_stop=lambda: order.append("stopped"), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
-    assert order == ["stopped", "released"]
+    assert order == ["stopped", "released", "ended"]
+    assert not held
 
 
 def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
@@ -248,6 +258,33 @@ def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManage
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
     assert held[0] == 1
     assert not manager.show()
+
+
+def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears of the end of its wait only after the task may have failed, and then gives up what it acquired."""
+    waits: list[Wait] = []
+    begin = Wait.__init__
+
+    def noted(self: Wait, *given: Any) -> None:
+        begin(self, *given)
+        waits.append(self)
+
+    held: list[list[str]] = []
+
+    def act(_: Work) -> None:
+        for wait in waits:
+            wait.give_up()
+        held.append(sorted({holder.owner.split("/")[3] for holder in manager.show()}))
+
+    monkeypatch.setattr(Wait, "__init__", noted)
+    with dag() as works:
+        lock = HiveLockOperator(task_id="lock", waiting="defer", writes=["dw.other"])
+        lock >> LockedWork(task_id="work", act=act, **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert len(waits) == 2
+    assert held == [["lock", "work"]]
 
 
 def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, run: Callable[..., Ran]) -> None:
@@ -355,13 +392,17 @@ class TestAdopted:
         self, manager: LockManager, run: Callable[..., Ran]
     ) -> None:
         started: list[Work] = []
+        said: list[str] = []
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             unlock = HiveUnlockOperator(task_id="unlock")
-            lock >> unlock >> LockedWork(task_id="work", act=started.append, lease=lock.output)
+            tell = [lambda context: said.append(str(context["exception"]))]
+            work = LockedWork(task_id="work", act=started.append, lease=lock.output, on_failure_callback=tell)
+            lock >> unlock >> work
         ran = run(works, logical_date=DAY)
         assert ran.tasks == {"lock": "success", "unlock": "success", "work": "failed"}
         assert not started
+        assert "is over; clear the lock task as well" in said[0]
 
 
 def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:

@@ -73,6 +73,13 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
 
+    def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        given = [manager.acquire(owner=f"here/other/run/{n}/-1", writes=[f"dw.{n}"]).to_json() for n in ("a", "b")]
+        with dag() as releases:
+            HiveUnlockOperator(task_id="unlock", lease=given)
+        assert run(releases, logical_date=DAY).state == "success"
+        assert not manager.show()
+
     def test_it_leaves_an_outer_lock_alone(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         with dag() as releases:
             outer = HiveLockOperator(task_id="outer", writes=["dw.a"])
