@@ -35,7 +35,7 @@ unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow -m "not integration and not airflow"
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-race: install
 	$(BIN)/python -m tests.race --tries 20

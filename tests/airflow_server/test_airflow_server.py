@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,12 +38,18 @@ def af(gates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflo
 
 
 def deferred(af: AirflowServer, run_id: str) -> str:
-    """Wait until the run waits at its gate; gives the run id back."""
+    """Wait until the run waits at its gate, and its scheduler knows; gives the run id back.
+
+    A task that is queued again before its executor's "success" of the deferral is read is failed by Airflow.
+    """
     af.wait(
         lambda: any(task.trigger_id for task in af.task_instances(DAG, run_id, "gate")),
         RUN_TIMEOUT_S,
         f"{run_id} to wait at its gate",
     )
+    told = re.compile(f"Received executor event.*task_id='gate', run_id='{re.escape(run_id)}'")
+    scheduler = af.home / "scheduler.log"
+    af.wait(lambda: told.search(scheduler.read_text()), RUN_TIMEOUT_S, f"the scheduler to hear that {run_id} waits")
     return run_id
 
 
