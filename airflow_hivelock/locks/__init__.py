@@ -18,11 +18,23 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.locks.manager import LockManager, PendingLease
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, LockRequest, Tenure, Waiter
+from airflow_hivelock.locks.model import (
+    Blocker,
+    ForcedRelease,
+    Holder,
+    Lease,
+    Lock,
+    LockMode,
+    LockObject,
+    LockRequest,
+    Tenure,
+    Waiter,
+)
 
 __all__ = [
     "Blocked",
     "Blocker",
+    "ForcedRelease",
     "HiveLockError",
     "Holder",
     "InvalidRequest",

@@ -9,7 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
+    from airflow_hivelock.locks.model import (
+        Blocker,
+        ForcedRelease,
+        Holder,
+        Lease,
+        LockObject,
+        LockRequest,
+        Tenure,
+        Waiter,
+    )
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,10 @@ class Backend(Protocol):
 
         :return: False if no such lease stands.
         """
+        ...
+
+    def audit(self) -> Sequence[ForcedRelease]:
+        """Every force release, oldest first."""
         ...
 
     def sweep(self) -> int:

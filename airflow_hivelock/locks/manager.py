@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from airflow_hivelock.locks import rules
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
-    from airflow_hivelock.locks.model import Holder, Tenure, Waiter
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, Tenure, Waiter
 
 PASSING_S = 10.0
 """How long a request that does not wait still gives one that is about to be granted or withdrawn."""
@@ -201,6 +202,33 @@ class LockManager:
                 f"force release of {lease_id}: say why (reason) and who (user); both are kept in the audit trail"
             )
         return self.backend.force_release(lease_id, reason=reason, user=user)
+
+    def force_release_all(
+        self,
+        target: str | LockObject | None = None,
+        *,
+        held_s: float | None = None,
+        reason: str,
+        user: str,
+    ) -> list[Lease]:
+        """Free the leases with a lock on *target* or below it that have been held for *held_s* seconds or longer.
+
+        What Hive's own sessions hold stays; ``UNLOCK TABLE`` in Hive frees that.
+
+        :return: what was freed.
+        :raises InvalidRequest: neither *target* nor *held_s* is given (``held_s=0`` for every lease there is).
+        """
+        if target is None and held_s is None:
+            raise InvalidRequest("force release of what? Name an object, or an age in seconds (held_s)")
+        before = self.now() - timedelta(seconds=held_s or 0)
+        ids = dict.fromkeys(holder.lease_id for holder in self.show(target) if holder.since <= before)
+        leases = [lease for lease_id in ids if lease_id and (lease := self.find(lease_id))]
+        return [lease for lease in leases if self.force_release(lease.id, reason=reason, user=user)]
+
+    def audit(self, target: str | LockObject | None = None) -> Sequence[ForcedRelease]:
+        """Who has force-released what, when and why; oldest first."""
+        wanted = _target(target)
+        return [entry for entry in self.backend.audit() if rules.concern(entry.locks, wanted)]
 
     def sweep(self) -> int:
         """Take away what dead processes have left that holds nothing; leases are never touched. Safe at any time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import names
@@ -59,8 +59,7 @@ class LockObject:
     @classmethod
     def parse_all(cls, name: str) -> list[LockObject]:
         """Every object that *name*, which may hold ranges, stands for, in order."""
-        database, table, spec = names.split(name)
-        return [cls(database, table or "", partition) for partition in names.expand(spec, name)]
+        return list(_parsed(name) if isinstance(name, str) and ".." not in name else _parse_all(name))
 
     @cached_property
     def path(self) -> tuple[str, ...]:
@@ -72,8 +71,8 @@ class LockObject:
     def parent(self) -> LockObject | None:
         """What it lies in: the upper partition level, the table or the database; a database lies in nothing."""
         if self.partition:
-            return LockObject(self.database, self.table, self.partition[:-1])
-        return LockObject(self.database) if self.table else None
+            return _upper(self.database, self.table, self.partition[:-1])
+        return _upper(self.database) if self.table else None
 
     @property
     def parents(self) -> tuple[LockObject, ...]:
@@ -94,6 +93,18 @@ class LockObject:
         # Hive leaves these as they are; but in a name, '..' makes a range and a space at the end a typing error.
         name = "/".join((head, *self.path[2:])).replace("..", "%2E%2E")
         return f"{name[:-1]}%20" if name.endswith(" ") else name
+
+
+def _parse_all(name: str) -> tuple[LockObject, ...]:
+    database, table, spec = names.split(name)
+    return tuple(LockObject(database, table or "", partition) for partition in names.expand(spec, name))
+
+
+_parsed = lru_cache(maxsize=16_384)(_parse_all)
+"""The one object of a name that holds no range: requests, records and tickets name the same ones over and over."""
+
+_upper = lru_cache(maxsize=4_096)(LockObject)
+"""Objects that many others lie in: each is checked, and its path made, once."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +278,21 @@ class Tenure:
     asked: datetime
     granted: datetime
     ended: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ForcedRelease:
+    """An entry of the audit trail.
+
+    :param at: when, by the store's clock.
+    """
+
+    lease_id: str
+    owner: str
+    locks: tuple[Lock, ...]
+    user: str
+    reason: str
+    at: datetime
 
 
 def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:

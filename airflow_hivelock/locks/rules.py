@@ -36,6 +36,15 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
     return tuple(Lock(target, modes[target]) for target in sorted(modes))
 
 
+def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
+    """*locks* with EXCLUSIVE on *table* in place of all that they take below it.
+
+    EXCLUSIVE for reads too: SHARED on a table keeps no writer out of its partitions.
+    """
+    kept = (lock for lock in locks if not lock.object.is_below(table))
+    return tuple(Lock(table, LockMode.EXCLUSIVE) if lock.object == table else lock for lock in kept)
+
+
 def request(
     owner: str,
     reads: Iterable[str | LockObject] = (),
@@ -64,6 +73,11 @@ def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
     parsed = ([item] if isinstance(item, LockObject) else LockObject.parse_all(item) for item in given)
     return [target for targets in parsed for target in targets]
+
+
+def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
+    """Whether one of *locks* is on *target* or below it; None stands for everything."""
+    return target is None or any(lock.object == target or lock.object.is_below(target) for lock in locks)
 
 
 def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:

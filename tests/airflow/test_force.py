@@ -88,9 +88,9 @@ def test_a_lease_whose_run_is_over_goes(
     (freed,) = report["freed"]
     assert (freed["lease"], freed["owner"]) == (lease.id, lease.owner)
     assert reason in freed["reason"]
-    (audit,) = manager.backend.audit  # type: ignore[attr-defined]
-    assert audit["user"] == "here/force/today/force/-1"
-    assert reason in audit["reason"]
+    (audit,) = manager.audit()
+    assert audit.user == "here/force/today/force/-1"
+    assert reason in audit.reason
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_dry_run_only_says_so(manager: LockManager, airflow_says: Callable[...
     airflow_says("failed")
     assert force(dry_run=True)["freed"]
     assert manager.show()
-    assert not manager.backend.audit  # type: ignore[attr-defined]
+    assert not manager.audit()
 
 
 def test_what_a_person_names_goes_whoevers_it_is(manager: LockManager) -> None:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, RequestTooLarge, StoreUnavailable, connect
+from airflow_hivelock.locks import (
+    InvalidRequest,
+    LockLost,
+    LockManager,
+    LockMode,
+    LockTimeout,
+    RequestTooLarge,
+    StoreUnavailable,
+    connect,
+)
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, KazooSession, Request
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    KazooSession,
+    Request,
+    SetData,
+)
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
 
@@ -37,12 +54,97 @@ def test_a_year_of_partitions_is_one_request(manager: LockManager) -> None:
         assert manager.show() == []
 
 
-def test_more_than_a_transaction_can_carry_is_refused_before_anything_is_done(manager: LockManager) -> None:
+def test_more_partitions_than_a_transaction_can_carry_become_exclusive_on_their_table(
+    manager: LockManager, caplog: pytest.LogCaptureFixture
+) -> None:
     with manager:
-        with pytest.raises(RequestTooLarge, match="Lock the table"):
-            manager.acquire(owner="greedy", writes=["dw.delays/n=1000..9999"])
+        reads, writes = ["dw.flights/n=1000..9999"], ["dw.delays/n=1..100"]
+        lease = manager.acquire(owner="decade", reads=reads, writes=writes)
+        assert "dw.flights, too many" in caplog.text
+        modes = {str(lock.object): lock.mode for lock in lease.locks}
+        assert len(modes) == 103
+        assert modes["dw.flights"] is LockMode.EXCLUSIVE, "SHARED on a table keeps no writer out of its partitions"
+        assert modes["dw.delays"] is LockMode.SHARED
+        again = manager.acquire(owner="decade", reads=reads, writes=writes)
+        assert again.id == lease.id
+        with pytest.raises(LockTimeout, match="decade"):
+            manager.acquire(owner="writer", writes=["dw.flights/n=5"])
+        assert manager.release(again)
+        assert manager.show() == []
+
+
+def test_what_one_transaction_carries_at_most_is_granted(manager: LockManager) -> None:
+    """The bound is close, and on the safe side: a packet too large would cost the connection."""
+    with manager:
+        fits = [f"dw.delays/{'n' * 60}={number}" for number in range(100_000, 101_250)]
+        lease = manager.acquire(owner="large", writes=fits)
+        assert len(lease.locks) == len(fits) + 2, "escalated far below the limit"
+        assert manager.release(lease)
+
+
+def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is_done(manager: LockManager) -> None:
+    with manager:
+        with pytest.raises(RequestTooLarge, match="5,001 tables and databases"):
+            manager.acquire(owner="greedy", writes=[f"dw.t{number}" for number in range(5_000)])
         assert manager.waiters() == []
         assert manager.show() == []
+
+
+class Outrun(KazooSession):
+    """A session before each of whose removals somebody bumps the guard, unless a ticket stands that keeps all out."""
+
+    def __init__(self, hosts: str, queue: str) -> None:
+        super().__init__(hosts, 5)
+        self._queue = queue
+        self.bumps = 0
+
+    def submit(self, *requests: Request) -> list[Any]:
+        tickets = len(super().submit(Children(self._queue))[0].names) if self._removes(requests) else 2
+        if tickets == 1:
+            super().submit(Commit((SetData(self._queue, b"", -1),)))
+            self.bumps += 1
+        return super().submit(*requests)
+
+    def _removes(self, requests: tuple[Request, ...]) -> bool:
+        return any(isinstance(r, Commit) and any(isinstance(op, Check) for op in r.ops) for r in requests)
+
+
+def test_readers_that_come_without_a_break_do_not_keep_a_lease_from_its_release(zookeeper: ZooKeeperServer) -> None:
+    layout = Layout("/hive-drained", "/hivelock-drained")
+    session = Outrun(zookeeper.hosts, layout.queue("dw.flights"))
+    with LockManager(ZooKeeperBackend(session, layout)) as manager:
+        lease = manager.acquire(owner="reader", reads=[DAY])
+        assert manager.release(lease)
+        assert session.bumps == TRIES_BEFORE_DRAIN
+        assert manager.acquire(owner="writer", writes=[DAY]), "the drain outlived the release"
+
+
+def test_a_drain_that_was_left_behind_is_void(zookeeper: ZooKeeperServer) -> None:
+    """Its removal's reply was lost, and its process lives on: nobody else would ever take the ticket away."""
+    layout = Layout("/hive-void", "/hivelock-void")
+    backend = ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)
+    with LockManager(backend) as manager:
+        lease = manager.acquire(owner="reader", reads=[DAY])
+        record = backend._standing(lease)
+        assert record
+        backend.queues.drain(record, owner_key("reader"))
+        waiting = Polling(manager, "writer", writes=["dw.flights/dt=2013-01-02"])
+        assert waiting.blocked().by[0].owner == "reader", "a drain keeps everybody out"
+        assert manager.release(lease)
+        manager.release(waiting.granted())
+        assert manager.acquire(owner="reader", reads=[DAY])
+
+
+def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -> None:
+    with manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        backend = manager.backend
+        assert isinstance(backend, ZooKeeperBackend)
+        (node,) = backend.namespace.below(lease.locks[-1].object)
+        backend.client.submit(Commit((Delete(node.path),)))
+        with pytest.raises(LockLost, match="UNLOCK TABLE"):
+            manager.renew(lease)
+        assert manager.release(lease), "what remains of it must be freed"
 
 
 def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
@@ -99,63 +201,6 @@ def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> 
         manager.renew(lease)
         manager.release(lease)
         assert waiting.granted()
-
-
-class HiveReader(threading.Thread):
-    """Reads a partition over and over as Hive's sessions do, each time before the one before has ended."""
-
-    def __init__(self, hosts: str, path: str, over: threading.Event) -> None:
-        super().__init__()
-        self._zk = KazooClient(hosts)
-        self._path, self._over = path, over
-        self.reads = 0
-
-    def run(self) -> None:
-        self._zk.start()
-        mine = None
-        while not self._over.is_set():
-            after = self._zk.create(
-                f"{self._path}/LOCK-SHARED-", b"q:1:IMPLICIT:select:h", ephemeral=True, sequence=True
-            )
-            number = int(after.rpartition("-")[2])
-            writers = (
-                int(name.rpartition("-")[2]) for name in self._zk.get_children(self._path) if "EXCLUSIVE" in name
-            )
-            if mine:
-                self._zk.delete(mine)
-            mine = after
-            if min(writers, default=number) < number:  # refused: Hive takes its node back, and tries again later
-                self._zk.delete(mine)
-                mine = None
-                self._over.wait(0.05)
-            else:
-                self.reads += 1
-        self._zk.stop()
-        self._zk.close()
-
-
-def test_hives_readers_that_come_without_a_break_do_not_starve_a_writer(zookeeper: ZooKeeperServer) -> None:
-    backend = ZooKeeperBackend.connect(zookeeper.hosts, "hive-starved", root="/hivelock-starved", patience_s=0.5)
-    over = threading.Event()
-    with LockManager(backend) as manager:
-        manager.release(manager.acquire(owner="to make the nodes", reads=[DAY]))
-        backend.client.submit(Commit((Create("/hive-starved/dw/flights/dt=2013-01-01"),)))
-        readers = [HiveReader(zookeeper.hosts, "/hive-starved/dw/flights/dt=2013-01-01", over) for _ in range(8)]
-        try:
-            for reader in readers:
-                reader.start()
-            with pytest.raises(LockTimeout, match="SHARED"):
-                manager.acquire(owner="hasty", writes=[DAY])
-            lease = manager.acquire(owner="writer", writes=[DAY], timeout_s=20)
-            assert [holder.owner for holder in manager.show(DAY) if holder.lease_id] == ["writer"]
-            assert sum(reader.reads for reader in readers) > 8
-            manager.verify(lease)
-            assert manager.release(lease)
-        finally:
-            over.set()
-            for reader in readers:
-                reader.join(30)
-        assert manager.show() == []
 
 
 def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeeper: ZooKeeperServer) -> None:

@@ -331,8 +331,8 @@ def test_a_force_release_is_audited_and_noticed(manager: LockManager) -> None:
     with pytest.raises(LockLost):
         manager.renew(lease)
     assert waiting.lease()
-    assert isinstance(manager.backend, MemoryBackend)
-    assert manager.backend.audit == [{"lease": lease.id, "owner": "a", "reason": "stuck", "user": "ann"}]
+    (entry,) = manager.audit()
+    assert (entry.lease_id, entry.owner, entry.reason, entry.user) == (lease.id, "a", "stuck", "ann")
 
 
 def test_conflicts_are_those_of_others_only(manager: LockManager) -> None:

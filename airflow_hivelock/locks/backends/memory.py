@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
+from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class MemoryBackend:
     """First come, first served among conflicting requests; nothing survives the process."""
 
     def __init__(self) -> None:
-        self.audit: list[dict[str, str]] = []
+        self._audit: list[ForcedRelease] = []
         self._lock = threading.RLock()
         self._entries: dict[str, _Entry] = {}
         self._ended: dict[str, Tenure] = {}
@@ -81,8 +81,12 @@ class MemoryBackend:
         with self._lock:
             if (lease := self.find(lease_id)) is None:
                 return False
-            self.audit.append({"lease": lease_id, "owner": lease.owner, "reason": reason, "user": user})
+            self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
             return self._remove(lease.owner)
+
+    def audit(self) -> list[ForcedRelease]:
+        with self._lock:
+            return list(self._audit)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         with self._lock:
@@ -101,7 +105,7 @@ class MemoryBackend:
                 for entry in self._entries.values()
                 if entry.lease
                 for lock in entry.request.locks
-                if target is None or lock.object == target or lock.object.is_below(target)
+                if rules.concern([lock], target)
             ]
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
 
@@ -112,11 +116,7 @@ class MemoryBackend:
                     owner, entry.request.locks, 1 + sum(blocker.waiting for blocker in blocked), entry.since, blocked
                 )
                 for owner, entry in sorted(self._entries.items(), key=lambda item: item[1].place)
-                if entry.lease is None
-                and (
-                    target is None
-                    or any(lock.object == target or lock.object.is_below(target) for lock in entry.request.locks)
-                )
+                if entry.lease is None and rules.concern(entry.request.locks, target)
                 for blocked in [self._ahead(entry)]
             ]
 
@@ -125,11 +125,7 @@ class MemoryBackend:
             held = [_tenure(entry, entry.lease, None) for entry in self._entries.values() if entry.lease]
             tenures = [*self._ended.values(), *held]
         return sorted(
-            (
-                tenure
-                for tenure in tenures
-                if target is None or any(lock.object == target or lock.object.is_below(target) for lock in tenure.locks)
-            ),
+            (tenure for tenure in tenures if rules.concern(tenure.locks, target)),
             key=lambda tenure: tenure.granted,
         )
 

@@ -263,6 +263,29 @@ class BackendConformance:
             manager.renew(lease)
         assert other.acquire(owner="next", writes=[DAY1])
 
+    def test_leases_are_force_released_by_object_and_by_age_and_the_audit_trail_says_who_why_and_which(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        old = manager.acquire(owner="old", writes=[DAY1])
+        young = manager.acquire(owner="young", writes=[DAY2])
+        elsewhere = manager.acquire(owner="elsewhere", writes=["dw.other"])
+        with pytest.raises(InvalidRequest, match="of what"):
+            other.force_release_all(reason="all of it?", user="ops")
+        assert other.force_release_all("dw.flights", held_s=3600, reason="too old", user="ops") == []
+        assert other.force_release_all(DAY1, reason="stuck", user="ops") == [old]
+        assert {holder.owner for holder in manager.show()} == {"young", "elsewhere"}
+        assert set(other.force_release_all(held_s=0, reason="new cluster", user="ann")) == {young, elsewhere}
+        assert manager.show() == []
+        entry, *later = manager.audit()
+        assert (entry.lease_id, entry.owner, entry.locks) == (old.id, "old", old.locks)
+        assert (entry.user, entry.reason) == ("ops", "stuck")
+        assert old.since <= entry.at <= manager.now()
+        assert {(entry.owner, entry.user, entry.reason) for entry in later} == {
+            ("young", "ann", "new cluster"),
+            ("elsewhere", "ann", "new cluster"),
+        }
+        assert [entry.owner for entry in manager.audit("dw.other")] == ["elsewhere"]
+
     def test_leases_are_found_by_id_and_by_owner(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="me", writes=[DAY1])
         assert other.find(lease.id) == lease

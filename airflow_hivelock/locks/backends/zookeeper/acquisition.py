@@ -16,7 +16,6 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
-    MAX_PACKET_BYTES,
     Children,
     Commit,
     Create,
@@ -30,9 +29,10 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
+from airflow_hivelock.locks.backends.zookeeper.packet import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
-from airflow_hivelock.locks.errors import LockLost, RequestTooLarge, StoreUnavailable
+from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ZooKeeperAcquisition:
 
     def __init__(self, store: ZooKeeperBackend, request: LockRequest, wake: Callable[[], None]) -> None:
         self._store = store
-        self._request = request
+        self._request = fitting(request, store.layout)
         self._wake = wake
         self._key = owner_key(request.owner)
         self._path = store.layout.record(self._key)
@@ -71,15 +71,6 @@ class ZooKeeperAcquisition:
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
-
-    def check_size(self) -> None:
-        """:raises RequestTooLarge: one transaction could not carry all the locks."""
-        size_bytes = Commit(tuple(self._lock_nodes(self._request.locks, {}, 0))).size_bytes
-        if size_bytes > MAX_PACKET_BYTES:
-            raise RequestTooLarge(
-                f"{self._request.owner} asks for {len(self._request.locks):,} locks; they take {size_bytes:,} bytes, and "
-                f"ZooKeeper takes {MAX_PACKET_BYTES:,} at once. Lock the table, or fewer partitions at a time"
-            )
 
     def step(self) -> Lease | Blocked:
         self._store.sweep_abandoned()
@@ -134,9 +125,10 @@ class ZooKeeperAcquisition:
         existing = Record.decode(node, self._path) if node else None
         mine = records.start(existing, self._request, self._process, self._begin)
         fresh = mine.ticket_epoch == mine.epoch
-        ops: list[Op] = [
-            SetData(self._path, mine.encode(), existing.version) if existing else Create(self._path, mine.encode())
-        ]
+        # A new record is made empty and then written, for only a write's reply tells its zxid and time.
+        ops: list[Op] = [] if existing else [Create(self._path)]
+        ops.append(SetData(self._path, mine.encode(), existing.version if existing else 0))
+        written = len(ops) - 1
         creates = store.queues.creates(mine, self._key) if fresh else []
         ops += creates
         if alive is not None:
@@ -144,17 +136,17 @@ class ZooKeeperAcquisition:
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
         queues, tables = store.queues.reads(mine.locks), store.namespace.reads(mine.locks)
-        outcome, written, *first = client.submit(Commit(tuple(ops)), Get(self._path), *queues, *tables)
+        outcome, *first = client.submit(Commit(tuple(ops)), *queues, *tables)
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
                 store.make_queues(mine.locks)
             raise _Again
-        if written is None or written.data != mine.encode():
-            raise _Again
-        self._record = mine.at(written.stat)
+        self._record = mine.at(outcome[written])
         self._first_look = first[: len(queues)], first[len(queues) :]
         if fresh:
-            self._take_place(store.queues.made(self._record, self._key, outcome[1 : 1 + len(creates)]))
+            self._take_place(
+                store.queues.made(self._record, self._key, outcome[written + 1 : written + 1 + len(creates)])
+            )
         elif self._record.queued:
             self._take_place(store.queues.of(self._record, self._key))
 
@@ -206,7 +198,8 @@ class ZooKeeperAcquisition:
         if standing is None or node is None:
             return None
         other = Record.decode(node, store.layout.record(nearest.key))
-        if other.ticket_epoch != nearest.epoch:
+        if other.ticket_epoch != nearest.epoch or other.idle:
+            store.client.submit(Commit((Delete(nearest.path),)))  # gone meanwhile, or a drain that was left behind
             return None
         # Its sign of life is read after its record: gone while it still waits means dead.
         if other.queued and store.client.submit(Exists(store.layout.alive(nearest.key), self._wake))[0] is None:
@@ -252,9 +245,7 @@ class ZooKeeperAcquisition:
         return self._verify(self._record, own, dict(zip(existed, listings, strict=True)))
 
     def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
-        store = self._store
-        query = self._request.query or f"airflow_hivelock {self._request.owner}"
-        data = LockData(self._request.owner, now_ms, True, query, self._key).encode()
+        store, data = self._store, LockData.of(self._request, now_ms).encode()
         creates: list[Create] = []
         for lock in locks:
             if lock.object not in children:
@@ -298,6 +289,7 @@ class ZooKeeperAcquisition:
         if isinstance(outcome, Refused):
             raise _Again
         self._record = granted.at(outcome[0])
+        self._store.remember(self._key, self._record)
         return self._record.lease(self._key)
 
     def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -29,10 +30,21 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
-from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
+from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
+from airflow_hivelock.locks.model import (
+    Blocker,
+    ForcedRelease,
+    Holder,
+    Lease,
+    LockObject,
+    LockRequest,
+    Tenure,
+    Waiter,
+    locks_from_json,
+    locks_to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,9 +84,11 @@ class ZooKeeperBackend:
         self.clock = clock
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
-        self.removal = Removal(client, self.layout, self.namespace)
+        self.removal = Removal(client, self.layout, self.namespace, self.queues)
         self._abandoned: list[ZooKeeperAcquisition] = []
         self._abandoned_lock = threading.Lock()
+        self._known_records: OrderedDict[str, tuple[float, Record]] = OrderedDict()
+        self._known_lock = threading.Lock()
         self._make(self.layout.directories)
 
     @classmethod
@@ -124,22 +138,25 @@ class ZooKeeperBackend:
         self.client.close()
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:
-        acquisition = ZooKeeperAcquisition(self, request, wake)
-        acquisition.check_size()
-        return acquisition
+        return ZooKeeperAcquisition(self, request, wake)
 
     def renew(self, lease: Lease) -> None:
+        record = self._known(lease) or self._held(lease)
         for _ in range(MAX_TURNS):
-            record = self._held(lease)
+            self._look_for_losses(lease, record)
             if self._rewrite(record, replace(record, lease_s=lease.lease_s)):
                 return
+            record = self._held(lease)
         raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was renewed; try again")
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.layout.record(owner_key(lease.owner))
         if wake is not None:
             self.client.submit(Exists(path, wake))
-        record = self._held(lease)
+        self._look_for_losses(lease, self._held(lease), wake)
+
+    def _look_for_losses(self, lease: Lease, record: Record, wake: Callable[[], None] | None = None) -> None:
+        """:raises LockLost: a lock node of *record*'s is gone; everybody else is told by the record."""
         if missing := self.namespace.missing(record.locks, record.node_zxids, wake):
             record = self._held(lease)  # read again: a release takes the record and the nodes together
             self._rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
@@ -150,12 +167,13 @@ class ZooKeeperBackend:
 
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)
+        record = self._known(lease) or self._standing(lease)
         for _ in range(MAX_TURNS):
-            record = self._standing(lease)
             if record is None:
                 return False
             if self.bury(key, record):
                 return True
+            record = self._standing(lease)
         raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was released; try again")
 
     def find(self, lease_id: str) -> Lease | None:
@@ -175,7 +193,7 @@ class ZooKeeperBackend:
             entry = {
                 "lease": lease_id,
                 "owner": record.owner,
-                "locks": [str(lock) for lock in record.locks],
+                "locks": locks_to_json(record.locks),
                 "reason": reason,
                 "user": user,
             }
@@ -225,7 +243,7 @@ class ZooKeeperBackend:
             record = records[ticket.key]
             if record is None or not record.queued or ticket.epoch != record.ticket_epoch or ticket.key in found:
                 continue
-            if target is not None and not _concerns(record.locks, target):
+            if not rules.concern(record.locks, target):
                 continue
             modes = {lock.object: lock.mode for lock in record.locks}
             ahead = [t for t in tickets if t.zxid < ticket.zxid and rules.excludes(modes, t.locks)]
@@ -252,8 +270,14 @@ class ZooKeeperBackend:
         keys = listing.names if listing else ()
         records = zip(keys, self._read_all(keys), strict=True)
         tenures = (record.tenure(key) for key, record in records if record)
-        found = [tenure for tenure in tenures if tenure and (target is None or _concerns(tenure.locks, target))]
+        found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
         return sorted(found, key=lambda tenure: tenure.granted)
+
+    def audit(self) -> list[ForcedRelease]:
+        listing = self.client.submit(Children(self.layout.audit))[0]
+        paths = [f"{self.layout.audit}/{name}" for name in sorted(listing.names if listing else ())]
+        nodes = self.client.submit(*map(Get, paths))
+        return [entry for node in nodes if node is not None and (entry := _audited(node))]
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.namespace.watch(targets, wake)
@@ -273,6 +297,15 @@ class ZooKeeperBackend:
     def break_dead(self, key: str, record: Record) -> Record | None:
         """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
         return self.removal.commit(key, record, record.freed(), self.queues.deletes(record, key))
+
+    def remember(self, key: str, record: Record) -> None:
+        """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
+        if record.state is not State.GRANTED:
+            return
+        with self._known_lock:
+            self._known_records[key] = self.clock(), record
+            while len(self._known_records) > REMEMBERED:
+                self._known_records.popitem(last=False)
 
     def abandon(self, acquisition: ZooKeeperAcquisition) -> None:
         """Remember a request that could not be withdrawn; it is withdrawn with the next step of any other."""
@@ -300,17 +333,34 @@ class ZooKeeperBackend:
 
     def _rewrite(self, record: Record, changed: Record) -> bool:
         """Compare and set; False if the record is no longer as it was read."""
-        write = SetData(self.layout.record(owner_key(record.owner)), changed.encode(), record.version)
-        return not isinstance(self.client.submit(Commit((write,)))[0], Refused)
+        key = owner_key(record.owner)
+        write = SetData(self.layout.record(key), changed.encode(), record.version)
+        outcome = self.client.submit(Commit((write,)))[0]
+        if isinstance(outcome, Refused):
+            return False
+        self.remember(key, replace(changed, stat=outcome[0]))
+        return True
+
+    def _known(self, lease: Lease) -> Record | None:
+        """The record as this process wrote it last, once: whether it still stands, its version tells at the next write.
+
+        Not after so long that the record may have been swept, and its versions begun again."""
+        with self._known_lock:
+            at, record = self._known_records.pop(owner_key(lease.owner), (0.0, None))
+        return record if record and self.clock() - at < HISTORY_S / 2 and self._is_of(record, lease) else None
 
     def _standing(self, lease: Lease) -> Record | None:
         """The record while it is this very grant's; None once it is over, or a later attempt has taken over."""
         key = owner_key(lease.owner)
         for fresh in (False, True):  # only a read after a sync may conclude that it is gone
             record = self._read(key, fresh)
-            if record and record.holds and record.lease(key).id == lease.id and record.epoch == lease.epoch:
+            if record and self._is_of(record, lease):
                 return record
         return None
+
+    def _is_of(self, record: Record, lease: Lease) -> bool:
+        key = owner_key(lease.owner)
+        return record.holds and lease_id(key, record.ticket_epoch) == lease.id and record.epoch == lease.epoch
 
     def _fate(self, lease: Lease) -> str:
         record = self._read(owner_key(lease.owner))
@@ -351,6 +401,16 @@ def _readable(node: Node, path: str) -> Record | None:
         return None
 
 
+def _audited(node: Node) -> ForcedRelease | None:
+    try:
+        data = json.loads(node.data)
+        locks = locks_from_json(data["locks"])
+        at = instant(node.stat.ctime_ms)
+        return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None  # not written by a force release
+
+
 def _seconds(name: str, value: str | float, hosts: str) -> float:
     try:
         seconds = float(value)
@@ -359,7 +419,3 @@ def _seconds(name: str, value: str | float, hosts: str) -> float:
     if not 0 <= seconds <= 86_400:
         raise InvalidRequest(f"{name}={value!r} of zookeeper://{hosts} is not a number of seconds, up to a day")
     return seconds
-
-
-def _concerns(locks: Iterable[Lock], target: LockObject) -> bool:
-    return any(lock.object == target or lock.object.is_below(target) for lock in locks)

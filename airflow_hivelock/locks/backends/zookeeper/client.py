@@ -25,17 +25,14 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol import serialization
 from kazoo.protocol.states import KazooState
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-_OP_BYTES = 50  # an operation's header, lengths and ACL
-
-MAX_PACKET_BYTES = 1_000_000
-"""Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +134,6 @@ class Commit:
     """One transaction: a tuple of the operations' replies, or :class:`Refused`, in which case nothing happened."""
 
     ops: tuple[Op, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes in ZooKeeper's encoding."""
-        return sum(_OP_BYTES + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in self.ops)
 
 
 @dataclass(frozen=True)
@@ -263,16 +255,8 @@ class KazooSession:
                 return self._zk.sync_async("/")
             case Commit(ops):
                 transaction = self._zk.transaction()
-                for op in ops:
-                    match op:
-                        case Create(path, data, sequential, ephemeral):
-                            transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
-                        case SetData(path, data, version):
-                            transaction.set_data(path, data, version)
-                        case Check(path, version):
-                            transaction.check(path, version)
-                        case Delete(path):
-                            transaction.delete(path)
+                # Not by its own methods: they look at each path three times over, half of what a thousand locks cost.
+                transaction.operations = [_operation(op) for op in ops]
                 return transaction.commit_async()
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
@@ -295,6 +279,18 @@ class KazooSession:
                 return _outcome(ops, value)
             case _:
                 return None
+
+
+def _operation(op: Op) -> Any:
+    match op:
+        case Create(path, data, sequential, ephemeral):
+            return serialization.Create(path, data, OPEN_ACL_UNSAFE, (1 if ephemeral else 0) | (2 if sequential else 0))
+        case SetData(path, data, version):
+            return serialization.SetData(path, data, version)
+        case Check(path, version):
+            return serialization.CheckVersion(path, version)
+        case Delete(path):
+            return serialization.Delete(path, -1)
 
 
 def _outcome(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:

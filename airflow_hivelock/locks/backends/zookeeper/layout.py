@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
 
 _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]+)")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
@@ -61,6 +61,12 @@ class LockData:
     explicit: bool | None
     query: str
     owner_key: str = ""
+
+    @classmethod
+    def of(cls, request: LockRequest, now_ms: int) -> LockData:
+        """What every lock node of *request* says."""
+        query = request.query or f"airflow_hivelock {request.owner}"
+        return cls(request.owner, now_ms, True, query, owner_key(request.owner))
 
     def encode(self) -> bytes:
         fields = (

@@ -71,7 +71,8 @@ class Namespace:
         return [
             placed
             for lock in locks
-            for placed in self.placed(lock.object, children.get(lock.object))
+            if lock.object in children
+            for placed in self.placed(lock.object, children[lock.object])
             if not placed.node.ours and rules.conflict(placed.node.mode, lock.mode)
             if lock.object not in own or placed.node.sequence < own[lock.object].sequence
         ]

@@ -16,8 +16,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Create, Delete, Get, Listing, Node
-from airflow_hivelock.locks.model import Lock, LockMode, locks_from_json, locks_to_json
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
+    Client,
+    Commit,
+    Create,
+    Delete,
+    Get,
+    Listing,
+    Node,
+    Refused,
+)
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,16 +64,15 @@ def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
     """The queues in which a request for *locks* takes a ticket, with its locks there."""
     given = tuple(locks)
     databases = {lock.object.database: lock for lock in given if not lock.object.table}
-    units: dict[str, tuple[Lock, ...]] = {}
+    units: dict[str, list[Lock]] = {}
     for lock in given:
         if lock.object.table:
-            units.setdefault(unit(lock), (databases[lock.object.database],))
-            units[unit(lock)] += (lock,)
+            units.setdefault(unit(lock), [databases[lock.object.database]]).append(lock)
     tables_of = {name.partition(".")[0] for name in units}
     for name, lock in databases.items():
         if lock.mode is LockMode.EXCLUSIVE or name not in tables_of:
-            units[name] = (lock,)
-    return units
+            units[name] = [lock]
+    return {name: tuple(locks) for name, locks in units.items()}
 
 
 def shared_units(locks: Iterable[Lock]) -> tuple[str, ...]:
@@ -84,7 +93,7 @@ class Queues:
         return [
             Create(
                 f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
-                json.dumps({"owner": record.owner, "locks": locks_to_json(locks)}, separators=(",", ":")).encode(),
+                _ticket_data(record.owner, locks),
                 sequential=True,
             )
             for name, locks in ticket_units(record.locks).items()
@@ -103,6 +112,25 @@ class Queues:
             for child in (listing.names if listing else ())
             if child.startswith(prefix)
         ]
+
+    def drain(self, record: Record, key: str) -> tuple[Delete, ...]:
+        """Take a ticket that excludes everybody, in each queue whose guard the removal of *record*'s locks checks.
+
+        Ephemeral, for nobody else's record names them; what outlives its removal is void, and whom it blocks deletes it.
+
+        :return: how to give them back; nothing where a queue has gone.
+        """
+        creates = [
+            Create(
+                f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
+                _ticket_data(record.owner, [Lock(LockObject.parse(name), LockMode.EXCLUSIVE)]),
+                sequential=True,
+                ephemeral=True,
+            )
+            for name in shared_units(record.locks)
+        ]
+        made = self._client.submit(Commit(tuple(creates)))[0]
+        return () if isinstance(made, Refused) else tuple(map(Delete, made))
 
     def made(self, record: Record, key: str, paths: Iterable[str]) -> list[Ticket]:
         """The tickets that *record*'s own transaction has made; nobody has to read them."""
@@ -167,6 +195,10 @@ class Queues:
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Children(self._layout.queues))[0]
         return listing.names if listing else ()
+
+
+def _ticket_data(owner: str, locks: Iterable[Lock]) -> bytes:
+    return json.dumps({"owner": owner, "locks": locks_to_json(locks)}, separators=(",", ":")).encode()
 
 
 def _queue(path: str) -> str:

@@ -87,6 +87,11 @@ class Record:
     def queued(self) -> bool:
         return self.state in (State.WAITING, State.TRYING)
 
+    @property
+    def idle(self) -> bool:
+        """Whether it neither waits nor holds: no ticket of its is valid."""
+        return not self.queued and not self.holds
+
     def at(self, stat: Stat) -> Record:
         """This record as it was written: what it says of *this very* write gets that write's zxid."""
         barrier = tuple((name, zxid or stat.mzxid) for name, zxid in self.barrier)

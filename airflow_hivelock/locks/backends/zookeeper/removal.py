@@ -8,6 +8,9 @@ So nodes are known by the zxid that made them, and between that look and the del
   such a node therefore knows its path for as long as the ticket stands;
 * a SHARED one bumps its queue's guard, whose version this transaction checks; who made it knows its path for as
   long as the guard has the version that it left there.
+
+Readers that come without a break would bump a guard for ever. A removal that they outrun takes a *drain* ticket, which
+excludes everybody, in the queues concerned: the guards stand still once those who were in line before have had their turn.
 """
 
 from __future__ import annotations
@@ -38,10 +41,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+    from airflow_hivelock.locks.backends.zookeeper.queue import Queues
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.model import Lock
 
-MAX_TRIES = 200
+TRIES_BEFORE_DRAIN = 5
+MAX_TRIES = 1_000
 REMEMBERED = 1_000
 
 
@@ -57,10 +62,11 @@ class _Doomed:
 class Removal:
     """Removes what a record's request has in Hive's namespace, together with the record's next state."""
 
-    def __init__(self, client: Client, layout: Layout, namespace: Namespace) -> None:
+    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues) -> None:
         self._client = client
         self._layout = layout
         self._namespace = namespace
+        self._queues = queues
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
     def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
@@ -79,16 +85,26 @@ class Removal:
         path = self._layout.record(key)
         known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
+        drains: tuple[Op, ...] = ()
+        outrun = 0
         for _ in range(MAX_TRIES):
             deletes = map(Delete, (*doomed.nodes, *doomed.emptied))
             record = SetData(path, final.encode(), current.version)
-            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes, *also)))[0]
+            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes, *drains, *also)))[0]
             if not isinstance(outcome, Refused):
                 return replace(final, stat=outcome[len(doomed.guards)])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
             elif outcome.op.path == path or outcome.op in also:
+                if drains:
+                    self._client.submit(Commit(drains))
                 return None
+            elif outcome.op in drains:
+                drains = ()  # a session has ended since
+            elif outcome.op in doomed.guards:
+                outrun += 1
+                if outrun % TRIES_BEFORE_DRAIN == 0 and not drains:
+                    drains = self._queues.drain(current, key)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             doomed = self._look(current, known)
