@@ -45,6 +45,16 @@ class LockObject:
         levels = tuple(names.partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.database, self.table, self.partition))
+
+    def __reduce__(self) -> tuple[type[LockObject], tuple[Any, ...]]:
+        return LockObject, (self.database, self.table, self.partition)  # another process has other hashes
+
     @classmethod
     def parse(cls, name: str) -> LockObject:
         """The one object that *name* stands for (see :mod:`~airflow_hivelock.locks.names`).

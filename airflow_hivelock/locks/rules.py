@@ -5,6 +5,7 @@ Hive's ZooKeeper locks conflict on one object only, so the hierarchy is made by 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -12,6 +13,9 @@ from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_ORDER = attrgetter("database", "table", "partition")  # as a LockObject's own, and quicker
 
 
 def conflict(one: LockMode, other: LockMode) -> bool:
@@ -33,7 +37,7 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
             modes[shared] = LockMode.SHARED
             shared = shared.parent
     modes |= dict.fromkeys(written, LockMode.EXCLUSIVE)
-    return tuple(Lock(target, modes[target]) for target in sorted(modes))
+    return tuple(Lock(target, modes[target]) for target in sorted(modes, key=_ORDER))
 
 
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:

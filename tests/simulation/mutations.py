@@ -24,7 +24,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, record, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get, Listing, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Exists, Get, Listing, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
@@ -120,9 +120,9 @@ def renewal_without_a_version(patch: Patch) -> None:
     """A late renewal brings back a lease that was released."""
     original = ZooKeeperBackend._rewrite
 
-    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record) -> bool:
+    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> bool:
         assert found.stat is not None
-        return original(self, replace(found, stat=replace(found.stat, version=-1)), changed)
+        return original(self, replace(found, stat=replace(found.stat, version=-1)), changed, *checks)
 
     patch.setattr(ZooKeeperBackend, "_rewrite", rewrite)
 

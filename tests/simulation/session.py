@@ -175,6 +175,8 @@ class SimulatedSession:
         self.break_connection()
 
     def _send_late(self, request: Commit) -> None:
+        if not self._zookeeper.lives(self._session):
+            return  # the servers take nothing from a session that has ended
         self._note("a request is under way")
         self._in_flight.append(request)
         self._schedule.at(1 << self._dice.below(9), self._deliver)

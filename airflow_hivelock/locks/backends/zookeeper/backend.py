@@ -38,6 +38,7 @@ from airflow_hivelock.locks.model import (
     ForcedRelease,
     Holder,
     Lease,
+    LockMode,
     LockObject,
     LockRequest,
     Tenure,
@@ -142,22 +143,27 @@ class ZooKeeperBackend:
 
     def renew(self, lease: Lease) -> None:
         record = self._known(lease) or self._held(lease)
+        known = self.removal.exclusive_nodes(record)  # need no look: the write checks that they stand
         for _ in range(MAX_TURNS):
-            self._look_for_losses(lease, record)
-            if self._rewrite(record, replace(record, lease_s=lease.lease_s)):
+            unknown = [lock for lock in record.locks if lock.mode is LockMode.SHARED or not known]
+            self._look_for_losses(lease, record, unknown)
+            if self._rewrite(record, replace(record, lease_s=lease.lease_s), *(Check(path, -1) for path in known)):
                 return
-            record = self._held(lease)
+            record, known = self._held(lease), []
         raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was renewed; try again")
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.layout.record(owner_key(lease.owner))
         if wake is not None:
             self.client.submit(Exists(path, wake))
-        self._look_for_losses(lease, self._held(lease), wake)
+        record = self._held(lease)
+        self._look_for_losses(lease, record, record.locks, wake)
 
-    def _look_for_losses(self, lease: Lease, record: Record, wake: Callable[[], None] | None = None) -> None:
-        """:raises LockLost: a lock node of *record*'s is gone; everybody else is told by the record."""
-        if missing := self.namespace.missing(record.locks, record.node_zxids, wake):
+    def _look_for_losses(
+        self, lease: Lease, record: Record, locks: Sequence[Lock], wake: Callable[[], None] | None = None
+    ) -> None:
+        """:raises LockLost: a lock node of *record*'s for *locks* is gone; everybody else is told by the record."""
+        if missing := self.namespace.missing(locks, record.node_zxids, wake):
             record = self._held(lease)  # read again: a release takes the record and the nodes together
             self._rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
             raise LockLost(
@@ -331,11 +337,11 @@ class ZooKeeperBackend:
             )
         return record
 
-    def _rewrite(self, record: Record, changed: Record) -> bool:
-        """Compare and set; False if the record is no longer as it was read."""
+    def _rewrite(self, record: Record, changed: Record, *checks: Check) -> bool:
+        """Compare and set; False if the record is no longer as it was read, or one of *checks* fails."""
         key = owner_key(record.owner)
         write = SetData(self.layout.record(key), changed.encode(), record.version)
-        outcome = self.client.submit(Commit((write,)))[0]
+        outcome = self.client.submit(Commit((write, *checks)))[0]
         if isinstance(outcome, Refused):
             return False
         self.remember(key, replace(changed, stat=outcome[0]))

@@ -283,14 +283,15 @@ class KazooSession:
 
 def _operation(op: Op) -> Any:
     match op:
-        case Create(path, data, sequential, ephemeral):
-            return serialization.Create(path, data, OPEN_ACL_UNSAFE, (1 if ephemeral else 0) | (2 if sequential else 0))
-        case SetData(path, data, version):
-            return serialization.SetData(path, data, version)
-        case Check(path, version):
-            return serialization.CheckVersion(path, version)
-        case Delete(path):
-            return serialization.Delete(path, -1)
+        case Create():
+            flags = (1 if op.ephemeral else 0) | (2 if op.sequential else 0)
+            return serialization.Create(op.path, op.data, OPEN_ACL_UNSAFE, flags)
+        case Delete():
+            return serialization.Delete(op.path, -1)
+        case SetData():
+            return serialization.SetData(op.path, op.data, op.version)
+        case Check():
+            return serialization.CheckVersion(op.path, op.version)
 
 
 def _outcome(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:

@@ -122,7 +122,12 @@ class Namespace:
         ]
 
     def own_nodes(self, locks: Sequence[Lock], zxids: Collection[int]) -> dict[LockObject, PlacedLock]:
-        """Those lock nodes for *locks* that the transactions *zxids* made and that are still there."""
+        """Those lock nodes for *locks* that the transactions *zxids* made and that are still there.
+
+        To be asked while the request's tickets stand: until they go, an EXCLUSIVE node of ours can be no other's.
+        """
+        if not zxids:
+            return {}
         listings = self._client.submit(*(Children(self._layout.object(lock.object)) for lock in locks))
         candidates = [
             placed
@@ -130,12 +135,10 @@ class Namespace:
             for placed in self.placed(lock.object, listing)
             if placed.node.ours and placed.node.mode is lock.mode
         ]
-        stats = self._client.submit(*(Exists(placed.path) for placed in candidates))
-        return {
-            placed.object: placed
-            for placed, stat in zip(candidates, stats, strict=True)
-            if stat is not None and stat.czxid in zxids
-        }
+        shared = [placed for placed in candidates if placed.node.mode is LockMode.SHARED]
+        stats = self._client.submit(*(Exists(placed.path) for placed in shared))
+        others = {p.path for p, stat in zip(shared, stats, strict=True) if stat is None or stat.czxid not in zxids}
+        return {placed.object: placed for placed in candidates if placed.path not in others}
 
     def missing(
         self, locks: Sequence[Lock], zxids: Collection[int], wake: Callable[[], None] | None

@@ -29,11 +29,10 @@ def fitting(request: LockRequest, layout: Layout) -> LockRequest:
 
     :raises RequestTooLarge: with every partition escalated to its table it is too large still.
     """
-    data_bytes = len(LockData.of(request, 0).encode())
+    fixed_bytes = 2 * _OP_BYTES + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
 
     def size_bytes(lock: Lock) -> int:
-        path_bytes = len(layout.lock_prefix(lock.object, lock.mode).encode())
-        return 2 * (_OP_BYTES + path_bytes) + data_bytes + path_bytes  # its object, itself, its line in the record
+        return fixed_bytes + 3 * len(layout.object(lock.object).encode())  # its object, itself, its line in the record
 
     left_bytes = MAX_PACKET_BYTES - sum(map(size_bytes, request.locks))
     below: dict[LockObject, list[Lock]] = {}

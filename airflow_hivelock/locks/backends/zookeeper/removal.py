@@ -77,6 +77,11 @@ class Removal:
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
 
+    def exclusive_nodes(self, record: Record) -> list[str]:
+        """The EXCLUSIVE lock nodes of *record*'s, if this process made them: their paths are nobody else's."""
+        known = self._remembered.get((record.owner, record.written))
+        return [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
+
     def commit(self, key: str, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
         """One transaction: *final* in place of *current*, its lock nodes and empty partition nodes gone, and *also*.
 
