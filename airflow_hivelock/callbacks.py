@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from airflow_hivelock import supervisor
+from airflow_hivelock.applications import running
 from airflow_hivelock.releasing import (
     acquires,
     holds_for_others,
@@ -79,7 +80,13 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
         _keep(leases, f"{', '.join(working)} not over yet")
         return
     for manager, lease in leases:
-        if manager.release(lease):
+        try:
+            alive = running(lease.works)
+        except supervisor.CannotTell as error:
+            alive = [str(error)]
+        if alive:
+            _keep([(manager, lease)], f"{', '.join(alive)} not over yet")
+        elif manager.release(lease):
             log.info("Released lease %s of %s", lease.id, lease.owner)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -10,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskAwaitingInput
 
+from airflow_hivelock import applications
 from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
+from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.supervisor import CannotTell
 from airflow_hivelock.triggers import HiveLockTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_hivelock.applications import Application
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Work
+
+STOP_S = 2.0
+"""How long what the task has started may take to end by itself, before it is killed."""
 
 CHECK_S = 30.0
 """How often at least a running task looks whether its lease still stands; it is also told of changes."""
@@ -38,6 +47,9 @@ class HiveLockMixin(AcquiresLocks):
 
     They are acquired before ``execute()``, kept while the operator defers, renewed while it runs, and released when
     the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
+
+    The lease records what runs. A later try first ends what an earlier one has left running, on the same host, and does
+    not start where it cannot tell; nobody frees the locks before.
     ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
 
     :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
@@ -73,7 +85,7 @@ class HiveLockMixin(AcquiresLocks):
         if next_method == _RESUME:
             return super().resume_execution(next_method, next_kwargs, context)
         if (lease := self._standing(context)) is not None:
-            with self._under(lease, context):
+            with self._under(lease, context, resumed=True):
                 return super().resume_execution(next_method, next_kwargs, context)
         if hasattr(self, next_method):
             raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
@@ -87,10 +99,23 @@ class HiveLockMixin(AcquiresLocks):
             self._killed = True
             return
         self._stop_work()
+        self._held.stop_children()
         self._held.release()
 
-    def use_lease(self, lease: Lease) -> None:
-        """Called before the work starts, for what it needs to know of its lease."""
+    def use_lease(self, lease: Lease, work: Work) -> None:
+        """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
+
+    def reconnects(self, context: Any) -> bool:
+        """Whether ``execute()`` will take up what an earlier try has started, rather than start it anew.
+
+        For an operator to override that can: the work then keeps its token.
+        """
+        return False
+
+    def record_application(self, application: Application) -> None:
+        """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
+        if self._held is not None:
+            self._held.record(application)
 
     def work_is_over(self, context: Any) -> bool:
         """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
@@ -119,12 +144,40 @@ class HiveLockMixin(AcquiresLocks):
         hook = HiveLockHook(self.hivelock_conn_id)
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))
 
+    def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
+        """Record that the work starts, once nothing runs any more that an earlier try has started.
+
+        :raises CannotTell: whether something does; the locks stay.
+        """
+        processes = Processes()
+        os.environ[MARK] = processes.mark
+        if (earlier := lease.work(name)) is not None:
+            application = applications.decode(earlier.application)
+            if resumed:
+                return manager.record_work(lease, name, applications.encode(processes))
+            if self.reconnects(context):
+                self.log.info("Going on with %s, which an earlier try has started", application)
+                return lease
+            try:
+                if application.running():
+                    self.log.warning("Ending %s, which an earlier try has left behind", application)
+                    application.stop()
+            except CannotTell as error:
+                raise CannotTell(
+                    f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
+                    f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
+                ) from error
+        return manager.start_work(lease, name, applications.encode(processes))
+
     @contextmanager
-    def _under(self, lease: Lease, context: Any) -> Iterator[None]:
+    def _under(self, lease: Lease, context: Any, resumed: bool = False) -> Iterator[None]:
         """Hold *lease* while the body, the work, runs."""
-        manager = HiveLockHook(self.hivelock_conn_id).manager()
-        held = self._held = _Held(manager, lease, self.lease is None, self._stop_work, self.log)
-        self.use_lease(lease)
+        manager, name = HiveLockHook(self.hivelock_conn_id).manager(), _work_name(context["ti"])
+        lease = self._start_work(manager, lease, name, context, resumed)
+        work = lease.work(name)
+        assert work is not None
+        held = self._held = _Held(manager, lease, work, self.lease is None, self._stop_work, self.log)
+        self.use_lease(lease, work)
         over = True
         try:
             with held:
@@ -139,17 +192,19 @@ class HiveLockMixin(AcquiresLocks):
             raise
         except BaseException:  # its time is up, say: the work still runs
             self._stop_work()
+            over = held.stop_children()
             raise
         finally:
+            os.environ.pop(MARK, None)
             if over:
                 held.release()
         if held.lost is not None:
             raise held.lost
 
     def is_over(self, context: Any) -> bool:
-        """:meth:`work_is_over`, and False where that cannot be told."""
+        """:meth:`work_is_over`, nothing that the lease records still runs; and False where that cannot be told."""
         try:
-            over = self.work_is_over(context)
+            over = self.work_is_over(context) and (self._held is None or self._held.is_over())
         except Exception:
             self.log.exception("Cannot tell whether the work is over; its locks stay")
             return False
@@ -161,14 +216,18 @@ class HiveLockMixin(AcquiresLocks):
 class _Held:
     """A lease in use: while the work runs a thread renews it, and notices its loss.
 
+    :param work: what runs under it, as it was recorded when it started.
     :param ours: whether this task acquired the lease, and so releases it.
     :param stop_work: called, in that thread, when the lease is lost.
     """
 
-    def __init__(self, manager: LockManager, lease: Lease, ours: bool, stop_work: Callable[[], None], log: Any) -> None:
+    def __init__(
+        self, manager: LockManager, lease: Lease, work: Work, ours: bool, stop_work: Callable[[], None], log: Any
+    ) -> None:
         self.lost: LockLost | None = None
         self._manager = manager
         self._lease = lease
+        self._work = work
         self._ours = ours
         self._stop_work = stop_work
         self._log = log
@@ -183,20 +242,56 @@ class _Held:
     def __exit__(self, *exc: object) -> None:
         self._end()
 
+    def record(self, application: Application) -> None:
+        """Record what the work has become.
+
+        :raises HiveLockError: it could not be; nobody would know what to wait for.
+        """
+        self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
+
+    def is_over(self) -> bool:
+        """End what the task has started on this host; whether nothing else of the work runs.
+
+        :raises CannotTell: that cannot be told.
+        """
+        standing = self._manager.find(self._lease.id)
+        work = standing.work(self._work.name) if standing else None
+        application = applications.decode((work or self._work).application)
+        if isinstance(application, Processes):
+            return self.stop_children()
+        return not application.running()
+
+    def stop_children(self) -> bool:
+        """End what the task has started on this host; whether it has ended."""
+        started = applications.decode(self._work.application)
+        try:
+            if isinstance(started, Processes):
+                started.stop(STOP_S)
+        except CannotTell as error:
+            self._log.warning("The locks stay: %s", error)
+            return False
+        return True
+
     def release(self) -> None:
-        """Free the lease if it is ours. A failure is logged: the work is done, and a later release tries again."""
-        if self._released or not self._ours:
+        """Free the lease if it is ours; else record that the work has ended.
+
+        A failure is logged: the work is done, and a later release tries again.
+        """
+        if self._released:
             return
         self._released = True
         self._end()
         try:
-            self._manager.release(self._lease)
+            if not self._ours:
+                self._manager.record_work(self._lease, self._work.name, None)
+            elif self._manager.release(self._lease):
+                self._log.info("Released lease %s", self._lease.id)
+        except LockLost as error:
+            self._log.info("Nothing to give back: %s", error)
         except HiveLockError:
             self._log.exception(
                 "Lease %s could not be released; release_locks or the force release frees it later", self._lease.id
             )
-        else:
-            self._log.info("Released lease %s", self._lease.id)
 
     def _end(self) -> None:
         self._ended = True
@@ -239,3 +334,8 @@ class _Held:
             self._stop_work()
         except Exception:  # noqa: BLE001 - the wrapped operator's, and can raise anything
             self._log.exception("The work could not be stopped")
+
+
+def _work_name(ti: Any) -> str:
+    """What the task's work is called under its lease, in all of its tries."""
+    return ti.task_id if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]"

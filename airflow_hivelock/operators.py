@@ -10,6 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from airflow_hivelock.acquiring import AcquiresLocks
+from airflow_hivelock.applications import SparkJob, running
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, LockMode, LockObject
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Holder
+    from airflow_hivelock.locks.model import Holder, Work
 
 _RESUME = "acquired"
 
@@ -125,9 +126,13 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                     yield manager, lease
 
     def _await_work(self, run_id: str) -> None:
+        """Wait until no task works under the leases, and what the tasks have left running has ended.
+
+        :raises CannotTell: whether it has; the locks stay.
+        """
         deadline = time.monotonic() + self.work_timeout.total_seconds()
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
-        while working := unfinished(self.dag_id, run_id, work.values()):
+        while working := unfinished(self.dag_id, run_id, work.values()) or self._left_running(run_id):
             if time.monotonic() > deadline:
                 raise AirflowException(
                     f"not released, since after {self.work_timeout} there is still work under the locks: "
@@ -135,6 +140,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 )
             self.log.info("Waiting for %s", ", ".join(working))
             time.sleep(WORK_POLL_S)
+
+    def _left_running(self, run_id: str) -> list[str]:
+        return [name for _, lease in self._leases(run_id) for name in running(lease.works)]
 
 
 class HiveForceUnlockOperator(BaseOperator):
@@ -208,7 +216,7 @@ class HiveForceUnlockOperator(BaseOperator):
         if lease is None:
             return Verdict(False, "it has been released meanwhile")
         assert isinstance(self.min_age, timedelta)
-        return judge(holder, lease.lease_s, hook.installation, self.min_age, manager.now())
+        return judge(holder, lease, hook.installation, self.min_age, manager.now())
 
     def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> str:
         if not verdict.stale:
@@ -225,14 +233,24 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
     ``spark.sql.hive.convertInsertingPartitionedTable`` is false unless ``conf`` says otherwise.
     """
 
-    def use_lease(self, lease: Lease) -> None:
-        conf = {"spark.hivelock.lease": lease.id, "spark.hivelock.token": str(lease.token)}
+    def use_lease(self, lease: Lease, work: Work) -> None:
+        conf = {
+            "spark.hivelock.lease": lease.id,
+            "spark.hivelock.work": work.name,
+            "spark.hivelock.token": str(work.token),
+        }
         if any(lock.mode is LockMode.EXCLUSIVE and lock.object.partition for lock in lease.locks):
             conf[SAFE_INSERT] = "false"
         self.conf = {**conf, **(self.conf or {})}
 
-    def work_is_over(self, context: Any) -> bool:
-        """Whether the application that was recorded, so that a retry finds it again, has ended."""
+    def reconnects(self, context: Any) -> bool:
+        """Whether the cluster still runs what an earlier try submitted, and SparkSubmitOperator goes on with that."""
         store = context.get("task_state_store")
-        job_id = store.get(self.external_id_key) if store is not None else None
-        return not job_id or not self.is_job_active(self.get_job_status(job_id, context))
+        job_id = store.get(self.external_id_key) if store is not None and self.durable else None
+        return bool(job_id) and self.is_job_active(self.get_job_status(job_id, context))
+
+    def submit_job(self, context: Any) -> Any:
+        job_id = super().submit_job(context)
+        if job_id:
+            self.record_application(SparkJob(self._conn_id, job_id, self._deploy_mode))
+        return job_id

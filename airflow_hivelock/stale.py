@@ -1,4 +1,4 @@
-"""Which leases nobody needs any more, by Airflow's word."""
+"""Which leases nobody needs any more, by Airflow's word and by that of what runs the work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import supervisor
+from airflow_hivelock.applications import running
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from airflow_hivelock.locks.model import Holder
+    from airflow_hivelock.locks.model import Holder, Lease
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Verdict:
     reason: str
 
 
-def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta, now: datetime) -> Verdict:
-    """Judge the lease that *holder* shows: stale when its owner's run is over, or unknown, for long enough.
+def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, now: datetime) -> Verdict:
+    """Judge *lease*, which *holder* shows: stale when its owner's run is over, or unknown, for long enough, and nothing
+    of what it records still runs.
 
-    :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param installation: the id of this Airflow, which judges nobody else's leases.
     :param min_age: how long after its last renewal a lease is left alone in any case.
     :param now: the lock store's clock.
@@ -36,13 +37,16 @@ def judge(holder: Holder, lease_s: float, installation: str, min_age: timedelta,
         return Verdict(False, f"its owner {holder.owner} is no task of installation {installation}")
     renewed = holder.since
     if holder.expires is not None:
-        renewed = max(renewed, holder.expires - timedelta(seconds=lease_s))
+        renewed = max(renewed, holder.expires - timedelta(seconds=lease.lease_s))
     if (age := now - renewed) < min_age:
         return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
     try:
-        return _judge_owner(owner)
+        verdict = _judge_owner(owner)
+        if verdict.stale and (alive := running(lease.works)):
+            return Verdict(False, f"{verdict.reason}, but {', '.join(alive)} still runs")
     except supervisor.CannotTell as error:
         return Verdict(False, str(error))
+    return verdict
 
 
 def _judge_owner(owner: Owner) -> Verdict:

@@ -29,6 +29,7 @@ from airflow_hivelock.locks.model import (
     LockRequest,
     Tenure,
     Waiter,
+    Work,
 )
 
 __all__ = [
@@ -55,5 +56,6 @@ __all__ = [
     "Tenure",
     "Unsupported",
     "Waiter",
+    "Work",
     "connect",
 ]

@@ -78,6 +78,27 @@ class Backend(Protocol):
         """
         ...
 
+    def start_work(self, lease: Lease, name: str, application: str) -> Lease:
+        """Record that *application* starts under the lease, with a new token; in the place of what had that name.
+
+        :raises LockLost: the lease is gone, taken over, or known to have lost a lock.
+        """
+        ...
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
+        """Record what runs under that name by now, with its token as it is; None: nothing any more.
+
+        :raises LockLost: as :meth:`start_work`.
+        """
+        ...
+
+    def check_token(self, lease_id: str, name: str, token: int) -> None:
+        """Look whether work still has the newest token of its name, and its lease and all of its locks still stand.
+
+        :raises LockLost: it must not publish.
+        """
+        ...
+
     def release(self, lease: Lease) -> bool:
         """Free the lease. True if this call freed it; False if there was nothing left to free, or if a later
         attempt has taken the lease over (which is then left alone)."""

@@ -145,6 +145,23 @@ class LockManager:
         """
         self.backend.verify(lease, wake)
 
+    def start_work(self, lease: Lease, name: str, application: str) -> Lease:
+        """Record that *application* starts under *lease*, and give it a new token; what had that *name* is shut out.
+
+        Make sure first that what ran under that name has ended: a token keeps it from publishing, not from running.
+
+        :return: the lease, with the new token.
+        """
+        return self.backend.start_work(lease, name, application)
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
+        """Record what runs under that name by now, an id that it has got, say; None when it has ended. Keeps its token."""
+        return self.backend.record_work(lease, name, application)
+
+    def check_token(self, lease_id: str, name: str, token: int) -> None:
+        """Raise LockLost unless work may still publish: the last look before it does."""
+        self.backend.check_token(lease_id, name, token)
+
     def release(self, lease: Lease) -> bool:
         """Free *lease*. What is already gone is success; what a later attempt has taken over is left alone.
 

@@ -165,15 +165,30 @@ class LockRequest:
 
 
 @dataclass(frozen=True)
+class Work:
+    """A job that runs under a lease, by the name that its starter gave it.
+
+    :param application: what runs, in its starter's words: enough to find out whether it has ended.
+    :param token: its fencing token; a later start under the same name gets a larger one, and shuts this one out.
+    """
+
+    name: str
+    application: str
+    token: int
+
+
+@dataclass(frozen=True)
 class Lease:
     """A granted request.
 
     :param id: unique for ever in its store.
-    :param token: the fencing token; of two leases that conflict, the later one's is larger.
+    :param token: the fencing token: of its last start of work, or else of its grant. It only grows, and of two leases
+        that conflict, the later one's is larger.
     :param attempt: the attempt of the owner that acquired it or took it over last.
     :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
         so that a late one of an earlier attempt touches nothing.
     :param since: when it was granted, by the store's clock.
+    :param works: what runs under it, as far as it was recorded.
     """
 
     id: str
@@ -184,9 +199,14 @@ class Lease:
     locks: tuple[Lock, ...]
     lease_s: float
     since: datetime = field(compare=False)
+    works: tuple[Work, ...] = field(default=(), compare=False)
+
+    def work(self, name: str) -> Work | None:
+        """What runs under that name."""
+        return next((work for work in self.works if work.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, fit for XCom and trigger arguments; holds no secret."""
+        """Plain values, fit for XCom and trigger arguments; holds no secret, and not what runs, which changes."""
         return {
             "id": self.id,
             "token": self.token,

@@ -503,8 +503,8 @@ class TestSpark:
     ) -> None:
         """In cluster mode a task can fail while its application goes on; a durable retry finds it again."""
 
-        def submit(self: Any, context: Any) -> None:
-            context["task_state_store"].set("spark_job_id", "driver-1")
+        def execute(self: Any, context: Any) -> None:
+            assert self.submit_job(context) == "driver-1"
             raise RuntimeError("lost contact")
 
         def ask(self: Any, job_id: str, context: Any) -> str:
@@ -513,7 +513,8 @@ class TestSpark:
                 raise ConnectionError("no master answers")
             return status
 
-        monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
+        monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+        monkeypatch.setattr(SparkSubmitOperator, "submit_job", lambda self, context: "driver-1")
         monkeypatch.setattr(SparkSubmitOperator, "get_job_status", ask)
         monkeypatch.setattr(SparkSubmitOperator, "is_job_active", lambda _, now: now == "RUNNING")
         with dag() as works:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -23,9 +24,11 @@ from airflow_hivelock import (
     HiveLockMixin,
     HiveLockOperator,
     HiveUnlockOperator,
+    applications,
     operators,
     release_locks,
 )
+from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.locks import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -311,17 +314,38 @@ class TestCallbackInTheDagProcessor:
         self.call_task(releases, "alone", TaskInstanceState.FAILED)
         assert not manager.show()
 
-    def test_a_spark_job_whose_task_died_keeps_its_locks(
+    @pytest.mark.parametrize(("owner", "died"), [("lock", "job"), ("spark", "spark")])
+    def test_a_task_that_died_keeps_the_locks_that_what_it_started_needs(
+        self,
+        owner: str,
+        died: str,
+        manager: LockManager,
+        releases: DAG,
+        airflow_has: Callable[..., None],
+        lines: Callable[[], str],
+    ) -> None:
+        """A SIGKILLed task leaves its spark-submit behind, which writes on."""
+        task = Processes(pid=0)
+        with subprocess.Popen(["sleep", "60"], env={MARK: task.mark}) as child:
+            manager.start_work(self.acquire(manager, owner), died, applications.encode(task))
+            airflow_has(**({owner: "success"} | {died: "failed"}))
+            self.call_task(releases, died, TaskInstanceState.FAILED)
+            self.call_dag(releases, True)
+            assert manager.show()
+            assert f"of {died} not over yet" in lines()
+            child.kill()
+        self.call_task(releases, died, TaskInstanceState.FAILED)
+        assert not manager.show()
+
+    def test_a_task_that_died_on_another_host_keeps_its_locks(
         self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Callable[[], str]
     ) -> None:
-        """Its driver, or its application in the cluster, may write on; nobody here can tell."""
-        self.acquire(manager, "spark")
+        lease = self.acquire(manager, "spark")
+        manager.start_work(lease, "spark", applications.encode(Processes(host="worker-7")))
         airflow_has(spark="failed")
         self.call_task(releases, "spark", TaskInstanceState.FAILED)
-        self.call_dag(releases, True)
         assert manager.show()
-        assert "Keeping the locks of spark: its work may still run" in lines()
-        assert "cannot be told from outside" in lines()
+        assert "on worker-7" in lines()
 
     @pytest.mark.parametrize("state", ["up_for_retry", "running", "deferred", "queued", None])
     def test_another_try_keeps_them(

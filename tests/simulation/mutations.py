@@ -120,7 +120,7 @@ def renewal_without_a_version(patch: Patch) -> None:
     """A late renewal brings back a lease that was released."""
     original = ZooKeeperBackend._rewrite
 
-    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> bool:
+    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> Record | None:
         assert found.stat is not None
         return original(self, replace(found, stat=replace(found.stat, version=-1)), changed, *checks)
 

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
-from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, LockObject, LockRequest, Tenure, Waiter
+from airflow_hivelock.locks.model import (
+    Blocker,
+    ForcedRelease,
+    Holder,
+    Lease,
+    LockObject,
+    LockRequest,
+    Tenure,
+    Waiter,
+    Work,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +72,22 @@ class MemoryBackend:
                 raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
             if wake is not None:
                 entry.losses.append(wake)
+
+    def start_work(self, lease: Lease, name: str, application: str) -> Lease:
+        with self._lock:
+            return self._put_work(lease, Work(name, application, next(self._count)), name)
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
+        with self._lock:
+            held = self.find(lease.id) or lease
+            token = work.token if (work := held.work(name)) else held.token
+            return self._put_work(lease, Work(name, application, token) if application is not None else None, name)
+
+    def check_token(self, lease_id: str, name: str, token: int) -> None:
+        lease = self.find(lease_id)
+        work = lease.work(name) if lease else None
+        if work is None or work.token != token:
+            raise LockLost(f"lease {lease_id} no longer stands for {name} with token {token}, which must not publish")
 
     def release(self, lease: Lease) -> bool:
         with self._lock:
@@ -141,6 +167,14 @@ class MemoryBackend:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+    def _put_work(self, lease: Lease, work: Work | None, name: str) -> Lease:
+        if (entry := self._holding(lease)) is None or entry.lease is None:
+            raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+        others = tuple(other for other in entry.lease.works if other.name != name)
+        token = max(entry.lease.token, work.token if work else 0)
+        entry.lease = replace(entry.lease, token=token, works=(*others, work) if work else others)
+        return entry.lease
 
     def _holding(self, lease: Lease) -> _Entry | None:
         entry = self._entries.get(lease.owner)

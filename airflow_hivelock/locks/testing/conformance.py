@@ -286,6 +286,34 @@ class BackendConformance:
         }
         assert [entry.owner for entry in manager.audit("dw.other")] == ["elsewhere"]
 
+    def test_a_later_start_of_work_shuts_out_the_earlier_one(self, manager: LockManager, other: LockManager) -> None:
+        granted = manager.acquire(owner="task", writes=[DAY1], attempt=1)
+        first = manager.start_work(granted, "delays", "app-1")
+        beside = manager.start_work(first, "stage", "app-2")
+        assert granted.token < first.token < beside.token
+        manager.renew(first)
+        manager.check_token(granted.id, "delays", first.token)
+        again = other.acquire(owner="task", writes=[DAY1], attempt=2)
+        assert [(work.name, work.application) for work in again.works] == [("delays", "app-1"), ("stage", "app-2")]
+        manager.check_token(granted.id, "delays", first.token)  # taken over: it is the same work that goes on
+        with pytest.raises(LockLost):
+            manager.start_work(first, "delays", "of the earlier attempt")
+        second = other.start_work(again, "delays", "app-3")
+        with pytest.raises(LockLost, match="delays"):
+            manager.check_token(granted.id, "delays", first.token)
+        other.check_token(granted.id, "delays", second.token)
+        manager.check_token(granted.id, "stage", beside.token)
+        known = other.record_work(second, "delays", "app-3 as driver-7")
+        assert known.token == second.token
+        assert (work := manager.find(granted.id).work("delays"))  # type: ignore[union-attr]
+        assert (work.application, work.token) == ("app-3 as driver-7", second.token)
+        ended = other.record_work(known, "delays", None)
+        assert [work.name for work in ended.works] == ["stage"]
+        other.release(ended)
+        with pytest.raises(LockLost):
+            other.check_token(granted.id, "stage", beside.token)
+        assert manager.acquire(owner="next", writes=[DAY1]).token > second.token
+
     def test_leases_are_found_by_id_and_by_owner(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="me", writes=[DAY1])
         assert other.find(lease.id) == lease

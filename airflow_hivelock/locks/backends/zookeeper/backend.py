@@ -171,6 +171,25 @@ class ZooKeeperBackend:
                 "most likely to UNLOCK TABLE in Hive; stop the work under it"
             )
 
+    def start_work(self, lease: Lease, name: str, application: str) -> Lease:
+        return self._change(lease, lambda record: record.starting(name, application))
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
+        return self._change(lease, lambda record: record.recording(name, application))
+
+    def check_token(self, lease_id: str, name: str, token: int) -> None:
+        record = self._record_of(lease_id)
+        if record is None:
+            raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
+        lease = record.lease(owner_key(record.owner))
+        newest = work.token if (work := lease.work(name)) else None
+        if newest != token:
+            raise LockLost(
+                f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
+                + (f"it was started again, with token {newest}" if newest else "it was ended")
+            )
+        self.verify(lease)
+
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)
         record = self._known(lease) or self._standing(lease)
@@ -329,6 +348,15 @@ class ZooKeeperBackend:
             if acquisition:
                 acquisition.withdraw()
 
+    def _change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
+        """Rewrite the lease's record, read again as often as somebody else was quicker."""
+        record = self._known(lease) or self._held(lease)
+        for _ in range(MAX_TURNS):
+            if (written := self._rewrite(record, change(record))) is not None:
+                return written.lease(owner_key(lease.owner))
+            record = self._held(lease)
+        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was written; try again")
+
     def _held(self, lease: Lease) -> Record:
         record = self._standing(lease)
         if record is None or record.state is State.LOST:
@@ -337,15 +365,16 @@ class ZooKeeperBackend:
             )
         return record
 
-    def _rewrite(self, record: Record, changed: Record, *checks: Check) -> bool:
-        """Compare and set; False if the record is no longer as it was read, or one of *checks* fails."""
+    def _rewrite(self, record: Record, changed: Record, *checks: Check) -> Record | None:
+        """Compare and set; None if the record is no longer as it was read, or one of *checks* fails."""
         key = owner_key(record.owner)
         write = SetData(self.layout.record(key), changed.encode(), record.version)
         outcome = self.client.submit(Commit((write, *checks)))[0]
         if isinstance(outcome, Refused):
-            return False
-        self.remember(key, replace(changed, stat=outcome[0]))
-        return True
+            return None
+        written = changed.at(outcome[0])
+        self.remember(key, written)
+        return written
 
     def _known(self, lease: Lease) -> Record | None:
         """The record as this process wrote it last, once: whether it still stands, its version tells at the next write.

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
-from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, Work, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
@@ -49,6 +49,7 @@ class Record:
     :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
     :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
         that made the node; 0 for one that was made with this very record.
+    :param token: the zxid that granted it or last started work under it; 0, here and in *works*, while it is the record's own.
     :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on.
     :param since_ms: when it was granted, by the store's clock.
     """
@@ -69,6 +70,7 @@ class Record:
     written: int = 0
     barrier: tuple[tuple[str, int], ...] = ()
     token: int = 0
+    works: tuple[Work, ...] = ()
     asked_ms: int = 0
     since_ms: int = 0
     stat: Stat | None = None
@@ -96,7 +98,21 @@ class Record:
         """This record as it was written: what it says of *this very* write gets that write's zxid."""
         barrier = tuple((name, zxid or stat.mzxid) for name, zxid in self.barrier)
         written = stat.mzxid if self.state is State.TRYING and not self.written else self.written
-        return replace(self, stat=stat, barrier=barrier, written=written)
+        token = stat.mzxid if self.holds and not self.token else self.token
+        works = tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works)
+        return replace(self, stat=stat, barrier=barrier, written=written, token=token, works=works)
+
+    def starting(self, name: str, application: str) -> Record:
+        """This record with new work, which gets the zxid of its write as token."""
+        others = (work for work in self.works if work.name != name)
+        return replace(self, token=0, works=(*others, Work(name, application, 0)))
+
+    def recording(self, name: str, application: str | None) -> Record:
+        """This record with what runs under that name by now."""
+        found = [work for work in self.works if work.name == name]
+        token = found[0].token if found else self.token
+        now = () if application is None else (Work(name, application, token),)
+        return replace(self, works=(*(work for work in self.works if work.name != name), *now))
 
     @property
     def node_zxids(self) -> frozenset[int]:
@@ -122,6 +138,7 @@ class Record:
             locks=self.locks,
             lease_s=self.lease_s,
             since=instant(self.since_ms),
+            works=self.works,
         )
 
     def tenure(self, key: str) -> Tenure | None:
@@ -155,6 +172,7 @@ class Record:
             "written": self.written,
             "barrier": self.barrier,
             "token": self.token,
+            "works": [(work.name, work.application, work.token) for work in self.works],
             "asked_ms": self.asked_ms,
             "since_ms": self.since_ms,
         }
@@ -175,6 +193,7 @@ class Record:
                 "locks": locks_from_json(data["locks"]),
                 "tickets": tuple((unit, name) for unit, name in data["tickets"]),
                 "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
+                "works": tuple(Work(*work) for work in data["works"]),
             }
             return cls(**data).at(node.stat)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

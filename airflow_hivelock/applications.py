@@ -1,0 +1,171 @@
+"""What runs under a lease, and whether it has ended: a dead task does not mean a dead Spark application.
+
+Each is recorded on the lease in words that another process can take up: the processes of a task on its host, before
+anything starts there; and the id that a cluster gave the job, once it has one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import psutil
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_hivelock.supervisor import CannotTell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.model import Work
+
+MARK = "AIRFLOW_HIVELOCK_WORK"
+"""In the environment of all that a task starts, so that it is found even when its parents are gone."""
+
+STOP_S = 30.0
+"""How long what was killed may take to be gone."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """A task's process and all that it has started on its host, as ``spark-submit`` in client mode is.
+
+    Whoever asks is never one of them: what runs in a task's own process ends with its ``execute()``.
+
+    :param boot: the kernel's id of this boot, for process ids begin anew with each.
+    :param started: when the task's process was, in the kernel's ticks since boot; tells it from a later one of its id.
+    :param mark: in the environment of what it starts.
+    """
+
+    kind: ClassVar = "processes"
+
+    pid: int = field(default_factory=os.getpid)
+    started: int = field(default_factory=lambda: _started(os.getpid()))
+    host: str = field(default_factory=socket.gethostname)
+    boot: str = field(default_factory=lambda: _boot())
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def running(self) -> bool:
+        """Whether any of them still runs.
+
+        :raises CannotTell: they are on another host.
+        """
+        return bool(self._alive())
+
+    def stop(self, patience_s: float = 0.0) -> None:
+        """End them, and wait until they have ended; they have *patience_s* to do so by themselves.
+
+        :raises CannotTell: they are on another host, or do not end.
+        """
+        _, alive = psutil.wait_procs(self._alive(), patience_s)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if psutil.wait_procs(alive, STOP_S)[1]:
+            raise CannotTell(f"{self} did not end within {STOP_S:g} s of SIGKILL")
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} (and what it started)"
+
+    def _alive(self) -> list[psutil.Process]:
+        if self.host != socket.gethostname():
+            raise CannotTell(f"{self} can only be asked for there")
+        if self.boot != _boot():
+            return []
+        return [process for process in psutil.process_iter() if self._is_mine(process)]
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            if process.pid == self.pid and _started(process.pid) == self.started:
+                return True
+            return bool(process.environ().get(MARK) == self.mark)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, FileNotFoundError):
+            return False  # gone, or another user's
+
+
+@dataclass(frozen=True)
+class SparkJob:
+    """What a cluster manager runs: a driver of a standalone master, an application of YARN's, a driver pod.
+
+    :param conn_id: the Spark connection that it was submitted through.
+    :param job_id: as SparkSubmitOperator records it for its own retries.
+    """
+
+    kind: ClassVar = "spark"
+
+    conn_id: str
+    job_id: str
+    deploy_mode: str | None = None
+
+    def running(self) -> bool:
+        """Whether the cluster has it as neither ended nor unknown.
+
+        :raises CannotTell: the cluster does not answer.
+        """
+        asking = self._operator()
+        try:
+            return bool(asking.is_job_active(asking.get_job_status(self.job_id, {})))
+        except Exception as error:
+            raise CannotTell(f"{self} cannot be asked for through connection {self.conn_id!r}: {error}") from error
+
+    def stop(self) -> None:
+        """Refused: ending what a cluster runs is for a person, or for the retry that reconnects to it.
+
+        :raises CannotTell: always.
+        """
+        raise CannotTell(f"{self} runs; end it there, or let a retry reconnect to it (durable=True)")
+
+    def __str__(self) -> str:
+        return f"Spark job {self.job_id}"
+
+    def _operator(self) -> SparkSubmitOperator:
+        return SparkSubmitOperator(
+            task_id="asks", conn_id=self.conn_id, deploy_mode=self.deploy_mode, yarn_track_via_rm_api=True
+        )
+
+
+Application = Processes | SparkJob
+
+_KINDS: dict[str, type[Application]] = {kind.kind: kind for kind in (Processes, SparkJob)}
+
+
+def encode(application: Application) -> str:
+    """*application* as a lease records it."""
+    return json.dumps({"kind": application.kind, **asdict(application)}, separators=(",", ":"))
+
+
+def decode(text: str) -> Application:
+    """The inverse of :func:`encode`.
+
+    :raises CannotTell: somebody else recorded it, or a newer version.
+    """
+    try:
+        data = json.loads(text)
+        return _KINDS[data.pop("kind")](**data)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CannotTell(f"{text[:80]!r} is no application that this version knows") from error
+
+
+def running(works: Iterable[Work]) -> list[str]:
+    """Those of *works* that still run.
+
+    :raises CannotTell: whether one of them does.
+    """
+    found = ((work.name, decode(work.application)) for work in works)
+    return [f"{application} of {name}" for name, application in found if application.running()]
+
+
+def _started(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

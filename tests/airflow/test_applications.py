@@ -1,0 +1,183 @@
+"""What a dead task has left running: it is found, ended before a later try starts, and waited for by whoever frees locks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import task
+
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, applications, operators
+from airflow_hivelock.applications import MARK, Processes, SparkJob
+from airflow_hivelock.supervisor import CannotTell
+from tests.airflow.test_mixin import DAY, NAMES, LockedWork, dag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def left_behind() -> Iterator[tuple[Processes, subprocess.Popen[bytes]]]:
+    """A job that goes on although the task that started it is dead."""
+    died = Processes(pid=0)
+    with subprocess.Popen(["sleep", "300"], env={MARK: died.mark}) as child:
+        try:
+            yield died, child
+        finally:
+            child.kill()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class TestProcesses:
+    def test_what_was_started_is_found_although_its_parents_are_gone(self) -> None:
+        started = Processes()
+        assert not started.running()
+        subprocess.run(["bash", "-c", "sleep 300 & disown"], env=os.environ | {MARK: started.mark}, check=True)
+        eventually(started.running)
+        started.stop()
+        assert not started.running()
+
+    def test_the_task_itself_counts_for_everybody_else(self) -> None:
+        with subprocess.Popen(["sleep", "300"]) as other:
+            task = Processes(pid=other.pid, started=applications._started(other.pid))
+            assert task.running()
+            assert not replace(task, started=task.started - 1).running(), "a later process of the same id"
+            task.stop()
+            assert not psutil.pid_exists(other.pid)
+
+    def test_what_ends_by_itself_is_not_killed(self) -> None:
+        with left_behind() as (died, child):
+            child.terminate()
+            died.stop(patience_s=DEADLINE_S)
+            assert child.wait() == -15
+
+    def test_it_ended_with_its_hosts_boot(self) -> None:
+        with left_behind() as (died, _):
+            assert not replace(died, boot="an earlier one").running()
+
+    def test_it_cannot_be_told_from_another_host(self) -> None:
+        elsewhere = Processes(host="worker-7")
+        for ask in (elsewhere.running, elsewhere.stop):
+            with pytest.raises(CannotTell, match="on worker-7"):
+                ask()
+
+    @pytest.mark.parametrize("application", [Processes(), SparkJob("spark_default", "driver-1", "cluster")])
+    def test_another_process_reads_what_the_lease_records(self, application: Any) -> None:
+        assert applications.decode(applications.encode(application)) == application
+
+    @pytest.mark.parametrize("text", ["", "{}", '{"kind": "submarine"}', '{"kind": "spark"}', "driver-1"])
+    def test_what_it_does_not_know_it_does_not_take_for_ended(self, text: str) -> None:
+        with pytest.raises(CannotTell):
+            applications.decode(text)
+
+
+@pytest.fixture
+def crashed(manager: LockManager) -> Callable[[Any], Any]:
+    """A task after which it looks as if a try of the task ``job`` had been killed while *application* ran."""
+
+    def make(application: Any) -> Any:
+        @task
+        def crash(given: Any) -> None:
+            lease = manager.find(given["id"])
+            assert lease
+            manager.start_work(lease, "job", applications.encode(application))
+
+        return crash
+
+    return make
+
+
+def test_a_later_try_starts_once_the_earlier_ones_work_has_ended(
+    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any]
+) -> None:
+    alive: list[bool] = []
+    with left_behind() as (died, child):
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            job = LockedWork(task_id="job", lease=lock.output, act=lambda _: alive.append(child.poll() is None))
+            crashed(died)(lock.output) >> job >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+        assert run(works, logical_date=DAY).state == "success"
+    assert alive == [False], "two writers at once"
+
+
+def test_a_later_try_does_not_start_where_it_cannot_tell(
+    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any]
+) -> None:
+    worked: list[Any] = []
+    with dag() as works:
+        lock = HiveLockOperator(task_id="lock", **NAMES)
+        job = LockedWork(task_id="job", lease=lock.output, act=worked.append)
+        unlock = HiveUnlockOperator(task_id="unlock", work_timeout=timedelta(0))
+        crashed(Processes(host="worker-7"))(lock.output) >> job >> unlock.as_teardown(setups=lock)
+    ran = run(works, logical_date=DAY)
+    assert ran.tasks == {"lock": "success", "crash": "success", "job": "failed", "unlock": "failed"}
+    assert worked == []
+    assert manager.show(), "its earlier try may write on"
+
+
+def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
+    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
+    asked: list[bool] = []
+    with left_behind() as (died, child):
+
+        def running(works: Any) -> list[str]:
+            alive = applications.running(works)
+            asked.append(bool(alive))
+            child.kill()
+            return alive
+
+        monkeypatch.setattr(operators, "running", running)
+        with dag() as works:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            crashed(died)(lock.output) >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+        assert run(works, logical_date=DAY).state == "success"
+    assert asked[0]
+    assert not asked[-1]
+    assert not manager.show()
+
+
+class LockedBash(HiveLockMixin, BashOperator):
+    pass
+
+
+def test_a_failed_tasks_children_are_ended_before_its_locks_go(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the provider fails to read the output of a spark-submit that goes on."""
+    released: list[bool] = []
+    started: list[Processes] = []
+    original = manager.release
+
+    def release(lease: Any) -> bool:
+        started.extend(application for work in lease.works if (application := applications.decode(work.application)))  # type: ignore[misc]
+        released.append(bool(applications.running(lease.works)))
+        return original(lease)
+
+    monkeypatch.setattr(manager, "release", release)
+    with dag() as works:
+        LockedBash(task_id="job", bash_command="sleep 300 > /dev/null 2>&1 & exit 1", **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"job": "failed"}
+    assert released == [False]
+    assert isinstance(started[0], Processes)
+    assert not manager.show()
