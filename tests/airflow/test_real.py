@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import psutil
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
 RUN_TIMEOUT_S = 60
-DAGS = ("chain", "single", "called_back", "senses", "unrelated", "force")
+DAGS = ("chain", "single", "shell", "shell_again", "called_back", "senses", "unrelated", "force")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,8 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
         connections={"hivelock_default": connection},
         connections_in="db",
         variables={"gates": str(gates)},
-        config={("core", "parallelism"): "2"},
+        # A task whose child holds its output open is taken for alive so long after it died.
+        config={("core", "parallelism"): "2", ("workers", "socket_cleanup_timeout"): "2"},
     ) as server:
         assert server.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
         for dag_id in DAGS:
@@ -87,6 +89,11 @@ class Run:
 
     def owner(self, task_id: str) -> str:
         return f"here/{self.dag_id}/{self.run_id}/{task_id}/-1"
+
+    def pids(self) -> list[int]:
+        """The processes that the run's tasks have started, of each try."""
+        noted = self._gate.with_name(f"{self.run_id}.pids")
+        return [int(line) for line in noted.read_text().split()] if noted.exists() else []
 
     def log(self, task_id: str) -> str:
         return self.af.task_log(self.dag_id, self.run_id, task_id)
@@ -198,6 +205,42 @@ def test_a_killed_tasks_lock_stands_until_it_is_forced(af: AirflowServer, manage
     log = forced.log("force")
     assert f"of {run.owner('work')}: run {run.run_id} of single is failed" in log
     assert "run no_such_run of single is unknown to Airflow" in log
+
+
+def test_what_a_killed_task_has_left_running_keeps_its_lock(
+    af: AirflowServer, manager: LockManager, start: Start
+) -> None:
+    run = start("shell", "dw.orphan")
+    af.wait(run.pids, RUN_TIMEOUT_S, "the shell to run")
+    os.kill(af.task_process("shell", run.run_id, "work").pid, signal.SIGKILL)
+    af.wait(lambda: af.run("shell", run.run_id).state == "failed", RUN_TIMEOUT_S, "Airflow to notice")
+    behind = start("single", "dw.orphan")
+    behind.reach("work", "deferred")
+    forced = start("force", "dw.orphan")
+    assert forced.end() == "success"
+    assert psutil.pid_exists(run.pids()[0])
+    assert owners(manager, "dw.orphan") == [run.owner("work")], "it writes on, and somebody else would write too"
+    assert "still runs" in forced.log("force")
+    run.open_gate()
+    af.wait(lambda: not psutil.pid_exists(run.pids()[0]), RUN_TIMEOUT_S, "the shell to end")
+    assert start("force", "dw.orphan").end() == "success"
+    assert behind.end() == "success"
+
+
+def test_a_retry_starts_after_what_the_killed_try_has_left_running_was_ended(
+    af: AirflowServer, manager: LockManager, start: Start
+) -> None:
+    run = start("shell_again", "dw.again")
+    af.wait(run.pids, RUN_TIMEOUT_S, "the first try's shell to run")
+    first = manager.show("dw.again/dt=2013-01-15")[0]
+    os.kill(af.task_process("shell_again", run.run_id, "work").pid, signal.SIGKILL)
+    af.wait(lambda: len(run.pids()) == 2, RUN_TIMEOUT_S, "the second try's shell to run")
+    assert not psutil.pid_exists(run.pids()[0]), "two writers at once"
+    second = manager.show("dw.again/dt=2013-01-15")[0]
+    assert second.lease_id == first.lease_id, "somebody else could have come in between"
+    assert second.token > first.token  # type: ignore[operator]
+    assert run.end() == "success"
+    assert not manager.show("dw.again")
 
 
 def test_a_callback_in_the_dag_processor_frees_the_lock_of_a_killed_task(

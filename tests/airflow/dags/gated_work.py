@@ -49,6 +49,23 @@ with DAG("chain", **OPTIONS):
 with DAG("single", **OPTIONS):
     Locked(task_id="work", **NAMES)
 
+
+class LockedBash(HiveLockMixin, BashOperator):
+    pass
+
+
+# What a task starts outlives it, as spark-submit does: it notes its process id, and passes its gate.
+SHELL = """
+echo $$ >> {{ var.value.gates }}/{{ run_id }}.pids
+until [ -e {{ var.value.gates }}/{{ run_id }} ]; do sleep 0.1; done
+"""
+
+with DAG("shell", **OPTIONS):
+    LockedBash(task_id="work", bash_command=SHELL, **NAMES)
+
+with DAG("shell_again", **OPTIONS):
+    LockedBash(task_id="work", bash_command=SHELL, retries=1, retry_delay=timedelta(0), **NAMES)
+
 with DAG("called_back", on_failure_callback=release_locks, **OPTIONS):
     Locked(task_id="work", **NAMES)
 
