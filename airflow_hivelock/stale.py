@@ -41,7 +41,7 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
     if (age := now - renewed) < min_age:
         return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
     try:
-        verdict = _judge_owner(owner)
+        verdict = judge_owner(owner, *_run(owner))
         if verdict.stale and (alive := running(lease.works)):
             return Verdict(False, f"{verdict.reason}, but {', '.join(alive)} still runs")
     except supervisor.CannotTell as error:
@@ -49,14 +49,19 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
     return verdict
 
 
-def _judge_owner(owner: Owner) -> Verdict:
-    run = f"run {owner.run_id} of {owner.dag_id}"
+def _run(owner: Owner) -> tuple[str | None, dict[str, str]]:
     state = supervisor.run_state(owner.dag_id, owner.run_id)
+    over = state in supervisor.FINISHED_RUN
+    return state, supervisor.run_states(owner.dag_id, owner.run_id) if over else {}
+
+
+def judge_owner(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdict:
+    """Whether *owner* is over: its run, in *state* or unknown, and each of the run's *tasks*, by their states."""
+    run = f"run {owner.run_id} of {owner.dag_id}"
     if state is None:
         return Verdict(True, f"{run} is unknown to Airflow")
     if state not in supervisor.FINISHED_RUN:
         return Verdict(False, f"{run} is {state}")
-    tasks = supervisor.run_states(owner.dag_id, owner.run_id)
     # A task without a state never ran, and never will in a run that is over.
     if alive := sorted(name for name, now in tasks.items() if now and now not in supervisor.FINISHED):
         return Verdict(False, f"{run} is {state}, but {', '.join(alive)} not over yet")

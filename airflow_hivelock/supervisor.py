@@ -6,6 +6,7 @@ Operators, triggers and callbacks (also those that the DAG processor runs) each 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
@@ -14,7 +15,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetDagRunState, GetTaskStates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from airflow_hivelock.owners import Owner
 
@@ -60,16 +61,26 @@ async def state_of(owner: Owner) -> str | None:
     question = GetTaskStates(
         dag_id=owner.dag_id, run_ids=[owner.run_id], task_ids=[owner.task_id], map_index=owner.map_index
     )
-    try:
-        line = _line()
-        if hasattr(line, "asend"):
-            answer = await asyncio.wait_for(line.asend(question), ANSWER_S)
-        else:  # dag.test()
-            answer = line.send(question)
-        states = answer.task_states.get(owner.run_id, {})
-    except Exception as error:
-        raise CannotTell(f"Airflow does not say in which state {owner} is: {error!r}") from error
+    with _or_cannot_tell(f"in which state {owner} is"):
+        states = (await _ask(question)).task_states.get(owner.run_id, {})
     return next((state or "" for state in states.values()), None)
+
+
+async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
+    """What :func:`run_state` and :func:`run_states` say of the owner's run, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetDagRunState(dag_id=owner.dag_id, run_id=owner.run_id)
+    with _or_cannot_tell(f"in which state run {owner.run_id} of {owner.dag_id} is"):
+        try:
+            state = DagRunState((await _ask(question)).state).value
+        except AirflowRuntimeError as error:
+            if _is_unknown(error):
+                return None, {}
+            raise
+        states = (await _ask(GetTaskStates(dag_id=owner.dag_id, run_ids=[owner.run_id]))).task_states
+    return state, {key: state or "" for key, state in states.get(owner.run_id, {}).items()}
 
 
 def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
@@ -103,14 +114,13 @@ def run_state(dag_id: str, run_id: str) -> str | None:
 
     :raises CannotTell: without an answer.
     """
-    try:
-        return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
-    except AirflowRuntimeError as error:
-        if (error.error.detail or {}).get("status_code") == 404:
-            return None
-        raise CannotTell(f"Airflow does not say in which state run {run_id} of {dag_id} is: {error}") from error
-    except Exception as error:
-        raise CannotTell(f"Airflow does not say in which state run {run_id} of {dag_id} is: {error!r}") from error
+    with _or_cannot_tell(f"in which state run {run_id} of {dag_id} is"):
+        try:
+            return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
+        except AirflowRuntimeError as error:
+            if _is_unknown(error):
+                return None
+            raise
 
 
 def forget_dag(context: Any, ti: Any) -> None:
@@ -121,11 +131,29 @@ def forget_dag(context: Any, ti: Any) -> None:
 
 
 def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
-    try:
+    with _or_cannot_tell(f"how the tasks of run {run_id} are"):
         states = _line().send(question).task_states.get(run_id, {})
-    except Exception as error:
-        raise CannotTell(f"Airflow does not say how the tasks of run {run_id} are: {error!r}") from error
     return {key: state or "" for key, state in states.items()}
+
+
+async def _ask(question: Any) -> Any:
+    """Ask from a trigger, whose event loop must not block."""
+    line = _line()
+    if hasattr(line, "asend"):
+        return await asyncio.wait_for(line.asend(question), ANSWER_S)
+    return line.send(question)  # dag.test()
+
+
+@contextmanager
+def _or_cannot_tell(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise CannotTell(f"Airflow does not say {what}: {error!r}") from error
+
+
+def _is_unknown(error: AirflowRuntimeError) -> bool:
+    return bool((error.error.detail or {}).get("status_code") == 404)
 
 
 def _line() -> Any:

@@ -16,6 +16,7 @@ from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent
 
 from airflow_hivelock import supervisor
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Superseded
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.templates import StrictNames
@@ -35,6 +36,7 @@ CONNECTION_S = 30.0
 
 _pool = ThreadPoolExecutor(8, "hivelock")
 _hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
+_keepers: dict[str, asyncio.Task[None]] = {}
 
 
 class _LockTrigger(StrictNames, BaseTrigger):
@@ -106,6 +108,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
                 loop.call_soon_threadsafe(changed.set)
 
         hook = await _hook(self.hivelock_conn_id)
+        _keep_leases(self.hivelock_conn_id)
         owner = self._owner(hook)
 
         def begin() -> Polled[T]:
@@ -236,6 +239,20 @@ class HiveLockSensorTrigger(_LockTrigger):
             yield TaskFailedEvent()
         else:
             yield TaskSuccessEvent()
+
+
+def _keep_leases(conn_id: str) -> None:
+    """Have leases renewed wherever tasks wait: where waiters fill the triggerer, Airflow starts no keeper."""
+    loop = asyncio.get_running_loop()
+    keeping = _keepers.get(conn_id)
+    if keeping is None or keeping.done() or keeping.get_loop() is not loop:
+        # Without the context of the task that happens to be the first to wait, whose log it would write to.
+        _keepers[conn_id] = loop.create_task(_keep(conn_id), context=contextvars.Context())
+
+
+async def _keep(conn_id: str) -> None:
+    async for _ in HiveLockKeeper(conn_id).run():
+        pass  # who starts the force release is the keeper that an asset watches with
 
 
 async def _hook(conn_id: str) -> HiveLockHook:

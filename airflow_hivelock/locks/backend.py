@@ -125,6 +125,10 @@ class Backend(Protocol):
         """
         ...
 
+    def leases(self) -> Sequence[Lease]:
+        """Every lease that stands, whoever's it is, those that have lost a lock included."""
+        ...
+
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""
         ...

@@ -181,6 +181,10 @@ class LockManager:
         """The leases of the last days, held or ended: who asked when, was granted when, and ended when."""
         return self.backend.history(_target(target))
 
+    def leases(self) -> Sequence[Lease]:
+        """Every lease that stands, whoever's it is."""
+        return self.backend.leases()
+
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""
         return self.backend.find(lease_id)

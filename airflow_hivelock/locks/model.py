@@ -189,6 +189,7 @@ class Lease:
         so that a late one of an earlier attempt touches nothing.
     :param since: when it was granted, by the store's clock.
     :param works: what runs under it, as far as it was recorded.
+    :param expires: when it is no longer trusted unless renewed, by the store's clock, as of when it was read.
     """
 
     id: str
@@ -200,6 +201,7 @@ class Lease:
     lease_s: float
     since: datetime = field(compare=False)
     works: tuple[Work, ...] = field(default=(), compare=False)
+    expires: datetime | None = field(default=None, compare=False)
 
     def work(self, name: str) -> Work | None:
         """What runs under that name."""

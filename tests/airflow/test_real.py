@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
 RUN_TIMEOUT_S = 60
-DAGS = ("chain", "single", "shell", "shell_again", "called_back", "senses", "unrelated", "force")
+DAGS = ("chain", "single", "shell", "shell_again", "called_back", "senses", "unrelated", "force", "kept", "frees")
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +261,27 @@ def test_a_task_marked_failed_while_it_runs_frees_its_locks(
     run.reach("work", "running")
     af.set_task_state("single", run.run_id, "work", "failed")
     af.wait(lambda: not manager.show("dw.stopped"), RUN_TIMEOUT_S, "on_kill to free the lock")
+
+
+def test_the_keeper_renews_what_is_needed_and_has_the_rest_freed(
+    af: AirflowServer, manager: LockManager, start: Start
+) -> None:
+    run = start("kept", "dw.kept")
+    run.reach("job", "running")
+
+    def renewed() -> bool:
+        lease = manager.lease_of(run.owner("lock"))
+        assert lease is not None
+        assert lease.expires is not None
+        return lease.expires > lease.since + timedelta(seconds=9)
+
+    af.wait(renewed, RUN_TIMEOUT_S, "a lease of 3 s to live for longer: none of the run's tasks renews it")
+    assert run.end() == "success"
+    af.wait(
+        lambda: not manager.show("dw.kept"), RUN_TIMEOUT_S, "the DAG that the keeper's event starts to free the lock"
+    )
+    entry = manager.audit("dw.kept")[-1]
+    assert (entry.owner, f"run {run.run_id} of kept is success" in entry.reason) == (run.owner("lock"), True)
 
 
 def test_waiters_outlive_their_triggerer(af: AirflowServer, manager: LockManager, start: Start) -> None:

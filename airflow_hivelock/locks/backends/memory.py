@@ -93,10 +93,13 @@ class MemoryBackend:
         with self._lock:
             return self._holding(lease) is not None and self._remove(lease.owner)
 
-    def find(self, lease_id: str) -> Lease | None:
+    def leases(self) -> list[Lease]:
         with self._lock:
-            leases = (entry.lease for entry in self._entries.values())
-            return next((lease for lease in leases if lease and lease.id == lease_id), None)
+            held = [(entry, entry.lease) for entry in self._entries.values() if entry.lease]
+            return [replace(lease, expires=_expires(entry, lease)) for entry, lease in held]
+
+    def find(self, lease_id: str) -> Lease | None:
+        return next((lease for lease in self.leases() if lease.id == lease_id), None)
 
     def lease_of(self, owner: str) -> Lease | None:
         with self._lock:
@@ -124,7 +127,7 @@ class MemoryBackend:
                     entry.lease.since,
                     entry.lease.id,
                     entry.lease.token,
-                    (entry.renewed or entry.lease.since) + timedelta(seconds=entry.lease.lease_s),
+                    _expires(entry, entry.lease),
                     True,
                     entry.request.query,
                 )
@@ -292,3 +295,7 @@ class MemoryAcquisition:
 
 def _tenure(entry: _Entry, lease: Lease, ended: datetime | None) -> Tenure:
     return Tenure(lease.id, lease.owner, lease.locks, entry.since, lease.since, ended)
+
+
+def _expires(entry: _Entry, lease: Lease) -> datetime:
+    return (entry.renewed or lease.since) + timedelta(seconds=lease.lease_s)

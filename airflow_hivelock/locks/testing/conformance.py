@@ -316,11 +316,14 @@ class BackendConformance:
 
     def test_leases_are_found_by_id_and_by_owner(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="me", writes=[DAY1])
+        assert list(other.leases()) == [lease]
+        assert other.leases()[0].expires == manager.show(DAY1)[0].expires
         assert other.find(lease.id) == lease
         assert other.lease_of("me") == lease
         assert other.find("no-such-lease-1") is None
         assert other.lease_of("nobody") is None
         other.release(lease)
+        assert list(manager.leases()) == []
         assert manager.find(lease.id) is None
         assert manager.lease_of("me") is None
 

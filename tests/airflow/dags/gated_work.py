@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG, BaseOperator, Variable
+from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Variable
 
 from airflow_hivelock import (
     HiveForceUnlockOperator,
@@ -18,6 +18,7 @@ from airflow_hivelock import (
     HiveUnlockOperator,
     release_locks,
 )
+from airflow_hivelock.keeper import HiveLockKeeper
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 WORK_TIMEOUT_S = 120
@@ -74,6 +75,14 @@ with DAG("senses", **OPTIONS):
 
 with DAG("unrelated", **OPTIONS):
     BashOperator(task_id="nothing", bash_command="true")
+
+with DAG("kept", **OPTIONS):
+    HiveLockOperator(task_id="lock", lease_duration=timedelta(seconds=3), **NAMES) >> Gate(task_id="job")
+
+SUSPECTS = Asset("suspects", watchers=[AssetWatcher(name="keeper", trigger=HiveLockKeeper(every_s=1))])
+
+with DAG("frees", **OPTIONS | {"schedule": [SUSPECTS]}):
+    HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["dw.kept"])
 
 with DAG("force", **OPTIONS):
     HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"])

@@ -205,6 +205,11 @@ class ZooKeeperBackend:
         record = self._record_of(lease_id)
         return record.lease(owner_key(record.owner)) if record else None
 
+    def leases(self) -> list[Lease]:
+        keys = list(dict.fromkeys(ticket.key for ticket in self.queues.tickets()))  # far fewer than there are records
+        records = zip(keys, self._read_all(keys), strict=True)
+        return [record.lease(key) for key, record in records if record and record.holds]
+
     def lease_of(self, owner: str) -> Lease | None:
         key = owner_key(owner)
         record = self._read(key)

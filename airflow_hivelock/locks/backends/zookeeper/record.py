@@ -139,6 +139,7 @@ class Record:
             lease_s=self.lease_s,
             since=instant(self.since_ms),
             works=self.works,
+            expires=self.expires,
         )
 
     def tenure(self, key: str) -> Tenure | None:
