@@ -1,21 +1,24 @@
 """Free the locks that dead runs have left behind, and say which, whose and why.
 
-Stale is a lease of this Airflow's own whose task and run are over, or unknown, and which has rested for the grace
-time. As it stands it only reports; trigger it with ``{"dry_run": false}``, or change the default, to let it free.
+Stale is a lease of this Airflow's own whose task and run are over, or unknown, under which nothing runs any more, and
+which has rested for the grace time. It starts when the keeper, which this DAG makes the triggerer run, finds such a
+lease, and twice a day besides. As it stands it only reports; trigger it with ``{"dry_run": false}``, or change the
+default, to let it free.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, AssetOrTimeSchedule, DeltaTriggerTimetable, Param
 
 from airflow_hivelock import HiveForceUnlockOperator
+from airflow_hivelock.keeper import SUSPECT_LEASES
 
 with DAG(
     "force_release_stale_locks",
     description=__doc__.partition("\n")[0],
-    schedule=timedelta(minutes=15),
+    schedule=AssetOrTimeSchedule(timetable=DeltaTriggerTimetable(timedelta(hours=12)), assets=[SUSPECT_LEASES]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
