@@ -53,7 +53,7 @@ class MemoryBackend:
         self._lock = threading.RLock()
         self._entries: dict[str, _Entry] = {}
         self._ended: dict[str, Tenure] = {}
-        self._attempts: defaultdict[str, int] = defaultdict(int)
+        self._orders: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._count = itertools.count(1)
         self._watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
 
@@ -222,6 +222,7 @@ class MemoryAcquisition:
         self._request = request
         self._wake = wake
         self._epoch: int | None = None
+        self._begun = 0
         self._waited_s = 0.0
 
     def step(self) -> Lease | Blocked:
@@ -263,10 +264,10 @@ class MemoryAcquisition:
 
     def _enter(self) -> _Entry:
         store, request = self._backend, self._request
-        if request.attempt < store._attempts[request.owner]:
-            raise Superseded(
-                f"{request.owner}: attempt {store._attempts[request.owner]} has taken over from attempt {request.attempt}"
-            )
+        self._begun = self._begun or next(store._count)
+        latest = store._orders[request.owner]
+        if (request.attempt, self._begun) < latest:
+            raise Superseded(f"{request.owner}: attempt {latest[0]} has taken over from attempt {request.attempt}")
         self._epoch = next(store._count)
         entry = store._entries.get(request.owner)
         if entry is None:
@@ -289,7 +290,7 @@ class MemoryAcquisition:
             entry.losses.clear()
             if entry.lease:
                 entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
-        store._attempts[request.owner] = request.attempt
+        store._orders[request.owner] = request.attempt, self._begun
         return entry
 
 

@@ -188,17 +188,18 @@ class ZooKeeperAcquisition:
     def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
         """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again."""
         store = self._store
+        drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
         mine, standing, node, head = store.client.submit(
             Exists(self._path, self._wake),
             Exists(nearest.path, self._wake),
-            Get(store.layout.record(nearest.key)),
+            Get(store.layout.record(nearest.key), self._wake if drain else None),
             Get(store.layout.record(first.key)),
         )
         self._check_mine(mine)
         if standing is None or node is None:
             return None
         other = Record.decode(node, store.layout.record(nearest.key))
-        if other.ticket_epoch != nearest.epoch or other.idle:
+        if other.ticket_epoch != nearest.epoch or other.idle or (drain and other.version != nearest.drains):
             store.client.submit(Commit((Delete(nearest.path),)))  # gone meanwhile, or a drain that was left behind
             return None
         # Its sign of life is read after its record: gone while it still waits means dead.
@@ -208,7 +209,7 @@ class ZooKeeperAcquisition:
         by = [self._blocker(nearest, other.queued)]
         if first.path != nearest.path and head is not None:
             by.append(self._blocker(first, Record.decode(head, store.layout.record(first.key)).queued))
-        return Blocked(tuple(by), self._waited_s, passing=other.queued and not other.wait)
+        return Blocked(tuple(by), self._waited_s, passing=drain or (other.queued and not other.wait))
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
         assert self._record is not None

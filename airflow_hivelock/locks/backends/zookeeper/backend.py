@@ -276,11 +276,12 @@ class ZooKeeperBackend:
             if not rules.concern(record.locks, target):
                 continue
             modes = {lock.object: lock.mode for lock in record.locks}
-            ahead = [t for t in tickets if t.zxid < ticket.zxid and rules.excludes(modes, t.locks)]
+            # One of each request: it has a ticket in every table that it asks for.
+            ahead = {t.key: t for t in tickets if t.zxid < ticket.zxid and rules.excludes(modes, t.locks)}
             queued = {key: bool(holder and holder.queued) for key, holder in records.items()}
             blockers = [
                 Blocker(other.owner, lock.object, lock.mode, queued[other.key])
-                for other in reversed(ahead)
+                for other in reversed(ahead.values())
                 for lock in rules.conflicts(record.locks, other.locks)[:1]
             ]
             place = 1 + sum(blocker.waiting for blocker in blockers)

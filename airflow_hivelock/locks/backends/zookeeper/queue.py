@@ -44,6 +44,7 @@ class Ticket:
 
     :param zxid: its place: that of the transaction which made it, so lower is earlier, across all queues.
     :param locks: what its request asks for in this queue, the lock on the database included.
+    :param drains: for a drain, the version of the record whose locks are being removed: void once that has another.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Ticket:
     zxid: int
     since_ms: int
     locks: tuple[Lock, ...]
+    drains: int | None = None
 
 
 def unit(lock: Lock) -> str:
@@ -123,7 +125,7 @@ class Queues:
         creates = [
             Create(
                 f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
-                _ticket_data(record.owner, [Lock(LockObject.parse(name), LockMode.EXCLUSIVE)]),
+                _ticket_data(record.owner, [Lock(LockObject.parse(name), LockMode.EXCLUSIVE)], record.version),
                 sequential=True,
                 ephemeral=True,
             )
@@ -197,8 +199,9 @@ class Queues:
         return listing.names if listing else ()
 
 
-def _ticket_data(owner: str, locks: Iterable[Lock]) -> bytes:
-    return json.dumps({"owner": owner, "locks": locks_to_json(locks)}, separators=(",", ":")).encode()
+def _ticket_data(owner: str, locks: Iterable[Lock], drains: int | None = None) -> bytes:
+    data = {"owner": owner, "locks": locks_to_json(locks)} | ({} if drains is None else {"drains": drains})
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _queue(path: str) -> str:
@@ -209,7 +212,7 @@ def _decode(path: str, node: Node) -> Ticket | None:
     try:
         key, epoch, _ = path.rpartition("/")[2].rsplit("-", 2)
         data = json.loads(node.data)
-        stat = node.stat
-        return Ticket(path, key, int(epoch), data["owner"], stat.czxid, stat.ctime_ms, locks_from_json(data["locks"]))
+        stat, locks = node.stat, locks_from_json(data["locks"])
+        return Ticket(path, key, int(epoch), data["owner"], stat.czxid, stat.ctime_ms, locks, data.get("drains"))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # not a ticket, so nobody's place
