@@ -30,6 +30,7 @@ class Claims:
         self._forced: set[str] = set()
         self._withdrawing: set[str] = set()
         self._serious: dict[str, int] = {}
+        self._robbed_before: set[str] = set()
 
     # Called by the checks
 
@@ -76,6 +77,19 @@ class Claims:
         """Somebody begins to free a lease by force; its holder's work has been stopped."""
         self._forced.add(lease_id)
         self.held = {held: lease for held, lease in self.held.items() if lease.id != lease_id}
+
+    def renewing(self, lease: Lease, key: str, seen: int) -> None:
+        """A process, whose session has *seen* the writes so far, begins to renew: what they robbed must be missed."""
+        if self._stands(lease, key):
+            places = self._checks.states[key].places
+            robbed = (self._checks.robbed.get((made, target)) for target, made in places.items())
+            if any(zxid is not None and zxid <= seen for zxid in robbed):
+                self._robbed_before.add(lease.id)
+
+    def renewed(self, lease: Lease) -> None:
+        """A renewal has returned without a word."""
+        if lease.id in self._robbed_before:
+            raise Violation(f"{lease.owner} has renewed {lease.id}, of which a lock had been robbed")
 
     def lost(self, lease: Lease, key: str) -> None:
         """A process has been told that its lease is lost."""

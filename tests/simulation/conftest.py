@@ -1,7 +1,7 @@
-"""The search for failing seeds, with and without each rule, takes many minutes: ``FULL=1`` runs it."""
+"""The scripts' asserts say what they saw, as those of tests do."""
 
 from __future__ import annotations
 
-import os
+import pytest
 
-collect_ignore = [] if os.environ.get("FULL") else ["test_simulation.py"]
+pytest.register_assert_rewrite("tests.simulation.mutations")

@@ -28,3 +28,18 @@ class Dice:
     def pick(self, choices: Sequence[T]) -> T:
         """One of *choices*."""
         return choices[int(self._random() * len(choices))]
+
+
+class Names:
+    """Stands in for :mod:`uuid` where acquisitions name themselves."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def uuid4(self) -> Names:
+        self._given += 1
+        return self
+
+    @property
+    def hex(self) -> str:
+        return f"process{self._given}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 NAP_S = 0.1
+WORK = "job"
 
 
 @dataclass(eq=False)
@@ -82,6 +83,7 @@ class Job:
         self._dice = worker.world.dice
         self._claims = worker.world.checks.claims
         self._flag = Flag(worker.world.schedule)
+        self._token = 0
 
     def run(self) -> None:
         owner, request = self._owner, self._request
@@ -134,10 +136,13 @@ class Job:
 
     def _timed_out(self, error: LockTimeout, began_ms: int, began_zxid: int) -> None:
         self._note(f"times out: {', '.join(map(str, error.blocked_by))}")
-        nearest = error.blocked_by[0].owner
+        blocker = error.blocked_by[0]
+        nearest = blocker.owner
         soon = self._world.schedule.now_ms - began_ms < PASSING_S * 1000
         if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive")):
             self._claims.refused(self._owner.name, owner_key(nearest), began_zxid)
+            if not self._world.workload.may_have(nearest, blocker.object, blocker.mode):
+                raise Violation(f"{self._owner.name} is refused because of what {nearest} never asks for: {blocker}")
 
     def _withdrawn(self, pending: PendingLease) -> None:
         self._claims.withdrawn(self._owner.key, _process(pending))
@@ -150,17 +155,34 @@ class Job:
             self._worker.manager.release(lease)
 
     def _hold(self, lease: Lease) -> None:
-        worker, manager = self._worker, self._worker.manager
+        worker = self._worker
         try:
             if self._dice.chance(0.3):
                 worker.insist(lambda: self._watch(lease))
+            works = self._dice.chance(0.3)
+            if works:
+                worker.insist(lambda: self._start_work(lease))
             for _ in range(self._naps):
                 worker.nap()
                 if self._dice.chance(0.5):
-                    worker.insist(lambda: manager.renew(lease))
+                    worker.insist(lambda: self._renew(lease))
+            if works:
+                worker.insist(lambda: worker.manager.check_token(lease.id, WORK, self._token))
         except LockLost as error:
             self._note(f"learns: {error}")
             self._claims.lost(lease, self._owner.key)
+
+    def _start_work(self, lease: Lease) -> None:
+        work = self._worker.manager.start_work(lease, WORK, "application").work(WORK)
+        assert work is not None
+        if work.token <= lease.token:
+            raise Violation(f"work started under {lease.id} has token {work.token}, no larger than {lease.token}")
+        self._token = work.token
+
+    def _renew(self, lease: Lease) -> None:
+        self._claims.renewing(lease, self._owner.key, self._worker.session.zxid)
+        self._worker.manager.renew(lease)
+        self._claims.renewed(lease)
 
     def _watch(self, lease: Lease) -> None:
         """Rest until woken; if not woken, all that this process can know of must stand."""

@@ -11,7 +11,7 @@ from tests.simulation.state import path_of
 from tests.simulation.worker import Job, Worker
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.model import LockRequest
+    from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
     from tests.simulation.schedule import Task
     from tests.simulation.session import SimulatedSession
     from tests.simulation.world import World
@@ -80,6 +80,11 @@ class Workload:
     def works_for(self, key: str) -> bool:
         """Whether some living process acts for that owner."""
         return any(not task.ended and owner.key == key for task, owner in self._working.items())
+
+    def may_have(self, owner: str, target: LockObject, mode: LockMode) -> bool:
+        """Whether that owner ever asks for such a lock."""
+        requests = [request for known in self._owners if known.name == owner for request in known.requests]
+        return any((lock.object, lock.mode) == (target, mode) for request in requests for lock in request.locks)
 
     def _draw_owner(self, name: str) -> Owner:
         first, other = self._draw_request(name), self._draw_request(name)

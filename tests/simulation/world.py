@@ -8,10 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
-from tests.simulation.dice import Dice
+from tests.simulation.dice import Dice, Names
 from tests.simulation.hive import HiveUser
 from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
@@ -85,8 +85,8 @@ class World:
         self._hives = dice.below(4)
         self._unlocks = dice.pick((0.0, 0.4, 0.9))
         self._kept_s = dice.pick((0.3, 86_400.0))
+        self._tries_before_drain = dice.pick((1, 1, 5))
         self._crashes = 0
-        self._processes = 0
 
     @property
     def started(self) -> int:
@@ -106,8 +106,9 @@ class World:
     def run(self) -> Outcome:
         failure: Exception | None = None
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(acquisition, "uuid", self))
+            stack.enter_context(mock.patch.object(acquisition, "uuid", Names()))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
+            stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
             for module in (queue, record):
                 stack.enter_context(mock.patch.object(module, "locks_from_json", _locks))
             try:
@@ -115,7 +116,7 @@ class World:
                 self._start_hive()
                 Operator(self)
                 self.schedule.run()
-                self.checks.at_rest(self.zookeeper.tree)
+                self.checks.at_rest(self.zookeeper.tree, calm=not (self.weather.lose or self.weather.faults))
             except Exception as error:  # noqa: BLE001 - a broken promise, or whatever the code under test raises
                 failure = error
             for task in self.schedule.tasks:
@@ -123,15 +124,6 @@ class World:
                     self.schedule.kill(task)
         checks, schedule = self.checks, self.schedule
         return Outcome(self._seed, failure, schedule.steps, checks.grants, checks.claims.leases, schedule.trace)
-
-    def uuid4(self) -> World:
-        """Stands in for :mod:`uuid` where acquisitions name themselves."""
-        self._processes += 1
-        return self
-
-    @property
-    def hex(self) -> str:
-        return f"process{self._processes}"
 
     def _session_of(self, number: int) -> SimulatedSession:
         return self.network.clients[number]

@@ -28,7 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, owner_key
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.packet import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
@@ -249,9 +249,10 @@ class ZooKeeperAcquisition:
         store, data = self._store, LockData.of(self._request, now_ms).encode()
         creates: list[Create] = []
         for lock in locks:
+            path = store.layout.object(lock.object)
             if lock.object not in children:
-                creates.append(Create(store.layout.object(lock.object)))
-            creates.append(Create(store.layout.lock_prefix(lock.object, lock.mode), data, sequential=True))
+                creates.append(Create(path))
+            creates.append(Create(f"{path}/{LOCK_PREFIXES[lock.mode]}", data, True))
         return creates
 
     def _verify(

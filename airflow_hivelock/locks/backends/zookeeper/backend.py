@@ -178,17 +178,23 @@ class ZooKeeperBackend:
         return self._change(lease, lambda record: record.recording(name, application))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        record = self._record_of(lease_id)
-        if record is None:
-            raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
-        lease = record.lease(owner_key(record.owner))
-        newest = work.token if (work := lease.work(name)) else None
-        if newest != token:
-            raise LockLost(
-                f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
-                + (f"it was started again, with token {newest}" if newest else "it was ended")
-            )
-        self.verify(lease)
+        for _ in range(MAX_TURNS):
+            record = self._record_of(lease_id)
+            if record is None:
+                raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
+            lease = record.lease(owner_key(record.owner))
+            newest = work.token if (work := lease.work(name)) else None
+            if newest != token:
+                raise LockLost(
+                    f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
+                    + (f"it was started again, with token {newest}" if newest else "it was ended")
+                )
+            self._look_for_losses(lease, record, record.locks)
+            # Once more, for the nodes may have been another's by then: its grant changed the record.
+            again = self._read(owner_key(record.owner), fresh=True)
+            if again is not None and again.version == record.version:
+                return
+        raise StoreUnavailable(f"lease {lease_id} changed {MAX_TURNS} times while it was looked at; try again")
 
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -92,8 +92,10 @@ class Sync:
     """Bring this session up to date with every write acknowledged before: None."""
 
 
-@dataclass(frozen=True)
-class Create:
+# The operations of a transaction are tuples: a thousand partitions take some thousands of them.
+
+
+class Create(NamedTuple):
     """Create a node; the reply is its path."""
 
     path: str
@@ -102,8 +104,7 @@ class Create:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True)
-class SetData:
+class SetData(NamedTuple):
     """Write a node if it has *version* (-1: any); the reply is its new :class:`Stat`."""
 
     path: str
@@ -111,16 +112,14 @@ class SetData:
     version: int
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """Fail the transaction unless the node has *version*."""
 
     path: str
     version: int
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(NamedTuple):
     """Delete a node."""
 
     path: str

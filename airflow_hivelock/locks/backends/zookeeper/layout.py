@@ -30,6 +30,9 @@ _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
 MAX_QUERY_LENGTH = 500
 
+LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
+"""The zero makes eleven digits of the ten that ZooKeeper appends."""
+
 
 @dataclass(frozen=True)
 class LockNode:
@@ -120,7 +123,7 @@ class Layout:
 
     def lock_prefix(self, target: LockObject, mode: LockMode) -> str:
         """What a lock node of ours is created on, sequentially."""
-        return f"{self.object(target)}/LOCK-{mode.value}-0"
+        return f"{self.object(target)}/{LOCK_PREFIXES[mode]}"
 
     @property
     def records(self) -> str:

@@ -1,4 +1,4 @@
-"""A mutation: one rule of the protocol taken away, to see that the simulation would miss it."""
+"""A mutation: one rule of the protocol taken away, and what shows the harm."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tests.simulation.stage import Script
+
     Apply = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is done to the code, and from which seed on to look for the harm; None if none has been seen."""
+    """What is done to the code, and how the harm is seen: by a script, or by chance, from a seed on."""
 
     apply: Apply
-    seed: int | None
+    script: Script | None
+    seed: int
 
 
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def mutation(seed: int | None) -> Callable[[Apply], Apply]:
+def mutation(script: Script | None = None, *, seed: int = 0) -> Callable[[Apply], Apply]:
     """Enter a mutation."""
 
     def enter(apply: Apply) -> Apply:
-        MUTATIONS[apply.__name__] = Mutation(apply, seed)
+        MUTATIONS[apply.__name__] = Mutation(apply, script, seed)
         return apply
 
     return enter

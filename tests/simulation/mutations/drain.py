@@ -1,0 +1,96 @@
+"""Drains: tickets that exclude everybody, so that a removal is not outrun by readers for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper import removal
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Lease
+from tests.simulation import stage as staging
+from tests.simulation.mutations.mutation import mutation
+
+if TYPE_CHECKING:
+    from tests.simulation.stage import Process, Stage
+
+    Patch = pytest.MonkeyPatch
+
+
+def only_a_drain_is_ahead(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", ["w.a/p=1"])
+    _outrun(ours, "a", mine)
+    asked = mine.asks("c", ["w.a/p=3"], wait=False)
+    ours.session.before(staging.writes("a", "tombstone"), asked.poll)
+    assert ours.releases(lease)
+    assert isinstance(asked.poll(), Lease)
+
+
+@mutation(only_a_drain_is_ahead)
+def refused_for_a_drain(patch: Patch) -> None:
+    """A reader that does not wait is refused because of another reader, who is about to release."""
+    original = ZooKeeperAcquisition._wait_for
+
+    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
+        outcome = original(self, nearest, first)
+        return replace(outcome, passing=False) if outcome and nearest.drains is not None else outcome
+
+    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+
+
+def readers_come_without_a_break(stage: Stage) -> None:
+    ours, readers = stage.process("ours"), stage.process("readers")
+    lease = ours.gets("a", ["w.a/p=1"])
+    passed: list[Lease] = []
+
+    def comes() -> None:
+        asked = readers.asks(f"reader{len(passed)}", ["w.a/p=2"])
+        if isinstance(outcome := asked.poll(), Lease):
+            passed.append(outcome)
+            assert len(passed) < 20
+            ours.session.before(staging.writes("a", "tombstone"), comes)
+
+    comes()
+    assert ours.releases(lease)
+    assert not stage.checks.drains
+
+
+@mutation(readers_come_without_a_break)
+def removal_without_a_drain(patch: Patch) -> None:
+    """Every one of them raises the guard before the release comes through."""
+    patch.setattr(removal, "TRIES_BEFORE_DRAIN", removal.MAX_TRIES)
+
+
+def a_drain_is_left_behind(stage: Stage) -> None:
+    ours, keeper, mine = stage.process("ours"), stage.process("keeper"), stage.process("mine")
+    lease = ours.gets("a", ["w.a/p=1"])
+    _outrun(ours, "a", mine)
+    ours.session.lose_reply(lambda request: isinstance(request, Commit) and isinstance(request.ops[0], Create))
+    with pytest.raises(StoreUnavailable):
+        ours.releases(lease)
+    waiter = mine.asks("c", ["w.a/p=3"])
+    assert isinstance(waiter.poll(), Blocked)
+    keeper.manager.renew(lease)  # a removal would have to compare another version now: the drain is void
+    assert waiter.flag.raised
+    assert isinstance(waiter.poll(), Lease)
+
+
+def _outrun(ours: Process, owner: str, readers: Process) -> None:
+    """Let as many readers come before *ours* can release what *owner* has as it takes until it drains the queue."""
+    for number in range(removal.TRIES_BEFORE_DRAIN):
+        ours.session.before(staging.writes(owner, "tombstone"), partial(readers.gets, f"{owner}{number}", ["w.a/p=2"]))
+
+
+@mutation(a_drain_is_left_behind)
+def drain_stands_while_its_session_lives(patch: Patch) -> None:
+    """Its removal was cut short, and nobody else is told when it is over: who waits behind it sleeps on."""
+    original = Queues.tickets
+    patch.setattr(Queues, "tickets", lambda self, *args: [replace(t, drains=None) for t in original(self, *args)])

@@ -1,0 +1,235 @@
+"""The queue: places, turns, the living and the dead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper import acquisition
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Lease
+from tests.simulation import stage as staging
+from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.wire import in_place_of_commits
+from tests.simulation.session import SimulatedSession
+from tests.simulation.state import ROOT
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from tests.simulation.mutations.wire import Send
+    from tests.simulation.stage import Stage
+
+    Patch = pytest.MonkeyPatch
+
+
+def one_ahead_queues_again(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    first = ours.gets("a", [], ["w.a"])
+    waiter = mine.asks("b", [], ["w.a"])
+    mine.session.before(staging.reads("a"), lambda: (ours.releases(first), ours.asks("a", [], ["w.a"]).poll()))
+    assert isinstance(waiter.poll(), Lease)
+
+
+@mutation(one_ahead_queues_again)
+def ticket_known_by_its_owner(patch: Patch) -> None:
+    """The one ahead finishes and queues again behind me: each waits for the other."""
+    original = ZooKeeperAcquisition._wait_for
+
+    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
+        standing = self._store._read(nearest.key)
+        epoch = standing.ticket_epoch if standing else 0
+        return original(self, replace(nearest, path=self._store.layout.record(nearest.key), epoch=epoch), first)
+
+    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+
+
+def two_tables_at_once(stage: Stage) -> None:
+    stage.process("ours").gets("a", [], ["w.a", "w.b"])
+
+
+@mutation(two_tables_at_once)
+def tickets_one_by_one(patch: Patch) -> None:
+    """First in one queue and second in the other: each waits for the other."""
+
+    def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
+        tickets = [i for i, op in enumerate(ops) if isinstance(op, Create) and op.path.startswith(f"{ROOT}/queue/")]
+        if len(tickets) < 2 or not ops[tickets[0]].path.endswith("-"):
+            return once(ops)
+        last = tickets[-1]
+        first = once((*ops[:last], *ops[last + 1 :]))
+        second = first if isinstance(first, Refused) else once((ops[last],))
+        if isinstance(first, Refused) or isinstance(second, Refused):
+            return first if isinstance(first, Refused) else second
+        return (*first[:last], *second, *first[last:])
+
+    in_place_of_commits(patch, send)
+
+
+@mutation(seed=0)
+def dead_waiter_skipped(patch: Patch) -> None:
+    """Whoever takes up the dead waiter's place has the earlier ticket, and both are let in."""
+    original = Queues.earlier
+
+    def earlier(self: Queues, *args: Any) -> Any:
+        found = original(self, *args)
+        return [t for t in found if self._client.submit(Exists(self._layout.alive(t.key)))[0]]
+
+    patch.setattr(Queues, "earlier", earlier)
+
+
+def one_ahead_dies_waiting(stage: Stage) -> None:
+    ours, other, mine = stage.process("ours"), stage.process("other"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"])
+    other.asks("b", [], ["w.a"]).poll()
+    waiter = mine.asks("c", [], ["w.a"])
+    waiter.poll()
+    other.session.close()
+    ours.releases(lease)
+    assert waiter.flag.raised
+    waiter.lease()
+
+
+@mutation(one_ahead_dies_waiting)
+def dead_waiter_waited_for(patch: Patch) -> None:
+    """An abandoned request blocks everyone behind it."""
+    patch.setattr(ZooKeeperBackend, "break_dead", lambda self, key, found: None)
+
+
+def one_ahead_releases(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"])
+    waiter = mine.asks("b", [], ["w.a"])
+    waiter.poll()
+    ours.releases(lease)
+    assert waiter.flag.raised
+
+
+@mutation(one_ahead_releases)
+def next_not_woken(patch: Patch) -> None:
+    """The one ahead is gone, and nobody tells me."""
+    patch.setattr(
+        acquisition, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
+    )
+
+
+def taken_up_while_a_waiter_looks(stage: Stage) -> None:
+    ours, dead, mine, heir = (stage.process(name) for name in ("ours", "dead", "mine", "heir"))
+    ours.gets("a", [], ["w.a"])
+    dead.asks("b", [], ["w.a"]).poll()
+    dead.session.close()
+    mine.session.before(staging.reads("b"), heir.asks("b", [], ["w.a"]).poll)
+    assert isinstance(mine.asks("c", [], ["w.a"]).poll(), Blocked)
+
+
+@mutation(taken_up_while_a_waiter_looks)
+def alive_read_before_the_record(patch: Patch) -> None:
+    """The sign of life of an earlier request is missed, the record of a later one is read, and a living waiter broken."""
+    submit = SimulatedSession.submit
+    early: dict[tuple[SimulatedSession, str], Any] = {}
+
+    def submit_early(self: SimulatedSession, *requests: Any) -> list[Any]:
+        match requests:
+            case [Exists(), Exists(), Get(path), Get()]:
+                alive = path.replace("/requests/", "/alive/")
+                early[self, alive] = submit(self, Exists(alive))[0]
+            case [Exists(path, wake)] if wake and (self, path) in early:
+                submit(self, *requests)
+                return [early.pop((self, path))]
+        return submit(self, *requests)
+
+    patch.setattr(SimulatedSession, "submit", submit_early)
+
+
+def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
+    ours, dead, mine, heir = (stage.process(name) for name in ("ours", "dead", "mine", "heir"))
+    ours.gets("a", [], ["w.a"])
+    dead.asks("b", [], ["w.a"]).poll()
+    dead.session.close()
+    mine.session.before(staging.writes("b", "free"), heir.asks("b", [], ["w.a"]).poll)
+    assert isinstance(mine.asks("c", [], ["w.a"]).poll(), Blocked)
+
+
+@mutation(taken_up_while_a_waiter_breaks)
+def break_without_a_version(patch: Patch) -> None:
+    """What has come back to life meanwhile is broken all the same."""
+    original = ZooKeeperBackend.break_dead
+
+    def break_dead(self: ZooKeeperBackend, key: str, found: Record) -> Any:
+        assert found.stat is not None
+        return original(self, key, replace(found, stat=replace(found.stat, version=-1)))
+
+    patch.setattr(ZooKeeperBackend, "break_dead", break_dead)
+
+
+def two_that_do_not_wait(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    asked = mine.asks("b", [], ["w.a"], wait=False)
+    ours.session.before(staging.writes("a", "trying"), asked.poll)
+    lease = ours.asks("a", [], ["w.a"], wait=False).poll()
+    assert isinstance(lease, Lease)
+    ours.releases(lease)
+    assert isinstance(asked.poll(), Lease)
+
+
+@mutation(two_that_do_not_wait)
+def refused_for_one_that_does_not_wait(patch: Patch) -> None:
+    """Two requests that do not wait refuse each other, and both go for nothing."""
+    patch.setattr(acquisition, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
+
+
+def a_process_restarts(stage: Stage) -> None:
+    ours, other, first, again = (stage.process(name) for name in ("ours", "other", "first", "again"))
+    lease = ours.gets("a", [], ["w.a"])
+    first.asks("b", [], ["w.a"]).poll()
+    other.asks("c", [], ["w.a"]).poll()
+    first.session.close()
+    waiter = again.asks("b", [], ["w.a"])
+    waiter.poll()
+    ours.releases(lease)
+    assert isinstance(waiter.poll(), Lease)
+
+
+@mutation(a_process_restarts)
+def place_lost_on_restart(patch: Patch) -> None:
+    """A waiter whose process was replaced begins at the end of the queue."""
+    original = ZooKeeperAcquisition._start
+
+    def start(self: ZooKeeperAcquisition) -> None:
+        found = self._store._read(self._key)
+        if found is not None and found.queued and found.process != self._process:
+            self._store.break_dead(self._key, found)
+        original(self)
+
+    patch.setattr(ZooKeeperAcquisition, "_start", start)
+
+
+def a_withdrawal_fails(stage: Stage) -> None:
+    ours, other, mine = stage.process("ours"), stage.process("other"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"])
+    given_up, waiter = other.asks("b", [], ["w.a"]), mine.asks("c", [], ["w.a"])
+    given_up.poll()
+    waiter.poll()
+    other.session.before(staging.writes("b", "free"), _connection_lost)
+    with pytest.raises(StoreUnavailable):
+        other.withdraws(given_up)
+    other.gets("d", [], ["w.b"])  # the next step of any other withdraws it
+    ours.releases(lease)
+    assert isinstance(waiter.poll(), Lease)
+
+
+def _connection_lost() -> None:
+    raise StoreUnavailable("scripted: connection lost; nothing was sent")
+
+
+@mutation(a_withdrawal_fails)
+def failed_withdrawal_forgotten(patch: Patch) -> None:
+    """Its ticket blocks the others for as long as its session lives."""
+    patch.setattr(ZooKeeperBackend, "abandon", lambda self, acquisition: None)

@@ -1,0 +1,175 @@
+"""The owner's record: which of its processes acts, and in which order its calls came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, record, removal
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
+from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
+from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.wire import in_place_of_commits, is_record
+from tests.simulation.session import SimulatedSession
+from tests.simulation.stage import writes
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from tests.simulation.mutations.wire import Send
+    from tests.simulation.stage import Stage
+
+    Patch = pytest.MonkeyPatch
+
+
+@mutation(seed=0)
+def no_compare_and_set(patch: Patch) -> None:
+    """A slow process writes over what another of its owner has written meanwhile."""
+    for module in (acquisition, backend, removal):
+        patch.setattr(module, "SetData", lambda path, data, version: SetData(path, data, -1))
+
+
+def released_while_it_is_renewed(stage: Stage) -> None:
+    keeper, ours = stage.process("keeper"), stage.process("ours")
+    lease = ours.gets("a", [], ["w.a"])
+    keeper.session.before(writes("a", "granted"), lambda: ours.releases(lease))
+    with pytest.raises(LockLost):
+        keeper.manager.renew(lease)
+
+
+@mutation(released_while_it_is_renewed)
+def renewal_without_a_version(patch: Patch) -> None:
+    """A late renewal brings back a lease that was released."""
+    original = ZooKeeperBackend._rewrite
+
+    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> Record | None:
+        assert found.stat is not None
+        return original(self, replace(found, stat=replace(found.stat, version=-1)), changed, *checks)
+
+    patch.setattr(ZooKeeperBackend, "_rewrite", rewrite)
+
+
+def released_while_a_slow_call_adopts(stage: Stage) -> None:
+    ours, slow = stage.process("ours"), stage.process("slow")
+    lease = ours.gets("a", [], ["w.a"])
+    slow.session.before(writes("a", "granted"), lambda: ours.releases(lease))
+    with pytest.raises(Superseded):
+        slow.asks("a", [], ["w.a"]).poll()
+
+
+@mutation(released_while_a_slow_call_adopts)
+def no_tombstone(patch: Patch) -> None:
+    """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
+
+    def bury(self: ZooKeeperBackend, key: str, found: Record, *also: Any) -> Record | None:
+        return self.removal.commit(key, found, found.freed(), (*self.queues.deletes(found, key), *also))
+
+    patch.setattr(ZooKeeperBackend, "bury", bury)
+
+
+def a_later_call_withdraws(stage: Stage) -> None:
+    ours, slow, later, last = (stage.process(name) for name in ("ours", "slow", "later", "last"))
+    lease = ours.gets("a", [], ["w.a"])
+    first = slow.asks("b", [], ["w.a"])
+    first.poll()
+    second = later.asks("b", [], ["w.a"])
+    second.poll()
+    later.withdraws(second)
+    last.asks("b", [], ["w.a"]).poll()
+    ours.releases(lease)
+    with pytest.raises(Superseded):
+        first.poll()
+
+
+@mutation(a_later_call_withdraws)
+def record_deleted_when_freed(patch: Patch) -> None:
+    """Its version restarts at 0, and an old process's compare-and-set passes on a successor's record."""
+
+    def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
+        changed: list[Op] = []
+        places: list[int] = []
+        for op in ops:
+            places.append(len(changed))
+            if isinstance(op, SetData) and is_record(op, "free"):
+                changed += [Check(op.path, op.version), Delete(op.path)]
+            else:
+                changed.append(op)
+        outcome = once(tuple(changed))
+        return outcome if isinstance(outcome, Refused) else tuple(outcome[place] for place in places)
+
+    in_place_of_commits(patch, send)
+
+
+@mutation(seed=0)
+def freed_forgets_the_order(patch: Patch) -> None:
+    """A slow earlier process goes on where a later one has withdrawn."""
+    original = Record.freed
+    patch.setattr(Record, "freed", lambda self: replace(original(self), attempt=0, begin=0))
+
+
+@mutation(seed=0)
+def earlier_attempts_take_over(patch: Patch) -> None:
+    """Try 2 is at it; slow try 1 reads that and takes it over."""
+    original = record.start
+
+    def start(existing: Record | None, request: Any, process: str, begin: int) -> Record:
+        if existing and existing.state is not State.TOMBSTONE:
+            existing = replace(existing, attempt=0, begin=0, process="")
+        return original(existing, request, process, begin)
+
+    patch.setattr(record, "start", start)
+
+
+@mutation(seed=13)
+def tie_not_broken(patch: Patch) -> None:
+    """Two calls of one owner that began at the same zxid take over from each other for ever."""
+    patch.setattr(Record, "order", property(lambda self: (self.attempt, self.begin, "")))
+
+
+@mutation(seed=0)
+def take_over_keeps_the_epoch(patch: Patch) -> None:
+    """The release of the process that was taken over frees the lease of the one that took over."""
+    original = record.start
+
+    def start(existing: Record | None, request: Any, process: str, begin: int) -> Record:
+        mine = original(existing, request, process, begin)
+        same = existing is not None and existing.ticket_epoch == mine.ticket_epoch
+        return replace(mine, epoch=existing.epoch) if existing is not None and same else mine
+
+    patch.setattr(record, "start", start)
+
+
+def given_up_when_the_grant_was_not_heard_of(stage: Stage) -> None:
+    other, ours = stage.process("other"), stage.process("ours")
+    other.gets("a", ["w.a"])
+    asked = ours.asks("b", ["w.a"])
+    ours.session.lose_reply(writes("b", "granted"))
+    with pytest.raises(StoreUnavailable):
+        asked.poll()
+    ours.withdraws(asked)
+    assert not stage.state("b").holds
+
+
+@mutation(given_up_when_the_grant_was_not_heard_of)
+def withdrawn_without_the_lost_grant(patch: Patch) -> None:
+    """The reply to the grant is lost, the request is withdrawn, and its lease stands for ever."""
+    patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
+
+
+def the_next_server_lags(stage: Stage) -> None:
+    ours = stage.process("ours")
+    lease = ours.gets("a", ["w.a"])
+    ours.session.move(1)
+    ours.manager.renew(lease)
+
+
+@mutation(the_next_server_lags)
+def forgetful_session(patch: Patch) -> None:
+    """The next session is with a server that lags: a lock that stands is not seen, and its work is stopped."""
+    patch.setattr(
+        SimulatedSession, "_synced", property(lambda self: self._session, lambda self, session: None), raising=False
+    )

@@ -1,0 +1,92 @@
+"""My turn: the try, the verification, and Hive's clients, who neither queue nor give way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import Listing, SetData
+from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.backends.zookeeper.queue import unit
+from airflow_hivelock.locks.model import LockMode
+from tests.simulation.mutations.mutation import mutation
+from tests.simulation.stage import writes
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.simulation.stage import Stage
+
+    Patch = pytest.MonkeyPatch
+
+
+def hive_locks_before_the_try(stage: Stage) -> None:
+    ours, hive = stage.process("ours"), stage.hive()
+    ours.releases(ours.gets("b", [], ["w.a"]))  # the table's node stays
+    ours.session.before(writes("a", "trying"), lambda: hive.lock_table("w/a", "SHARED"))
+    assert isinstance(ours.asks("a", [], ["w.a"]).poll(), Blocked)
+
+
+@mutation(hive_locks_before_the_try)
+def verify_skipped(patch: Patch) -> None:
+    """Hive locked between the look and the try."""
+    patch.setattr(ZooKeeperAcquisition, "_verify", lambda self, trying, own, children=None: self._grant(trying))
+
+
+def hive_has_locked(stage: Stage) -> None:
+    ours, hive = stage.process("ours"), stage.hive()
+    hive.lock_table("w/a", "SHARED")
+    assert isinstance(ours.asks("a", [], ["w.a"]).poll(), Blocked)
+    assert not stage.checks.nodes[next(iter(stage.checks.states))]
+
+
+@mutation(hive_has_locked)
+def try_against_hive(patch: Patch) -> None:
+    """Tries that must fail make Hive's own retries fail."""
+    original = Namespace.foreign_conflicts
+    patch.setattr(
+        Namespace,
+        "foreign_conflicts",
+        lambda self, locks, children, own: original(self, locks, children, own) if own else [],
+    )
+
+
+def hive_has_locked_a_partition(stage: Stage) -> None:
+    ours, hive = stage.process("ours"), stage.hive()
+    hive.lock_table("w/a/p=1", "SHARED")
+    assert isinstance(ours.asks("a", [], ["w.a"]).poll(), Blocked)
+
+
+@mutation(hive_has_locked_a_partition)
+def locks_below_ignored(patch: Patch) -> None:
+    """Hive's LOCK TABLE … PARTITION does not lock the table, and the table is granted EXCLUSIVE beside it."""
+    patch.setattr(Namespace, "foreign_below", lambda self, locks, children, before_zxid: [])
+
+
+def hive_holds_the_first_and_wants_the_second(stage: Stage) -> None:
+    ours, hive, other = stage.process("ours", patience_s=0.0), stage.hive(), stage.hive("hive-other")
+    held = hive.lock_table("w/a/p=2", "EXCLUSIVE")
+    asked = ours.asks("a", [], ["w.a/p=1", "w.a/p=2"])
+    asked.poll()
+    asked.poll()
+    assert stage.state("a").places.keys() == {"w/a/p=2"}
+    stage.meanwhile("hive", lambda: other.unlock(other.query({"w/a/p=1": "EXCLUSIVE", "w/a/p=2": "EXCLUSIVE"})))
+    stage.schedule.sleep(1.0)
+    hive.unlock([held])
+    asked.lease()
+
+
+@mutation(hive_holds_the_first_and_wants_the_second)
+def barrier_kept_behind(patch: Patch) -> None:
+    """I wait at one object with a node on a later one; Hive holds the first and waits for the second."""
+
+    def hold_place(self: ZooKeeperAcquisition, target: Any) -> None:
+        assert self._record is not None
+        lock = next(lock for lock in self._record.locks if lock.object == target)
+        bump = [SetData(self._store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
+        created = self._lock_nodes([lock], {target: Listing((), 0)}, self._asked_ms)
+        self._rewrite(replace(self._record, barrier=(*self._record.barrier, (str(target), 0))), [*bump, *created])
+
+    patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)

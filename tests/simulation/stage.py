@@ -1,0 +1,191 @@
+"""A stage for scripts: a few named clients, stepped by hand over the simulated ZooKeeper, while the checks look on.
+
+Nothing happens by itself, so that a script decides who comes between any two requests: see :meth:`Actor.before`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.manager import LockManager
+from airflow_hivelock.locks.model import Lease
+from tests.simulation.checks import Checks
+from tests.simulation.dice import Dice, Names
+from tests.simulation.hive import HiveClient
+from tests.simulation.model import ZooKeeper
+from tests.simulation.schedule import Flag, Schedule
+from tests.simulation.session import Network, SimulatedSession
+from tests.simulation.state import ROOT, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks.backend import Blocked
+    from airflow_hivelock.locks.backends.zookeeper.client import Request
+    from airflow_hivelock.locks.manager import PendingLease
+
+    Script = Callable[["Stage"], None]
+
+
+class Actor(SimulatedSession):
+    """A session that a script can hold up, and whose replies it can lose."""
+
+    def __init__(self, network: Network, name: str, server: int = 0) -> None:
+        self._server = server
+        super().__init__(network, name, steady=True)
+        self._cues: list[tuple[Callable[[Request], bool], Callable[[Request], object]]] = []
+
+    def before(self, due: Callable[[Request], bool], act: Callable[[], object]) -> None:
+        """Call *act* once, when the next request that is *due* has been sent, but not arrived."""
+        self._cues.append((due, lambda request: act()))
+
+    def lose_reply(self, due: Callable[[Request], bool]) -> None:
+        """The next request that is *due* arrives, but the connection breaks before its reply."""
+        self._cues.append((due, self._arrive_only))
+
+    def move(self, server: int) -> None:
+        """The session ends, and the next one is with another server."""
+        self._server = server
+        self.expire()
+        self._notice_expiry()
+
+    def _follower(self) -> int:
+        return self._server
+
+    def _serve(self, request: Request, rest: Sequence[Request]) -> Any:
+        cue = next((cue for cue in self._cues if cue[0](request)), None)
+        if cue is not None:
+            self._cues.remove(cue)
+            cue[1](request)
+        return super()._serve(request, rest)
+
+    def _arrive_only(self, request: Request) -> None:
+        super()._serve(request, ())
+        self.break_connection()
+        raise StoreUnavailable("scripted: reply lost; the outcome is unknown")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request under way; *flag* is raised when polling is worthwhile."""
+
+    pending: PendingLease
+    flag: Flag
+
+    def poll(self) -> Lease | Blocked:
+        self.flag.clear()
+        return self.pending.poll()
+
+    def lease(self) -> Lease:
+        """Wait until it is granted."""
+        while not isinstance(outcome := self.poll(), Lease):
+            self.flag.wait(self.pending.wait_s())
+        return outcome
+
+
+class Process:
+    """One of our processes."""
+
+    def __init__(self, stage: Stage, session: Actor, patience_s: float) -> None:
+        self.session = session
+        self.backend = ZooKeeperBackend(self.session, patience_s=patience_s, clock=stage.clock)
+        self.manager = LockManager(self.backend, stage.clock)
+        self._stage = stage
+
+    def asks(
+        self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0, wait: bool = True
+    ) -> Asked:
+        flag = Flag(self._stage.schedule)
+        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait)
+        return Asked(self.manager.begin(request, flag.set, None if wait else 0.0), flag)
+
+    def gets(self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0) -> Lease:
+        """Ask, and be granted at once."""
+        outcome = self.asks(owner, reads, writes, attempt=attempt).poll()
+        assert isinstance(outcome, Lease), f"{owner} is blocked: {outcome}"
+        return outcome
+
+    def releases(self, lease: Lease) -> bool:
+        self._stage.checks.claims.releases(lease)
+        return self.manager.release(lease)
+
+    def forces(self, lease: Lease) -> bool:
+        self._stage.checks.claims.forces(lease.id)
+        return self.manager.force_release(lease.id, reason="its owner is dead", user="operator")
+
+    def withdraws(self, asked: Asked) -> None:
+        self._stage.checks.claims.withdraws(str(asked.pending._acquisition._process))  # type: ignore[attr-defined]
+        asked.pending.withdraw()
+
+
+class Stage:
+    """Where a script is played."""
+
+    def __init__(self) -> None:
+        dice = Dice(0)
+        self.schedule = Schedule(dice, 0.0, 0.0, lambda: None)
+        self.checks = Checks(lambda number: self.network.clients[number], self.schedule.progress)
+        self.zookeeper = ZooKeeper(2, lambda: self.schedule.now_ms, self.checks.observe)
+        self.network = Network(self.zookeeper, self.schedule, dice)
+
+    def process(self, name: str, *, patience_s: float = 30.0, server: int = 0) -> Process:
+        """:param server: 0 for one that is up to date, 1 for one that lags behind."""
+        return Process(self, Actor(self.network, name, server), patience_s)
+
+    def hive(self, name: str = "hive") -> HiveClient:
+        assert name.startswith("hive")
+        return HiveClient(Actor(self.network, name), self.schedule, self.checks)
+
+    def meanwhile(self, name: str, run: Callable[[], object]) -> None:
+        """Let another client do something while the script waits."""
+
+        def act() -> None:
+            run()
+
+        self.schedule.spawn(name, act)
+
+    def clock(self) -> float:
+        return self.schedule.now_ms / 1000
+
+    def state(self, owner: str) -> State:
+        """What the owner's record says."""
+        return self.checks.states[owner_key(owner)]
+
+    def intact(self, owner: str) -> bool:
+        """Whether the owner holds, and all of its lock nodes are there."""
+        state = self.state(owner)
+        return state.state == "granted" and len(self.checks.nodes[owner_key(owner)]) == len(state.modes)
+
+
+def play(script: Script) -> None:
+    """Play *script* on a stage of its own; whatever it, or a check, finds wrong is raised."""
+    stage = Stage()
+    with mock.patch.object(acquisition, "uuid", Names()):
+        stage.schedule.spawn("script", lambda: script(stage))
+        stage.schedule.run()
+
+
+def writes(owner: str, state: str = "") -> Callable[[Request], bool]:
+    """Whether a request writes the owner's record, to say *state*."""
+    path = f"{ROOT}/requests/{owner_key(owner)}"
+
+    def due(request: Request) -> bool:
+        return isinstance(request, Commit) and any(
+            isinstance(op, SetData) and op.path == path and f'"state":"{state}'.encode() in op.data
+            for op in request.ops
+        )
+
+    return due
+
+
+def reads(owner: str) -> Callable[[Request], bool]:
+    """Whether a request reads the owner's record."""
+    path = f"{ROOT}/requests/{owner_key(owner)}"
+    return lambda request: isinstance(request, Get) and request.path == path
