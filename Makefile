@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race bench demo wheel clean
+.PHONY: help install lint unit test test-race soak bench demo wheel clean
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -11,6 +11,7 @@ help:
 	@echo "make test        all tests"
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
+	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make wheel       dist/*.whl"
@@ -39,6 +40,11 @@ test: install
 
 test-race: install
 	$(BIN)/python -m tests.race --tries 20
+
+# FULL=1 takes an hour and a half.
+soak: install
+	$(BIN)/python -m tests.simulation --seconds $(if $(FULL),3600,600)
+	HISTORY_SECONDS=$(if $(FULL),600,120) $(BIN)/python -m pytest -s tests/histories
 
 bench: install
 	$(BIN)/python -m tests.benchmarks

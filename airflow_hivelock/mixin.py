@@ -17,6 +17,7 @@ from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.spark import URL
 from airflow_hivelock.supervisor import CannotTell
 from airflow_hivelock.triggers import HiveLockTrigger
 
@@ -172,7 +173,9 @@ class HiveLockMixin(AcquiresLocks):
     @contextmanager
     def _under(self, lease: Lease, context: Any, resumed: bool = False) -> Iterator[None]:
         """Hold *lease* while the body, the work, runs."""
-        manager, name = HiveLockHook(self.hivelock_conn_id).manager(), _work_name(context["ti"])
+        hook, name = HiveLockHook(self.hivelock_conn_id), _work_name(context["ti"])
+        manager = hook.manager()
+        os.environ[URL] = hook.url
         lease = self._start_work(manager, lease, name, context, resumed)
         work = lease.work(name)
         assert work is not None
@@ -195,7 +198,8 @@ class HiveLockMixin(AcquiresLocks):
             over = held.stop_children()
             raise
         finally:
-            os.environ.pop(MARK, None)
+            for variable in (MARK, URL):
+                os.environ.pop(variable, None)
             if over:
                 held.release()
         if held.lost is not None:
