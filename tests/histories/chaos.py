@@ -6,7 +6,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,62 +20,77 @@ if TYPE_CHECKING:
 
     Fault = Callable[[], None]
 
+SESSION_S = 2.0
+
+STOPPED_S = (0.1, 1.5 * SESSION_S)
+"""Bounds of how long a process stands still: some sessions outlive it, some end."""
+
 
 @dataclass
 class Chaos:
     """A number of workers under faults.
 
     :param faults: harm to the servers; each leaves them running again.
+    :param program: the module that the workers run.
     """
 
     url: str
     directory: Path
     seed: int
-    workers: int = 6
+    workers: int = 8
     faults: Sequence[Fault] = ()
-    killed: int = 0
-    done: list[str] = field(default_factory=list)
+    program: str = "tests.histories.worker"
+    arguments: Sequence[str] = ()
+    done: Counter[str] = field(default_factory=Counter)
+    _deck: list[str] = field(default_factory=list)
+    _stopped: list[threading.Timer] = field(default_factory=list)
 
-    def run(self, manager: LockManager, seconds: float) -> None:
-        """Harm and repair for that long, then let every worker finish, and free what the dead held."""
+    def run(self, manager: LockManager, over: Callable[[], bool]) -> None:
+        """Harm and repair until it is *over*, the servers at least once, then let every worker finish, and free what the dead held."""
         chance = random.Random(self.seed)
         running = [self._start(chance) for _ in range(self.workers)]
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            time.sleep(chance.uniform(0.5, 1.5))
-            victim = chance.randrange(self.workers)
-            match chance.choices(("kill", "stop", "fault"), (2, 4, 1 if self.faults else 0))[0]:
-                case "kill":
-                    self._kill(running[victim], manager)
-                    running[victim] = self._start(chance)
-                case "stop":
-                    self._stop_for(running[victim], chance.uniform(0.1, 2.0))
-                case "fault":
-                    self.done.append(self._fault(chance))
-        for worker in running:
-            assert worker.stdin
-            worker.stdin.close()
-        for worker in running:
-            worker.wait(90)
-            self._close(worker)
+        try:
+            while not over() or (self.faults and not self.done.keys() - {"kill", "stop"}):
+                time.sleep(chance.uniform(0.4, 1.2))
+                self._harm(running, chance, manager)
+            for timer in self._stopped:
+                timer.join()
+            for worker in running:
+                self._close(worker)
+            for worker in running:
+                assert worker.wait(90) == 0, "a worker failed; its traceback is above"
+        finally:
+            for worker in running:
+                worker.kill()
+                self._close(worker)
+
+    def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
+        victim = chance.randrange(self.workers)
+        if not self._deck:
+            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["fault"] * bool(self.faults)
+            chance.shuffle(self._deck)
+        match self._deck.pop():
+            case "kill":
+                self._kill(running[victim], manager)
+                running[victim] = self._start(chance)
+            case "stop":
+                self._stop_for(running[victim], chance.uniform(*STOPPED_S))
+            case "fault":
+                fault = chance.choice(self.faults)
+                fault()
+                self.done[fault.__name__] += 1
 
     def _start(self, chance: random.Random) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.histories.worker",
-            self.url,
-            str(self.directory),
-            str(chance.random())[2:],
-        ]
+        seed = str(chance.randrange(1 << 32))
+        command = [sys.executable, "-m", self.program, self.url, str(self.directory), seed, *self.arguments]
         return subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def _kill(self, worker: subprocess.Popen[bytes], manager: LockManager) -> None:
+        assert worker.poll() is None, "a worker failed; its traceback is above"
         worker.kill()
         worker.wait(30)
         self._close(worker)
-        self.killed += 1
-        self.done.append("kill")
+        self.done["kill"] += 1
         free_of(manager, worker.pid)
 
     @staticmethod
@@ -82,15 +99,12 @@ class Chaos:
         worker.stdin.close()
 
     def _stop_for(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
+        """It stands still while other harm is done; a process that is killed meanwhile is not woken."""
         worker.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        worker.send_signal(signal.SIGCONT)
-        self.done.append("stop")
-
-    def _fault(self, chance: random.Random) -> str:
-        fault = chance.choice(self.faults)
-        fault()
-        return fault.__name__
+        wake = threading.Timer(seconds, worker.send_signal, (signal.SIGCONT,))
+        wake.start()
+        self._stopped.append(wake)
+        self.done["stop"] += 1
 
 
 def free_of(manager: LockManager, pid: int) -> None:

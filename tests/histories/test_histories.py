@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.histories import checks
-from tests.histories.chaos import Chaos
+from tests.histories.chaos import SESSION_S, Chaos
+from tests.histories.checks import History, lost_updates
+from tests.histories.lawless import WAYS
+from tests.histories.transactions import transactions
 from tests.servers import Ensemble, ZooKeeperServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
@@ -23,17 +27,28 @@ SECONDS = float(os.environ.get("HISTORY_SECONDS", "12"))
 SEED = int(os.environ.get("HISTORY_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 
-def judge(manager: LockManager, chaos: Chaos) -> None:
-    """All that must hold once every process has ended."""
+def after(seconds: float) -> Callable[[], bool]:
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
+
+
+def history(manager: LockManager, servers: Sequence[ZooKeeperServer]) -> History:
     assert isinstance(manager.backend, ZooKeeperBackend)
-    records = checks.granted(manager.backend)
-    print(f"seed {chaos.seed}: {len(records)} leases, {chaos.killed} processes killed, {len(chaos.done)} faults")
-    assert len(records) > SECONDS / 2, f"too little happened to prove anything, with seed {chaos.seed}"
-    assert checks.overlaps(records) == [], f"seed {chaos.seed}"
-    assert checks.lost_updates(chaos.directory) == {}, f"seed {chaos.seed}"
+    return History.of(transactions(servers), manager.backend.layout)
+
+
+def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
+    """All that must hold once every process has ended."""
     manager.sweep()
-    assert manager.show() == [], f"seed {chaos.seed}"
-    assert manager.backend.namespace.below(None) == [], f"a lock node that nobody holds, with seed {chaos.seed}"
+    # The places of those that died waiting are kept for who takes them up; they keep nobody from anything.
+    assert manager.release(manager.acquire(owner="last", writes=["dw"], timeout_s=60)), f"seed {chaos.seed}"
+    told = history(manager, servers)
+    print(f"seed {chaos.seed}: {told.granted} leases, {told.contended} after waiting for another, {dict(chaos.done)}")
+    assert told.broken == [], f"seed {chaos.seed}"
+    assert told.left_behind == [], f"lock nodes that nobody holds, with seed {chaos.seed}"
+    assert told.contended > SECONDS / 2, f"too little happened to prove anything, with seed {chaos.seed}"
+    assert lost_updates(chaos.directory) == {}, f"seed {chaos.seed}"
+    assert (manager.show(), manager.waiters()) == ([], []), f"seed {chaos.seed}"
 
 
 def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_path: Path) -> None:
@@ -43,11 +58,11 @@ def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_pa
             server.kill()
             server.start()
 
-        url = f"{server.url}?timeout_s=4"
+        url = f"{server.url}?timeout_s={SESSION_S}"
         with connect(url) as manager:
             chaos = Chaos(url, tmp_path, SEED, faults=[restart])
-            chaos.run(manager, SECONDS)
-            judge(manager, chaos)
+            chaos.run(manager, after(SECONDS))
+            judge(manager, chaos, [server])
 
 
 def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None:
@@ -59,13 +74,24 @@ def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None
                 leader.kill()
                 leader.start()
 
-        def lose_one() -> None:
-            member = chance.choice(ensemble.members)
+        def lose_a_follower() -> None:
+            member = chance.choice([member for member in ensemble.members if member is not ensemble.leader()])
             member.kill()
             member.start()
 
-        url = f"{ensemble.url}?timeout_s=4"
+        url = f"{ensemble.url}?timeout_s={SESSION_S}"
         with connect(url) as manager:
-            chaos = Chaos(url, tmp_path, SEED, workers=4, faults=[lose_the_leader, lose_one])
-            chaos.run(manager, SECONDS)
-            judge(manager, chaos)
+            chaos = Chaos(url, tmp_path, SEED, faults=[lose_the_leader, lose_a_follower])
+            chaos.run(manager, after(SECONDS))
+            judge(manager, chaos, ensemble.members)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_history_tells_of_workers_that_break_a_promise(way: str, tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server, connect(server.url) as manager:
+        late = after(60)
+        chaos = Chaos(server.url, tmp_path, SEED, workers=3, program="tests.histories.lawless", arguments=[way])
+        chaos.run(manager, lambda: bool(history(manager, [server]).broken) or late())
+        told = history(manager, [server])
+        assert told.broken
+        print(told.broken[0])

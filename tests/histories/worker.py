@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockMode, LockTimeout, StoreUnavailable, connect
 
-DAYS = [f"2013-01-0{day}" for day in range(1, 9)]
+DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
 
 def main(url: str, directory: Path, seed: int) -> None:
@@ -38,7 +38,7 @@ def main(url: str, directory: Path, seed: int) -> None:
 def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | None:
     """A request for something that others want too; None when it was refused, or the store was away."""
     days = chance.sample(DAYS, chance.randint(1, 2))
-    writes = ["dw.delays"] if chance.random() < 0.05 else [f"dw.delays/dt={day}" for day in days]
+    writes = ["dw.delays"] if chance.random() < 0.02 else [f"dw.delays/dt={day}" for day in days]
     reads = [f"dw.flights/dt={day}" for day in chance.sample(DAYS, 2)]
     if chance.random() < 0.1:
         writes, reads = [f"dw.flights/dt={day}" for day in days], []

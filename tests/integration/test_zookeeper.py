@@ -144,7 +144,9 @@ def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -
         backend.client.submit(Commit((Delete(node.path),)))
         with pytest.raises(LockLost, match="UNLOCK TABLE"):
             manager.renew(lease)
-        assert manager.release(lease), "what remains of it must be freed"
+        with pytest.raises(LockLost, match="acquire again"):
+            manager.acquire(owner="me", writes=[DAY])
+        assert manager.release(lease), "what remains of it must be freed, by who held it"
 
 
 def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
@@ -214,6 +216,8 @@ def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeep
         waiting = Polling(manager, "alter", writes=["dw.flights"])
         for _ in range(3):
             assert str(waiting.blocked().by[0].object) == DAY
+        (waiter,) = manager.waiters()
+        assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY]
         backend.client.submit(Commit((Delete(lock),)))
         assert manager.release(waiting.granted())
 

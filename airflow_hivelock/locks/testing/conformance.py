@@ -219,6 +219,32 @@ class BackendConformance:
         other.renew(second)
         assert other.release(second)
 
+    def test_a_call_that_was_taken_over_stays_so_when_the_later_one_has_ended(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        slow, heir = (Polling(session, "task", writes=[DAY1]) for session in (manager, other))
+        slow.blocked()
+        heir.blocked()
+        manager.release(lease)
+        other.release(heir.granted())
+        with pytest.raises(Superseded):
+            slow.pending.poll()
+        assert manager.show() == [], "a lease that nobody owns"
+
+    def test_a_request_for_two_tables_counts_once_among_those_ahead(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        manager.acquire(owner="holder", writes=["dw.flights"])
+        both, whole = (
+            Polling(manager, "both", writes=["dw.flights", "dw.delays"]),
+            Polling(other, "whole", writes=["dw"]),
+        )
+        both.blocked()
+        whole.blocked()
+        waiter = manager.waiters()[1]
+        assert (waiter.place, [blocker.owner for blocker in waiter.blocked_by]) == (2, ["both", "holder"])
+
     def test_release_is_idempotent(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="me", reads=["dw.airports"], writes=[DAY1])
         assert other.release(Lease.from_json(lease.to_json())), "a lease must be releasable from another process"

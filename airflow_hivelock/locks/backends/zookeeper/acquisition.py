@@ -124,6 +124,11 @@ class ZooKeeperAcquisition:
             raise _Again
         existing = Record.decode(node, self._path) if node else None
         mine = records.start(existing, self._request, self._process, self._begin)
+        if mine.state is State.LOST:  # and not taken over: who holds it has to stop, and release it
+            raise LockLost(
+                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, mine.ticket_epoch)} was "
+                "removed behind its back. Stop the work under it and release it; then acquire again"
+            )
         fresh = mine.ticket_epoch == mine.epoch
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.
         ops: list[Op] = [] if existing else [Create(self._path)]
@@ -167,12 +172,6 @@ class ZooKeeperAcquisition:
         assert self._record is not None
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
-        if self._record.state is State.LOST:
-            lost, self._record = self._record, None  # read again, should there be another step
-            raise LockLost(
-                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, lost.ticket_epoch)} was "
-                "removed behind its back. Stop the work under it and release it; then acquire again"
-            )
         if self._record.holds:
             return self._record.lease(self._key)
         queues, tables = self._first_look

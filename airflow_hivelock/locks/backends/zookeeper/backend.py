@@ -298,8 +298,12 @@ class ZooKeeperBackend:
     def _behind_hive(self, waiter: Waiter) -> Waiter:
         """The waiter with Hive's own locks that are in its way, since none of ours are."""
         children = self.namespace.survey(waiter.locks)
-        foreign = self.namespace.read(self.namespace.foreign_conflicts(waiter.locks, children, {}))
-        blockers = (Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode) for lock, node in foreign)
+        foreign = self.namespace.foreign_conflicts(waiter.locks, children, {})
+        foreign += self.namespace.foreign_below(waiter.locks, children, self.client.zxid + 1)
+        blockers = (
+            Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode)
+            for lock, node in self.namespace.read(foreign)
+        )
         return replace(waiter, blocked_by=tuple(blockers))
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:

@@ -1,0 +1,57 @@
+"""A process that counts up under a lock: it reads, waits to be told on its standard input, and writes.
+
+The counter's store knows nothing of locks. Where it is *fenced*, it compares what each write carries with what the last
+one did, and refuses those that come late; the order is the lease's ``(token, epoch)``: of leases that conflict the later
+has the larger token, and of processes that act for one lease the later has the larger epoch.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from airflow_hivelock.locks import Lease, connect
+
+OBJECT = "dw.delays/dt=2013-01-01"
+FENCES = {
+    "none": "",
+    "token": "where token <= :token",
+    "token and epoch": "where (token, epoch) <= (:token, :epoch)",
+}
+
+
+def create(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("create table counter as select 0 as value, 0 as token, 0 as epoch")
+
+
+def read(store: Path) -> int:
+    with closing(sqlite3.connect(store)) as database:
+        return int(database.execute("select value from counter").fetchone()[0])
+
+
+def write(store: Path, value: int, lease: Lease, fence: str) -> bool:
+    """Whether the store took it: compared and written at once."""
+    given = {"value": value, "token": lease.token, "epoch": lease.epoch}
+    with closing(sqlite3.connect(store)) as database, database:
+        changed = database.execute(
+            f"update counter set value = :value, token = :token, epoch = :epoch {FENCES[fence]}", given
+        )
+        return changed.rowcount == 1
+
+
+def main(url: str, store: Path, fence: str, owner: str, attempt: int) -> None:
+    with connect(url) as manager:
+        lease = manager.acquire(owner=owner, writes=[OBJECT], attempt=attempt, timeout_s=60)
+        seen = read(store)
+        manager.verify(lease)  # no look that comes before the write is late enough
+        print("read", flush=True)
+        sys.stdin.readline()
+        print("written" if write(store, seen + 1, lease, fence) else "refused", flush=True)
+        manager.release(lease)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5]))
