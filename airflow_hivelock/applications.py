@@ -159,7 +159,7 @@ def running(works: Iterable[Work]) -> list[str]:
 
     :raises CannotTell: whether one of them does.
     """
-    found = ((work.name, decode(work.application)) for work in works)
+    found = ((work.name, decode(work.application)) for work in works if work.application)
     return [f"{application} of {name}" for name, application in found if application.running()]
 
 

@@ -100,18 +100,18 @@ class HiveLockMixin(AcquiresLocks):
             self._killed = True
             return
         self._stop_work()
-        self._held.stop_children()
-        self._held.release()
+        if self._held.is_over():
+            self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:
         """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
 
-    def reconnects(self, context: Any) -> bool:
-        """Whether ``execute()`` will take up what an earlier try has started, rather than start it anew.
+    def reconnects(self, context: Any) -> Application | None:
+        """What an earlier try has started and ``execute()`` will take up; None where it starts anew.
 
         For an operator to override that can: the work then keeps its token.
         """
-        return False
+        return None
 
     def record_application(self, application: Application) -> None:
         """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
@@ -150,16 +150,15 @@ class HiveLockMixin(AcquiresLocks):
 
         :raises CannotTell: whether something does; the locks stay.
         """
-        processes = Processes()
-        os.environ[MARK] = processes.mark
-        if (earlier := lease.work(name)) is not None:
-            application = applications.decode(earlier.application)
-            if resumed:
-                return manager.record_work(lease, name, applications.encode(processes))
-            if self.reconnects(context):
-                self.log.info("Going on with %s, which an earlier try has started", application)
-                return lease
+        here, earlier = applications.encode(Processes()), lease.work(name)
+        if earlier is not None and resumed:
+            return manager.record_work(lease, name, here)
+        if earlier is not None and earlier.application:
+            if (taken_up := self.reconnects(context)) is not None:
+                self.log.info("Going on with %s, which an earlier try has started", taken_up)
+                return manager.record_work(lease, name, applications.encode(taken_up))
             try:
+                application = applications.decode(earlier.application)
                 if application.running():
                     self.log.warning("Ending %s, which an earlier try has left behind", application)
                     application.stop()
@@ -168,18 +167,18 @@ class HiveLockMixin(AcquiresLocks):
                     f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
                     f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
                 ) from error
-        return manager.start_work(lease, name, applications.encode(processes))
+        return manager.start_work(lease, name, here)
 
     @contextmanager
     def _under(self, lease: Lease, context: Any, resumed: bool = False) -> Iterator[None]:
         """Hold *lease* while the body, the work, runs."""
         hook, name = HiveLockHook(self.hivelock_conn_id), _work_name(context["ti"])
         manager = hook.manager()
-        os.environ[URL] = hook.url
         lease = self._start_work(manager, lease, name, context, resumed)
         work = lease.work(name)
         assert work is not None
         held = self._held = _Held(manager, lease, work, self.lease is None, self._stop_work, self.log)
+        os.environ |= {URL: hook.url, MARK: held.mark}
         self.use_lease(lease, work)
         over = True
         try:
@@ -187,15 +186,17 @@ class HiveLockMixin(AcquiresLocks):
                 yield
         except _GOES_ON:
             over = False
+            held.pause()
             raise
         except Exception as error:
+            over = self.is_over(context)
             if held.lost is not None:
                 raise held.lost from error
-            over = self.is_over(context)
             raise
         except BaseException:  # its time is up, say: the work still runs
+            over = False
             self._stop_work()
-            over = held.stop_children()
+            over = held.is_over()
             raise
         finally:
             for variable in (MARK, URL):
@@ -206,7 +207,7 @@ class HiveLockMixin(AcquiresLocks):
             raise held.lost
 
     def is_over(self, context: Any) -> bool:
-        """:meth:`work_is_over`, nothing that the lease records still runs; and False where that cannot be told."""
+        """:meth:`work_is_over`, and nothing that was recorded still runs; False where that cannot be told."""
         try:
             over = self.work_is_over(context) and (self._held is None or self._held.is_over())
         except Exception:
@@ -232,6 +233,7 @@ class _Held:
         self._manager = manager
         self._lease = lease
         self._work = work
+        self._application = applications.decode(work.application)
         self._ours = ours
         self._stop_work = stop_work
         self._log = log
@@ -239,6 +241,11 @@ class _Held:
         self._ended = False
         self._released = False
         self._thread = threading.Thread(target=self._keep, name="hivelock-renewal", daemon=True)
+
+    @property
+    def mark(self) -> str:
+        """What tells the processes of the work from others on this host."""
+        return self._application.mark if isinstance(self._application, Processes) else ""
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -252,25 +259,24 @@ class _Held:
         :raises HiveLockError: it could not be; nobody would know what to wait for.
         """
         self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
+        self._application = application
+
+    def pause(self) -> None:
+        """Record that nothing of the work runs here while the task is deferred, if that is so."""
+        self._end()
+        try:
+            if isinstance(self._application, Processes) and not self._application.running():
+                self._manager.record_work(self._lease, self._work.name, "")
+        except (HiveLockError, CannotTell) as error:
+            self._log.warning("Still recorded as running on this host: %s", error)
 
     def is_over(self) -> bool:
-        """End what the task has started on this host; whether nothing else of the work runs.
-
-        :raises CannotTell: that cannot be told.
-        """
-        standing = self._manager.find(self._lease.id)
-        work = standing.work(self._work.name) if standing else None
-        application = applications.decode((work or self._work).application)
-        if isinstance(application, Processes):
-            return self.stop_children()
-        return not application.running()
-
-    def stop_children(self) -> bool:
-        """End what the task has started on this host; whether it has ended."""
-        started = applications.decode(self._work.application)
+        """End what the task has started on this host; whether nothing of the work runs, False where nobody can tell."""
         try:
-            if isinstance(started, Processes):
-                started.stop(STOP_S)
+            if isinstance(self._application, Processes):
+                self._application.stop(STOP_S)
+            elif self._application.running():
+                return False
         except CannotTell as error:
             self._log.warning("The locks stay: %s", error)
             return False

@@ -243,14 +243,17 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
             conf[SAFE_INSERT] = "false"
         self.conf = {**conf, **(self.conf or {})}
 
-    def reconnects(self, context: Any) -> bool:
-        """Whether the cluster still runs what an earlier try submitted, and SparkSubmitOperator goes on with that."""
+    def reconnects(self, context: Any) -> SparkJob | None:
+        """What an earlier try submitted, if the cluster still runs it: SparkSubmitOperator goes on with that."""
         store = context.get("task_state_store")
         job_id = store.get(self.external_id_key) if store is not None and self.durable else None
-        return bool(job_id) and self.is_job_active(self.get_job_status(job_id, context))
+        return self._job(job_id) if job_id and self.is_job_active(self.get_job_status(job_id, context)) else None
 
     def submit_job(self, context: Any) -> Any:
         job_id = super().submit_job(context)
         if job_id:
-            self.record_application(SparkJob(self._conn_id, job_id, self._deploy_mode))
+            self.record_application(self._job(job_id))
         return job_id
+
+    def _job(self, job_id: str) -> SparkJob:
+        return SparkJob(self._conn_id, job_id, self._deploy_mode)

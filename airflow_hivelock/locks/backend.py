@@ -86,7 +86,7 @@ class Backend(Protocol):
         ...
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Record what runs under that name by now, with its token as it is; None: nothing any more.
+        """Record what runs under that name by now, with its token as it is; ``""``: nothing for now; None: it has ended.
 
         :raises LockLost: as :meth:`start_work`.
         """

@@ -155,7 +155,10 @@ class LockManager:
         return self.backend.start_work(lease, name, application)
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Record what runs under that name by now, an id that it has got, say; None when it has ended. Keeps its token."""
+        """Record what runs under that name by now, an id that it has got, say; its token stays.
+
+        :param application: ``""`` while nothing of it runs that its starter knows of, None when it has ended.
+        """
         return self.backend.record_work(lease, name, application)
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:

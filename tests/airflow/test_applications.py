@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import task
+from airflow.sdk import BaseOperator, task
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, applications, operators
+from airflow_hivelock import (
+    HiveLockedSparkSubmitOperator,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveUnlockOperator,
+    applications,
+    operators,
+)
 from airflow_hivelock.applications import MARK, Processes, SparkJob
 from airflow_hivelock.supervisor import CannotTell
-from tests.airflow.test_mixin import DAY, NAMES, LockedWork, dag
+from tests.airflow.test_mixin import DAY, NAMES, Defers, LockedWork, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,3 +189,67 @@ def test_a_failed_tasks_children_are_ended_before_its_locks_go(
     assert released == [False]
     assert isinstance(started[0], Processes)
     assert not manager.show()
+
+
+def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may resume on another worker, where nobody could ask for the process that deferred."""
+    tokens: list[int] = []
+    recorded: list[bool] = []
+    original = manager.record_work
+
+    def record_work(lease: Any, name: str, application: str | None) -> Any:
+        recorded.append(bool(application))
+        return original(lease, name, application)
+
+    monkeypatch.setattr(manager, "record_work", record_work)
+
+    class Twice(BaseOperator):
+        def execute(self, context: Any) -> None:
+            tokens.extend(lease.token for lease in manager.leases())
+            self.defer(trigger=Defers(), method_name="again")  # type: ignore[no-untyped-call]
+
+        def again(self, context: Any, event: Any) -> None:
+            tokens.extend(lease.token for lease in manager.leases())
+
+    class LockedTwice(HiveLockMixin, Twice):
+        pass
+
+    with dag() as works:
+        LockedTwice(task_id="job", **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert recorded == [False, True]
+    assert len(tokens) == 2
+    assert tokens[0] == tokens[1]
+    assert not manager.show()
+
+
+def test_a_durable_spark_job_is_taken_up_with_the_token_that_it_has(
+    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SparkJob("spark_default", "driver-1", None)
+    seen: list[Any] = []
+
+    def execute(self: Any, context: Any) -> None:
+        seen.extend(work for lease in manager.leases() for work in lease.works)
+
+    monkeypatch.setattr(HiveLockedSparkSubmitOperator, "reconnects", lambda self, context: job)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    with dag() as works:
+        lock = HiveLockOperator(task_id="lock", **NAMES)
+        work = HiveLockedSparkSubmitOperator(task_id="job", application="job.py", lease=lock.output)
+        crash = crashed(Processes(host="worker-7"))(lock.output)
+        crash >> work >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    starts: list[int] = []
+    original = manager.start_work
+
+    def start_work(*given: Any) -> Any:
+        started = original(*given)
+        starts.append(started.token)
+        return started
+
+    monkeypatch.setattr(manager, "start_work", start_work)
+    assert run(works, logical_date=DAY).state == "success"
+    assert [(found.application, found.token) for found in seen] == [(applications.encode(job), starts[0])]
+    assert len(starts) == 1, "its token would have shut the running job out"
