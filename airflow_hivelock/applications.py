@@ -87,7 +87,7 @@ class Processes:
             if process.pid == self.pid and _started(process.pid) == self.started:
                 return True
             return bool(process.environ().get(MARK) == self.mark)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, FileNotFoundError):
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
             return False  # gone, or another user's
 
 
@@ -164,8 +164,14 @@ def running(works: Iterable[Work]) -> list[str]:
 
 
 def _started(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except FileNotFoundError:  # gone, or no Linux
+        return int(psutil.Process(pid).create_time())
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except FileNotFoundError:  # no Linux
+        return str(int(psutil.boot_time()))
