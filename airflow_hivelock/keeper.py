@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_hivelock import supervisor
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import HiveLockError, LockLost
+from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.stale import judge_owner
 
@@ -57,8 +57,8 @@ class HiveLockKeeper(BaseEventTrigger):
             await asyncio.sleep(self.every_s)
             try:
                 suspects = await self._keep()
-            except HiveLockError as error:
-                self.log.warning("The leases cannot be kept; trying again in %g s: %s", self.every_s, error)
+            except Exception as error:  # noqa: BLE001 - a keeper that ended of it would let every lease lapse
+                self.log.warning("The leases cannot be kept; trying again in %g s: %r", self.every_s, error)
             else:
                 repeat = time.monotonic() > told_at + REPEAT_S
                 if suspects.keys() - told or (suspects and repeat):
@@ -69,7 +69,7 @@ class HiveLockKeeper(BaseEventTrigger):
     async def _keep(self) -> dict[str, str]:
         """Renew what is due and needed; the others by lease id, each with the reason why it is suspect."""
         hook = HiveLockHook(self.hivelock_conn_id)
-        await hook.load()
+        await asyncio.wait_for(hook.load(), supervisor.ANSWER_S)
         manager = await asyncio.to_thread(hook.manager)
         suspects: dict[str, str] = {}
         for owner, lease in await asyncio.to_thread(_due, manager, hook.installation):

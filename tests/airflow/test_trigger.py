@@ -15,7 +15,7 @@ import structlog
 from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, waiting
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, keeper, triggers, waiting
 from airflow_hivelock.locks import Lease, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import HiveLockTrigger
@@ -475,6 +475,36 @@ def test_many_that_start_together_look_the_connection_up_once(
 
     asyncio.run(body())
     assert looked_up == ["hivelock_default"]
+
+
+def test_where_a_task_waits_leases_are_renewed_even_after_an_error(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where waiters fill the triggerer, Airflow starts no keeper of its own."""
+    errors = [OSError("Airflow is away")]
+    due = keeper._due
+
+    def flaky(*given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return due(*given)
+
+    monkeypatch.setattr(keeper, "_due", flaky)
+    monkeypatch.setattr(triggers, "_keepers", {})
+    monkeypatch.setattr(triggers, "HiveLockKeeper", lambda conn_id: keeper.HiveLockKeeper(conn_id, every_s=0.05))
+    kept = manager.acquire(owner="here/dag/run/kept/-1", writes=["dw.kept"], lease_s=1)
+
+    async def body() -> None:
+        held = other(manager)
+        waiting_id = await triggerer.start(lock(), logical_date=DAY)
+        async with asyncio.timeout(10):
+            while manager.show("dw.kept")[0].expires == kept.since + timedelta(seconds=1):
+                await asyncio.sleep(0.02)
+        manager.release(held)
+        await triggerer.event(waiting_id)
+
+    asyncio.run(body())
+    assert not errors
 
 
 def test_a_task_that_goes_on_gets_its_lease_as_the_event(manager: LockManager, triggerer: Triggerer) -> None:
