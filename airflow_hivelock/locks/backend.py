@@ -40,6 +40,31 @@ class Blocked:
     recheck_s: float | None = None
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend promises; the conformance suite holds each one to what it declares.
+
+    :param acquires: takes locks; otherwise it only looks.
+    :param seen_by_hive: a Hive that locks in this store lists these locks and honours them.
+    :param parents: the hierarchy is made by SHARED on all that lies above, and one object decides a conflict;
+        otherwise the server has a hierarchy of its own, and only what is named is locked.
+    :param fair: first come, first served among conflicting requests, readers and writers alike.
+    :param watched: wakes those who wait; otherwise they look again every few seconds.
+    :param expires: a lease that is not renewed in time blocks nobody any longer; otherwise time alone frees nothing.
+    :param remembers: knows an owner's lease again from any process, orders its attempts, and records what runs under it.
+    :param audits: keeps the history of leases, and an audit trail of force releases.
+    """
+
+    acquires: bool = True
+    seen_by_hive: bool = False
+    parents: bool = True
+    fair: bool = True
+    watched: bool = True
+    expires: bool = False
+    remembers: bool = True
+    audits: bool = True
+
+
 class Acquisition(Protocol):
     """One request on its way. Used by one thread at a time."""
 
@@ -59,6 +84,11 @@ class Acquisition(Protocol):
 
 class Backend(Protocol):
     """Where locks are kept. All calls are safe from several threads."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises."""
+        ...
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> Acquisition:
         """Start (or take up again) the owner's request. *wake* may be called from any thread and must not block."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.manager import LockManager
 
-_ZOOKEEPER_OPTIONS = {"root", "timeout_s", "patience_s"}
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from urllib.parse import SplitResult
 
 
 def connect(url: str) -> LockManager:
@@ -32,15 +35,21 @@ def connect(url: str) -> LockManager:
         case "zookeeper":
             from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 
-            options = dict(parse_qsl(parts.query, keep_blank_values=True))
-            if unknown := options.keys() - _ZOOKEEPER_OPTIONS:
-                known = ", ".join(sorted(_ZOOKEEPER_OPTIONS))
-                raise InvalidRequest(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are {known}")
+            options = _options(parts, {"root", "timeout_s", "patience_s"})
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
         case scheme:
             raise InvalidRequest(
                 f"{scheme or url!r} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace or memory://"
             )
+
+
+def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
+    """What the URL's query sets, for the backend to check."""
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := options.keys() - set(known):
+        there_are = ", ".join(sorted(known))
+        raise InvalidRequest(f"{parts.geturl()!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}")
+    return options
 
 
 _shared = cache(lambda backend, name: backend())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backend import Acquisition, Backend
+    from airflow_hivelock.locks.backend import Acquisition, Backend, Capabilities
     from airflow_hivelock.locks.model import ForcedRelease, Holder, Tenure, Waiter
 
 PASSING_S = 10.0
@@ -90,6 +90,11 @@ class LockManager:
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self.backend = backend
         self._clock = clock
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the lock store promises."""
+        return self.backend.capabilities
 
     def acquire(
         self,

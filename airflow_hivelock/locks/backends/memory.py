@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Capabilities
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
 from airflow_hivelock.locks.model import (
     Blocker,
@@ -47,6 +47,8 @@ class _Entry:
 
 class MemoryBackend:
     """First come, first served among conflicting requests; nothing survives the process."""
+
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self._audit: list[ForcedRelease] = []

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -70,6 +71,8 @@ class ZooKeeperBackend:
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
     :param clock: monotonic seconds.
     """
+
+    capabilities = Capabilities(seen_by_hive=True)
 
     def __init__(
         self,
