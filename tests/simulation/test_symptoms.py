@@ -19,3 +19,36 @@ def test_a_table_waits_for_a_partition_that_hive_holds_when_patience_is_spent() 
         assert [type(asked.poll()) for _ in range(2)] == [Blocked, Blocked]
 
     play(script)
+
+
+def test_waiters_come_back_in_another_order_than_they_had_and_each_has_its_place_still() -> None:
+    def script(stage: Stage) -> None:
+        ours, gone, back = (stage.process(name) for name in ("ours", "gone", "back"))
+        held = ours.gets("holder", [], ["w.a"])
+        order = [f"waiter-{number}" for number in range(5)]
+        for owner in order:
+            gone.asks(owner, [], ["w.a"]).poll()
+        gone.session.close()
+        again = {owner: back.asks(owner, [], ["w.a"]) for owner in reversed(order)}
+        assert all(isinstance(waiter.poll(), Blocked) for waiter in again.values())
+        for owner in order:
+            ours.releases(held)
+            held = again[owner].lease()
+
+    play(script)
+
+
+def test_a_dead_waiter_behind_others_is_passed_once_they_have_gone() -> None:
+    def script(stage: Stage) -> None:
+        ours, dead, mine = (stage.process(name) for name in ("ours", "dead", "mine"))
+        held = ours.gets("holder", [], ["w.a"])
+        dead.asks("dead", [], ["w.a"]).poll()
+        dead.session.close()
+        waiter = mine.asks("mine", [], ["w.a"])
+        blocked = waiter.poll()
+        assert isinstance(blocked, Blocked)
+        assert blocked.recheck_s, "nobody tells it when the holder goes"
+        ours.releases(held)
+        waiter.lease()
+
+    play(script)

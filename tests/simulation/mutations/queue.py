@@ -122,10 +122,10 @@ def next_not_woken(patch: Patch) -> None:
 
 def taken_up_while_a_waiter_looks(stage: Stage) -> None:
     ours, dead, mine, heir = (stage.process(name) for name in ("ours", "dead", "mine", "heir"))
-    ours.gets("a", [], ["w.a"])
-    dead.asks("b", [], ["w.a"]).poll()
+    ours.gets("a", [], ["w.b"])
+    dead.asks("b", [], ["w.a", "w.b"]).poll()
     dead.session.close()
-    mine.session.before(staging.reads("b"), heir.asks("b", [], ["w.a"]).poll)
+    mine.session.before(staging.reads("b"), heir.asks("b", [], ["w.a", "w.b"]).poll)
     assert isinstance(mine.asks("c", [], ["w.a"]).poll(), Blocked)
 
 
@@ -140,9 +140,9 @@ def alive_read_before_the_record(patch: Patch) -> None:
             case [Exists(), Exists(), Get(path), Get()]:
                 alive = path.replace("/requests/", "/alive/")
                 early[self, alive] = submit(self, Exists(alive))[0]
-            case [Exists(path, wake)] if wake and (self, path) in early:
+            case [Exists(path, wake), Exists()] if wake and (self, path) in early:
                 submit(self, *requests)
-                return [early.pop((self, path))]
+                return [early.pop((self, path))] * 2
         return submit(self, *requests)
 
     patch.setattr(SimulatedSession, "submit", submit_early)
@@ -150,10 +150,10 @@ def alive_read_before_the_record(patch: Patch) -> None:
 
 def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
     ours, dead, mine, heir = (stage.process(name) for name in ("ours", "dead", "mine", "heir"))
-    ours.gets("a", [], ["w.a"])
-    dead.asks("b", [], ["w.a"]).poll()
+    ours.gets("a", [], ["w.b"])
+    dead.asks("b", [], ["w.a", "w.b"]).poll()
     dead.session.close()
-    mine.session.before(staging.writes("b", "free"), heir.asks("b", [], ["w.a"]).poll)
+    mine.session.before(staging.writes("b", "free"), heir.asks("b", [], ["w.a", "w.b"]).poll)
     assert isinstance(mine.asks("c", [], ["w.a"]).poll(), Blocked)
 
 

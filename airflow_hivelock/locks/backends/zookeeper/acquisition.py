@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 MAX_TURNS = 1_000
 """Bound of every loop that reads again because another client was quicker."""
 
+DEAD_RECHECK_S = 5.0
+"""How often one who waits behind a dead waiter looks whether nobody else is in the way any more."""
+
 
 class _Again(Exception):
     """What was read is out of date; begin anew from the record."""
@@ -185,7 +188,10 @@ class ZooKeeperAcquisition:
         raise _Again
 
     def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
-        """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again."""
+        """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again.
+
+        A dead waiter is broken where it leads the line; behind others it keeps its place, and is looked at again.
+        """
         store = self._store
         drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
         mine, standing, node, head = store.client.submit(
@@ -201,14 +207,29 @@ class ZooKeeperAcquisition:
         if other.ticket_epoch != nearest.epoch or other.idle or (drain and other.version != nearest.drains):
             store.client.submit(Commit((Delete(nearest.path),)))  # gone meanwhile, or a drain that was left behind
             return None
-        # Its sign of life is read after its record: gone while it still waits means dead.
-        if other.queued and store.client.submit(Exists(store.layout.alive(nearest.key), self._wake))[0] is None:
-            store.break_dead(nearest.key, other)
-            return None
         by = [self._blocker(nearest, other.queued)]
+        leader = other
         if first.path != nearest.path and head is not None:
-            by.append(self._blocker(first, Record.decode(head, store.layout.record(first.key)).queued))
-        return Blocked(tuple(by), self._waited_s, passing=drain or (other.queued and not other.wait))
+            leader = Record.decode(head, store.layout.record(first.key))
+            by.append(self._blocker(first, leader.queued))
+        recheck_s = None
+        if other.queued:
+            # Signs of life are read after the records: gone while it still waits means dead.
+            life, leaders_life = store.client.submit(
+                Exists(store.layout.alive(nearest.key), self._wake), Exists(store.layout.alive(first.key))
+            )
+            if life is None:
+                # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
+                # own for as long as somebody else is in the way all the same. Lock nodes block Hive, so those do not stay.
+                if leader.queued and leaders_life is None and leader.ticket_epoch == first.epoch:
+                    store.break_dead(first.key, leader)
+                    return None
+                if other.node_zxids or other.state is State.TRYING:
+                    store.break_dead(nearest.key, other)
+                    return None
+                recheck_s = DEAD_RECHECK_S
+        passing = drain or (other.queued and not other.wait)
+        return Blocked(tuple(by), self._waited_s, passing=passing, recheck_s=recheck_s)
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
         assert self._record is not None
