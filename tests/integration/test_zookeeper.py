@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_hivelock.locks import (
     LockMode,
     LockTimeout,
     RequestTooLarge,
+    StoreCorrupted,
     StoreUnavailable,
     connect,
 )
@@ -23,6 +25,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Commit,
     Create,
     Delete,
+    Get,
     KazooSession,
     Request,
     SetData,
@@ -242,3 +245,38 @@ def test_a_server_that_is_not_there_is_said_to_be() -> None:
 def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, what: str) -> None:
     with pytest.raises(InvalidRequest, match=what):
         connect(url)
+
+
+def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: LockManager) -> None:
+    """The rolling upgrade: a version reads what it knows, and says so where it does not."""
+    backend = manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    with manager:
+        newer = manager.acquire(owner="newer", writes=[DAY])
+        path = backend.layout.record(owner_key("newer"))
+        (node,) = backend.client.submit(Get(path))
+        written = json.dumps(json.loads(node.data) | {"format": 2, "sealed": True}).encode()
+        backend.client.submit(Commit((SetData(path, written, -1),)))
+        for attempt in (
+            lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
+            lambda: manager.acquire(owner="late", writes=[DAY]),
+            lambda: manager.force_release(newer.id, reason="stuck", user="ops"),
+        ):
+            with pytest.raises(StoreCorrupted, match="upgrade airflow-hivelock here too"):
+                attempt()
+        assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
+        assert backend.client.submit(Get(path))[0].data == written
+        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+
+
+def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
+    backend = manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    with manager:
+        manager.release(manager.acquire(owner="first", writes=[DAY]))
+        queue = backend.layout.queue("dw.flights")
+        backend.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-", b"\x00 newer", sequential=True),)))
+        backend.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
+        with pytest.raises(StoreCorrupted, match=r"0123456789abcdef-7-\d+ is a place in the queue"):
+            manager.acquire(owner="second", writes=[DAY])
+        assert manager.show() == []

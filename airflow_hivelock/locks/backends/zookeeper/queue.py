@@ -11,6 +11,7 @@ looks into the queues of all the database's tables.
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Node,
     Refused,
 )
+from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.record import Record
 
 CACHED_TICKETS = 20_000
+
+_NAME = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+")
+"""A ticket's node: the owner's key, the epoch, ZooKeeper's sequence number."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +214,18 @@ def _queue(path: str) -> str:
 
 
 def _decode(path: str, node: Node) -> Ticket | None:
+    """None for what is no ticket, and so nobody's place.
+
+    :raises StoreCorrupted: a ticket that this version cannot read: to pass it over would be to overtake it.
+    """
+    if not (name := _NAME.fullmatch(path.rpartition("/")[2])):
+        return None
     try:
-        key, epoch, _ = path.rpartition("/")[2].rsplit("-", 2)
         data = json.loads(node.data)
         stat, locks = node.stat, locks_from_json(data["locks"])
-        return Ticket(path, key, int(epoch), data["owner"], stat.czxid, stat.ctime_ms, locks, data.get("drains"))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None  # not a ticket, so nobody's place
+        return Ticket(path, name[1], int(name[2]), data["owner"], stat.czxid, stat.ctime_ms, locks, data.get("drains"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreCorrupted(
+            f"{path} is a place in the queue that this version cannot read: upgrade airflow-hivelock here too, or delete "
+            "that node if it is none of airflow-hivelock's"
+        ) from error
