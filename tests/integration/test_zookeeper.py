@@ -280,3 +280,5 @@ def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: Lock
         with pytest.raises(StoreCorrupted, match=r"0123456789abcdef-7-\d+ is a place in the queue"):
             manager.acquire(owner="second", writes=[DAY])
         assert manager.show() == []
+        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+        assert [lease.owner for lease in manager.leases()] == ["elsewhere"], "the keeper would renew nothing any more"

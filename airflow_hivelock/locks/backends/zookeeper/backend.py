@@ -215,7 +215,7 @@ class ZooKeeperBackend:
         return record.lease(owner_key(record.owner)) if record else None
 
     def leases(self) -> list[Lease]:
-        keys = list(dict.fromkeys(ticket.key for ticket in self.queues.tickets()))  # far fewer than there are records
+        keys = list(dict.fromkeys(ticket.key for ticket in self.queues.listed()))  # far fewer than there are records
         records = zip(keys, self._read_all(keys), strict=True)
         return [record.lease(key) for key, record in records if record and record.holds]
 
@@ -274,7 +274,7 @@ class ZooKeeperBackend:
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        tickets = self.queues.tickets()
+        tickets = self.queues.listed()
         keys = list(dict.fromkeys(ticket.key for ticket in tickets))
         records = dict(zip(keys, self._read_all(keys), strict=True))
         found: dict[str, Waiter] = {}

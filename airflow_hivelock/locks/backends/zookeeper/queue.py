@@ -11,6 +11,7 @@ looks into the queues of all the database's tables.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -32,10 +33,12 @@ from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
+
+log = logging.getLogger(__name__)
 
 CACHED_TICKETS = 20_000
 
@@ -182,7 +185,22 @@ class Queues:
     def tickets(
         self, names: Iterable[str] | None = None, listings: Sequence[Listing | None] | None = None
     ) -> list[Ticket]:
-        """All tickets in the queues *names*, or in every queue, earliest first."""
+        """All tickets in the queues *names*, or in every queue, earliest first.
+
+        :raises StoreCorrupted: one of them cannot be read; to pass it over would be to overtake it.
+        """
+        return self._tickets(names, listings, _decode)
+
+    def listed(self) -> list[Ticket]:
+        """For listings: as :meth:`tickets`, but one that cannot be read is logged, and hides none of the others."""
+        return self._tickets(None, None, _readable)
+
+    def _tickets(
+        self,
+        names: Iterable[str] | None,
+        listings: Sequence[Listing | None] | None,
+        decode: Callable[[str, Node], Ticket | None],
+    ) -> list[Ticket]:
         queues = [self._layout.queue(name) for name in (self._every() if names is None else names)]
         if listings is None:
             listings = self._client.submit(*(Children(queue) for queue in queues))
@@ -193,7 +211,7 @@ class Queues:
         ]
         unknown = [path for path in paths if path not in self._known]
         for path, node in zip(unknown, self._client.submit(*map(Get, unknown)), strict=True):
-            if node is not None and (ticket := _decode(path, node)):
+            if node is not None and (ticket := decode(path, node)):
                 self._known[path] = ticket
         while len(self._known) > max(CACHED_TICKETS, 2 * len(paths)):
             self._known.popitem(last=False)
@@ -216,7 +234,7 @@ def _queue(path: str) -> str:
 def _decode(path: str, node: Node) -> Ticket | None:
     """None for what is no ticket, and so nobody's place.
 
-    :raises StoreCorrupted: a ticket that this version cannot read: to pass it over would be to overtake it.
+    :raises StoreCorrupted: a ticket that this version cannot read.
     """
     if not (name := _NAME.fullmatch(path.rpartition("/")[2])):
         return None
@@ -229,3 +247,11 @@ def _decode(path: str, node: Node) -> Ticket | None:
             f"{path} is a place in the queue that this version cannot read: upgrade airflow-hivelock here too, or delete "
             "that node if it is none of airflow-hivelock's"
         ) from error
+
+
+def _readable(path: str, node: Node) -> Ticket | None:
+    try:
+        return _decode(path, node)
+    except StoreCorrupted as error:
+        log.warning("%s", error)
+        return None
