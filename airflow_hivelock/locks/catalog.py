@@ -27,12 +27,16 @@ class Table:
         None for a table in Hive's own format.
     :param table_type: the metastore's: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
     :param partition_types: Hive's types of the partition columns; empty where they are not known.
+    :param view_text: the query that a view stands for; empty where it is not known, and for tables.
+    :param view_database: what names without a database are in, in that query; empty for the view's own.
     """
 
     partition_columns: tuple[str, ...] = ()
     provider: str | None = None
     table_type: str = "MANAGED_TABLE"
     partition_types: tuple[str, ...] = ()
+    view_text: str = ""
+    view_database: str = ""
 
 
 class Catalog(Protocol):
@@ -101,6 +105,7 @@ class MetastoreCatalog:
             None if provider == "hive" else provider,
             found.tableType,
             tuple(column.type.lower() for column in columns),
+            *(_view(found) if found.tableType == "VIRTUAL_VIEW" else ()),
         )
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
@@ -133,3 +138,23 @@ class MetastoreCatalog:
                 yield client
         except (TException, OSError, EOFError) as error:
             raise StoreUnavailable(f"the metastore {self.uri} did not answer: {error}") from error
+
+
+def _view(found: Any) -> tuple[str, str]:
+    """The query of a view, and the database that it was made in, as the metastore's table *found* has them.
+
+    Hive's text says everything in full. Spark keeps the text as it was typed and the rest in properties
+    (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
+    """
+    parameters: dict[str, str] = found.parameters or {}
+    text: str = found.viewExpandedText or found.viewOriginalText or ""
+    if "view.query.out.numCols" in parameters:
+        gives = [
+            parameters[f"view.query.out.col.{place}"] for place in range(int(parameters["view.query.out.numCols"]))
+        ]
+        columns = [column.name for column in found.sd.cols]
+        if gives != columns and len(gives) == len(columns):
+            renamed = ", ".join(f"`{old}` AS `{new}`" for old, new in zip(gives, columns, strict=True))
+            text = f"SELECT {renamed} FROM ({text}) AS `{found.tableName}`"
+    parts = int(parameters.get("view.catalogAndNamespace.numParts", "0"))
+    return text, parameters.get(f"view.catalogAndNamespace.part.{parts - 1}", "") if parts > 1 else ""

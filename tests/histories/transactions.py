@@ -20,7 +20,7 @@ _FILE_HEADER_BYTES = 16
 _ENVELOPE = struct.Struct(">qi")  # checksum, length
 _HEADER = struct.Struct(">qiqqi")  # session, cxid, zxid, time, type
 _INT = struct.Struct(">i")
-_ERROR, _CREATE, _DELETE, _SET_DATA, _MULTI = -1, 1, 2, 5, 14
+_ERROR, _CREATE, _DELETE, _SET_DATA, _MULTI, _CREATE_2 = -1, 1, 2, 5, 14, 15
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _writes(kind: int, body: bytes) -> Iterator[Write]:
             parts.append((part, written))
         if all(part != _ERROR for part, _ in parts):  # one that failed is logged with what came before its failure
             yield from (write for part, written in parts for write in _writes(part, written))
-    elif kind in (_CREATE, _SET_DATA, _DELETE):
+    elif kind in (_CREATE, _CREATE_2, _SET_DATA, _DELETE):
         path, at = _buffer(body, 0)
         yield Write(path.decode(), None if kind == _DELETE else _buffer(body, at)[0])
 

@@ -10,6 +10,7 @@ a partition               it, SHARED
 a table, or a prefix      it and every partition that exists below it, SHARED, as Hive does;
 (some levels of several)  EXCLUSIVE where those cannot be listed or are too many
 an unpartitioned table    it, SHARED
+a view                    it, SHARED, and the tables that it reads, as above
 a database                it, SHARED: against DROP DATABASE, *not* against the writers of its tables
 ========================  ==========================================================================
 
@@ -24,32 +25,34 @@ other readers too, so the log says how to get rid of it.
 from __future__ import annotations
 
 import logging
-from functools import cache
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
+from airflow_hivelock.locks.plan.condition import INTEGERS
+from airflow_hivelock.locks.plan.narrow import narrow
+from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.tables import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.catalog import Catalog, Table
+    from airflow_hivelock.locks.plan.query import Scan
 
 log = logging.getLogger(__name__)
 
-_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
-
 
 def plan(
-    reads: Iterable[str],
-    writes: Iterable[str],
+    reads: Iterable[str | LockObject],
+    writes: Iterable[str | LockObject],
     catalog: Catalog | None = None,
     unpartitioned: Collection[str] = (),
     *,
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
     limit: int = MAX_OBJECTS,
 ) -> tuple[list[LockObject], list[LockObject]]:
     """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for a job that reads and writes data.
@@ -58,23 +61,30 @@ def plan(
 
     :param catalog: without one, a named partition is taken for a full one: name all its levels.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
+    :param partition_columns: by table, the partition columns of others, outermost first, where no catalog knows them.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
-    :raises InvalidRequest: a name that the catalog, or *unpartitioned*, contradicts.
+    :raises InvalidRequest: a name that the catalog, or what is declared, contradicts.
     :raises StoreUnavailable: the catalog did not answer.
     """
-    table_of = _tables(catalog, unpartitioned)
+    return plan_data(reads, writes, Tables(catalog, unpartitioned, partition_columns), limit)
+
+
+def plan_data(
+    reads: Iterable[str | LockObject], writes: Iterable[str | LockObject], tables: Tables, limit: int
+) -> tuple[list[LockObject], list[LockObject]]:
+    """:func:`plan` with what is known of tables."""
     shared: set[LockObject] = set()
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
     for target in rules.objects("writes", writes):
-        table = _checked(target, table_of)
+        table = _checked(target, tables)
         if table and table.provider and target.partition:
             target = LockObject(target.database, target.table)
             escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
         exclusive.add(target)
-    for target in rules.objects("reads", reads):
-        table = _checked(target, table_of)
-        found = _to_read(target, table, catalog, limit)
+    named = rules.objects("reads", reads)
+    for target in chain(named, *(through_view(target, tables, shared, limit) for target in named)):
+        found = _to_read(target, _checked(target, tables), tables, limit)
         if isinstance(found, str):
             exclusive.add(target)
             escalated[target] = found
@@ -85,52 +95,61 @@ def plan(
     return sorted(shared), sorted(exclusive)
 
 
-def _to_read(target: LockObject, table: Table | None, catalog: Catalog | None, limit: int) -> list[LockObject] | str:
+def through_view(view: LockObject, tables: Tables, looks: set[LockObject], limit: int) -> list[LockObject]:
+    """What is read where *view* is, if it is one; the views below it are added to *looks*."""
+    session = Session(tables)
+    if view.partition or not view.table or (text := session.view_text(view)) is None:
+        return []
+    from airflow_hivelock.locks.plan.query import Reader
+    from airflow_hivelock.locks.plan.script import Statement
+
+    scans: list[Scan] = []
+    seen: list[LockObject] = []
+    Reader(session, Statement((), text, 0), scans, seen).read_view(view, text)
+    looks.update(seen)
+    return read(scans, tables, looks, limit)
+
+
+def read(scans: Iterable[Scan], tables: Tables, looks: set[LockObject], limit: int) -> list[LockObject]:
+    """The data that *scans* read; their tables are added to *looks*, should none of their partitions be read."""
+    found: list[LockObject] = []
+    for scan in dict.fromkeys(scans):
+        narrowed = narrow(scan.table, scan.condition, tables, limit)
+        found += narrowed
+        if scan.table not in narrowed:
+            looks.add(scan.table)
+    return found
+
+
+def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int) -> list[LockObject] | str:
     """What to lock SHARED; or, as text, why that cannot be told and what to do about it."""
     if table is None:
-        if catalog or target.partition or not target.table:
+        if tables.catalog or target.partition or not target.table:
             return [target]
         return "its partitions cannot be listed; give a metastore, name the partitions, or declare it unpartitioned"
-    if table.table_type == "VIRTUAL_VIEW":
+    if table.table_type == "VIRTUAL_VIEW" and not table.view_text:
         log.warning("%s is a view: a lock on it does not protect the tables below it; name those as well", target)
-    if catalog is None or len(target.partition) == len(table.partition_columns):
+    if len(target.partition) == len(table.partition_columns):
         return [target]
-    found = list(islice(catalog.partitions(target), limit + 1))
+    found = tables.listed(target)
+    if found is None:
+        return "its partitions cannot be listed; give a metastore, or name the partitions with all their columns"
     if len(found) > limit:
         return f"it has more than {limit:,} partitions; name those that are read"
     return [target, *found]
 
 
-def _tables(catalog: Catalog | None, unpartitioned: Collection[str]) -> Callable[[LockObject], Table | None]:
-    declared = set(rules.objects("unpartitioned", unpartitioned))
-    for target in declared:
-        if not target.table or target.partition:
-            raise InvalidRequest(f"unpartitioned={str(target)!r} is not a table; name one, as in 'dw.planes'")
-
-    @cache
-    def table_of(target: LockObject) -> Table | None:
-        found = catalog.table(target) if catalog else None
-        if target not in declared:
-            return found
-        if found and found.partition_columns:
-            columns = "/".join(found.partition_columns)
-            raise InvalidRequest(f"{target} is partitioned by {columns}; take it out of unpartitioned")
-        return found or Table()
-
-    return table_of
-
-
-def _checked(target: LockObject, table_of: Callable[[LockObject], Table | None]) -> Table | None:
+def _checked(target: LockObject, tables: Tables) -> Table | None:
     """What is known of the table of *target*, whose partition columns must be that table's."""
     if not target.table:
         return None
-    table = table_of(LockObject(target.database, target.table))
+    table = tables.table(target)
     columns = tuple(column for column, _ in target.partition)
     if table is None:
         return None
     if columns == table.partition_columns[: len(columns)]:
         for (column, value), kind in zip(target.partition, table.partition_types, strict=False):
-            if kind in _INTEGERS and value.isdecimal() and value != (kept := value.lstrip("0") or "0"):
+            if kind in INTEGERS and value.isdecimal() and value != (kept := value.lstrip("0") or "0"):
                 raise InvalidRequest(
                     f"{target}: {column} is of type {kind}, so Hive and Spark keep {value!r} as {kept!r} and would "
                     f"not meet this lock; write '{column}={kept}'"

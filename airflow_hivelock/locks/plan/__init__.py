@@ -1,0 +1,10 @@
+"""From what a job does, by names of data or by its SQL, to the objects that it locks.
+
+:mod:`.data` says what reading and writing data means in locks; :mod:`.text` plans SQL; :mod:`.explanation` prints a plan.
+"""
+
+from airflow_hivelock.locks.plan.data import plan
+from airflow_hivelock.locks.plan.explanation import explain, explain_json
+from airflow_hivelock.locks.plan.text import Dynamic, plan_statements
+
+__all__ = ["Dynamic", "explain", "explain_json", "plan", "plan_statements"]

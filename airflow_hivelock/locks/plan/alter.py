@@ -1,0 +1,146 @@
+"""ALTER TABLE, VIEW and DATABASE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType
+
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.create import DATABASES, no_query, view_query
+from airflow_hivelock.locks.plan.planner import QUERY
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.plan.cursor import Cursor, Spec
+    from airflow_hivelock.locks.plan.planner import Planner
+
+_WHOLE = frozenset(
+    [
+        *("ADD", "ALTER", "CHANGE", "CLUSTER", "CLUSTERED", "COMPACT", "CONCATENATE", "DROP", "INTO", "NOT"),
+        *("RECOVER", "RENAME", "REPLACE", "SET", "SKEWED", "UNSET", "UPDATE"),
+    ]
+)
+"""With what the changes begin that are EXCLUSIVE on the table, or on the one partition that they name."""
+
+_SHARED = frozenset({"SERDEPROPERTIES", "SERDE", "FILEFORMAT"})
+"""What SET changes under SHARED on the table. Hive 2.3 takes EXCLUSIVE for the last two."""
+
+
+def alter(cursor: Cursor, planner: Planner) -> None:
+    """After ALTER."""
+    if cursor.take_any(*DATABASES):
+        planner.write(planner.database(cursor))
+        cursor.expect("SET")
+        cursor.rest()
+    elif cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
+        _view(cursor, planner)
+    else:
+        cursor.expect("TABLE")
+        _table(cursor, planner, planner.table(cursor))
+
+
+def _view(cursor: Cursor, planner: Planner) -> None:
+    target, parts = planner.named(cursor)
+    planner.write(target)
+    cursor.take("AS")
+    if cursor.word() in QUERY:
+        view_query(cursor, planner, parts, renamed=False, temporary=False)
+    elif cursor.take("RENAME", "TO"):
+        planner.session.made.add(planner.table(cursor))
+        cursor.end()
+    elif cursor.take_any("SET", "UNSET", "ADD", "DROP", "REBUILD", "ENABLE", "DISABLE", "WITH"):
+        cursor.rest()
+    else:
+        cursor.refuse("this change of a view is not understood")
+
+
+def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:
+    spec = None if cursor.sees("PARTITION", "COLUMN") else cursor.optional_spec()
+    if cursor.sees("ADD", "PARTITION") or cursor.sees("ADD", "IF", "NOT", "EXISTS", "PARTITION"):
+        _add(cursor, planner, table)
+    elif cursor.sees("DROP", "PARTITION") or cursor.sees("DROP", "IF", "EXISTS", "PARTITION"):
+        _drop(cursor, planner, table)
+    elif cursor.word() in ("TOUCH", "ARCHIVE", "UNARCHIVE"):
+        cursor.next()
+        _selected(cursor, planner, table, cursor.optional_spec())
+        cursor.end()
+    elif cursor.take("EXCHANGE"):
+        _exchange(cursor, planner, table)
+    elif cursor.take("RENAME", "TO"):
+        _rename(cursor, planner, table, spec)
+    elif (
+        (cursor.sees("SET") and cursor.word(1) in _SHARED and not planner.as_hive)
+        or cursor.sees("SET", "SERDEPROPERTIES")
+        or cursor.sees("UNSET", "SERDEPROPERTIES")
+    ):
+        _described(cursor, planner, table, spec)
+    elif cursor.word().partition(" ")[0] in _WHOLE or cursor.sees("PARTITION", "COLUMN"):
+        _selected(cursor, planner, table, spec)
+        no_query(cursor)
+    else:
+        cursor.refuse("this change of a table is not understood")
+
+
+def _selected(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
+    """What *spec* selects, or the table, is changed."""
+    planner.write(*(planner.partitions(cursor.statement, table, spec) if spec else [table]))
+    planner.look(table)
+
+
+def _described(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
+    """How the data of the table, or of a partition, is described is changed."""
+    if spec is None:
+        planner.look(table)
+    else:
+        _selected(cursor, planner, table, spec)
+    no_query(cursor)
+
+
+def _add(cursor: Cursor, planner: Planner, table: LockObject) -> None:
+    cursor.expect("ADD")
+    cursor.take("IF", "NOT", "EXISTS")
+    planner.look(table)
+    while not cursor.done():
+        spec = cursor.spec()
+        planner.write(planner.place(cursor.statement, table, spec)[0])
+        if cursor.take("LOCATION"):
+            cursor.string()
+        if cursor.is_type(TokenType.COMMA):
+            cursor.next()
+
+
+def _drop(cursor: Cursor, planner: Planner, table: LockObject) -> None:
+    cursor.expect("DROP")
+    cursor.take("IF", "EXISTS")
+    planner.look(table)
+    while cursor.sees("PARTITION"):
+        planner.write(*planner.partitions(cursor.statement, table, cursor.spec()))
+        if cursor.is_type(TokenType.COMMA):
+            cursor.next()
+    if cursor.take("FOR", "METADATA", "REPLICATION") or cursor.take("IGNORE", "PROTECTION"):
+        cursor.take("PURGE")
+    cursor.take("PURGE")
+    cursor.end()
+
+
+def _exchange(cursor: Cursor, planner: Planner, table: LockObject) -> None:
+    """``EXCHANGE PARTITION (…) WITH TABLE other``: the partition moves from the other table to this one."""
+    spec = cursor.spec()
+    cursor.expect("WITH", "TABLE")
+    other = planner.table(cursor)
+    cursor.end()
+    for each in (table, other):
+        planner.write(planner.place(cursor.statement, each, spec)[0])
+        planner.look(each)
+
+
+def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
+    if spec is None:
+        other = planner.table(cursor)
+        planner.write(table)
+        planner.look(LockObject(other.database))
+        planner.session.made.add(other)
+    else:
+        for each in (spec, cursor.spec()):
+            planner.write(planner.place(cursor.statement, table, each)[0])
+    cursor.end()

@@ -1,0 +1,217 @@
+"""What a WHERE says about partition columns, in three values: True, False, and None for what is not known.
+
+A partition is left out of a read only where the condition is False for it: what is not understood keeps it in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import names
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_STRING = re.compile(r"string|varchar\(\d+\)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant. :param kind: ``string``, ``number`` or ``date``."""
+
+    text: str
+    kind: str = "string"
+
+    def value(self, kind: str) -> str | None:
+        """How a partition column of type *kind* keeps it; None where others may be equal to it, too.
+
+        :param kind: Hive's type in lower case; empty where it is not known.
+        """
+        if self.text == names.DEFAULT_PARTITION:
+            return self.text
+        if kind in INTEGERS or (not kind and self.kind == "number"):
+            return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
+        if kind == "date" or (not kind and self.kind == "date"):
+            return self.text if is_date(self.text) else None
+        if (not kind or _STRING.fullmatch(kind)) and self.kind == "string":
+            return self.text or None
+        return None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Values of some of a table's partition columns, and those columns' types."""
+
+    values: Mapping[str, str]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+class Condition:
+    """A boolean expression; as it stands: one of which nothing is known."""
+
+    def holds(self, partition: Partition) -> bool | None:
+        """Whether it is true for rows of *partition*."""
+        return None
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        """All that *column* can be where it is true, as partitions are named; None: anything.
+
+        :param kind: the column's type.
+        :param ranges: whether to name all that lies between two dates or whole numbers.
+        """
+        return None
+
+    def columns(self) -> frozenset[str]:
+        """The columns that it speaks of."""
+        return frozenset()
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        """The same about other columns; *source* gives None for what has no counterpart."""
+        return self
+
+
+UNKNOWN = Condition()
+
+
+@dataclass(frozen=True)
+class Compare(Condition):
+    """``column sign literal``."""
+
+    column: str
+    sign: str
+    literal: Literal
+
+    def holds(self, partition: Partition) -> bool | None:
+        value = partition.values.get(self.column)
+        order = None if not value else _order(value, partition.types.get(self.column, ""), self.literal)
+        if order is None:
+            return None
+        below, above = order < 0, order > 0
+        return {
+            "=": not below and not above,
+            "!=": below or above,
+            "<": below,
+            "<=": not above,
+            ">": above,
+            ">=": not below,
+        }[self.sign]
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        if self.sign != "=" or column != self.column or (value := self.literal.value(kind)) is None:
+            return None
+        return frozenset({value})
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        column = source(self.column)
+        return UNKNOWN if column is None else Compare(column, self.sign, self.literal)
+
+
+@dataclass(frozen=True)
+class Not(Condition):
+    inner: Condition
+
+    def holds(self, partition: Partition) -> bool | None:
+        inner = self.inner.holds(partition)
+        return None if inner is None else not inner
+
+    def columns(self) -> frozenset[str]:
+        return self.inner.columns()
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        return Not(self.inner.renamed(source))
+
+
+@dataclass(frozen=True)
+class _Several(Condition):
+    parts: tuple[Condition, ...]
+
+    def columns(self) -> frozenset[str]:
+        return frozenset().union(*(part.columns() for part in self.parts))
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        return type(self)(tuple(part.renamed(source) for part in self.parts))
+
+
+class And(_Several):
+    """Nothing of AND is true."""
+
+    def holds(self, partition: Partition) -> bool | None:
+        found = {part.holds(partition) for part in self.parts}
+        return False if False in found else None if None in found else True
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        found = [values for part in self.parts if (values := part.values(column, kind, ranges)) is not None]
+        if found:
+            return frozenset.intersection(*found)
+        return self._range(column) if ranges else None
+
+    def _range(self, column: str) -> frozenset[str] | None:
+        """What lies between the ends of a BETWEEN, for where the partitions that exist cannot be listed."""
+        ends = {part.sign: part.literal for part in self.parts if isinstance(part, Compare) and part.column == column}
+        if not {">=", "<="} <= ends.keys() or not all(
+            is_date(end.text) or end.kind == "number" for end in (ends[">="], ends["<="])
+        ):
+            return None
+        try:
+            found = LockObject.parse_all(f"d.t/c={ends['>='].text}..{ends['<='].text}")
+        except InvalidRequest:
+            return None
+        return frozenset(target.partition[0][1] for target in found)
+
+
+class Or(_Several):
+    """Nothing of OR is false."""
+
+    def holds(self, partition: Partition) -> bool | None:
+        found = {part.holds(partition) for part in self.parts}
+        return True if True in found else None if None in found else False
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        union: frozenset[str] = frozenset()
+        for part in self.parts:
+            if (values := part.values(column, kind, ranges)) is None:
+                return None
+            union |= values
+        return union
+
+
+ALWAYS = And(())
+
+
+def all_of(conditions: Iterable[Condition]) -> Condition:
+    """AND of them."""
+    return And(tuple(conditions))
+
+
+def is_date(text: str) -> bool:
+    """Whether it is a date in the form that Hive keeps, ``2013-01-01``."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _order(value: str, kind: str, literal: Literal) -> int | None:
+    """Below, at or above zero as *value*, of a column of type *kind*, compares to *literal*; None: not known."""
+    one, other = value, literal.text
+    if kind in INTEGERS or literal.kind == "number":
+        if not (_INTEGER.fullmatch(one) and _INTEGER.fullmatch(other)):
+            return None
+        return int(one) - int(other)
+    if kind == "date" or literal.kind == "date":
+        if not (is_date(one) and is_date(other)):
+            return None
+    elif kind and not _STRING.fullmatch(kind):
+        return None
+    return (one > other) - (one < other)

@@ -1,0 +1,151 @@
+"""CREATE and DROP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType
+
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.planner import QUERY
+from airflow_hivelock.locks.plan.query import Named
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.plan.cursor import Cursor
+    from airflow_hivelock.locks.plan.planner import Planner
+
+DATABASES = ("DATABASE", "SCHEMA", "NAMESPACE")
+NOT_DATA = ("FUNCTION", "MACRO", "ROLE", "TEMPORARY", "VARIABLE")
+
+_CLAUSES = frozenset(
+    """
+    AS BUCKETS BY CLUSTER CLUSTERED COLLECTION COMMENT DEFINED DELIMITED DIRECTORIES ESCAPED FIELDS FORMAT INPUTDRIVER INPUTFORMAT
+    INTO ITEMS KEYS LINES LOCATION MAP NULL ON OPTIONS OUTPUTDRIVER OUTPUTFORMAT PARTITIONED ROW SERDE SERDEPROPERTIES
+    SKEWED SORTED STORED TBLPROPERTIES TERMINATED USING WITH COMPACTION SCHEMA BINDING EVOLUTION DEFAULT COLLATION
+    """.split()  # noqa: SIM905
+)
+"""The words of what stands between a table's name and its query, and names nothing that is locked."""
+
+
+def create(cursor: Cursor, planner: Planner) -> None:
+    """After CREATE."""
+    replace = cursor.take("OR", "REPLACE")
+    temporary = cursor.take_any("GLOBAL", "LOCAL") != "" and cursor.sees("TEMPORARY")
+    temporary = cursor.take_any("TEMPORARY", "TEMP") != "" or temporary
+    if cursor.take_any(*DATABASES):
+        _if_not_exists(cursor)
+        planner.look(planner.database(cursor))
+    elif cursor.take_any("FUNCTION", "MACRO", "ROLE"):
+        no_query(cursor)
+    elif cursor.take("VIEW"):
+        _view(cursor, planner, temporary)
+    else:
+        cursor.take_any("EXTERNAL", "MANAGED", "TRANSACTIONAL", "MATERIALIZED")
+        if not cursor.take_any("TABLE", "VIEW"):
+            cursor.refuse("what is created here is not understood")
+        _table(cursor, planner, temporary, replace)
+
+
+def drop(cursor: Cursor, planner: Planner) -> None:
+    """After DROP."""
+    if cursor.take_any(*DATABASES):
+        _if_exists(cursor)
+        planner.write(planner.database(cursor))
+        cursor.take_any("CASCADE", "RESTRICT")
+        cursor.end()
+    elif cursor.take_any(*NOT_DATA):
+        no_query(cursor)
+    else:
+        cursor.take("MATERIALIZED")
+        if not cursor.take_any("TABLE", "VIEW"):
+            cursor.refuse("what is dropped here is not understood")
+        _if_exists(cursor)
+        target, parts = planner.named(cursor)
+        cursor.take("PURGE")
+        cursor.end()
+        if not planner.session.forget(parts):
+            planner.write(target)
+
+
+def view_query(cursor: Cursor, planner: Planner, parts: tuple[str, ...], renamed: bool, temporary: bool) -> None:
+    """The query of a view: what it names must stay, and is read when the view is."""
+    tree, reader = planner.look_at(cursor.statement, cursor.rest())
+    named = Named(tree, reader, {}, renamed)
+    if temporary:
+        planner.session.add_temporary_view(parts, named)
+    else:
+        planner.session.add_view(planner.session.resolve(parts), named)
+
+
+def no_query(cursor: Cursor) -> None:
+    """The rest concerns no data.
+
+    :raises InvalidRequest: it holds a query all the same.
+    """
+    while not cursor.done():
+        if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
+            cursor.refuse("a query here is not understood; name reads and writes instead")
+        cursor.next()
+
+
+def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
+    existing = _if_not_exists(cursor)
+    target, parts = planner.named(cursor)
+    renamed = cursor.sees("(")
+    _options(cursor, planner)
+    if not cursor.take("AS"):
+        cursor.refuse("AS and a query are wanted here; what else a view reads is not known")
+    if not temporary:
+        (planner.look if existing else planner.write)(target)
+    if not (existing and planner.session.view_text(target)):
+        view_query(cursor, planner, parts, renamed, temporary)
+    else:
+        planner.look_at(cursor.statement, cursor.rest())
+
+
+def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool) -> None:
+    existing = _if_not_exists(cursor)
+    target, _ = planner.named(cursor)
+    _options(cursor, planner)
+    if temporary:
+        planner.session.add_temporary(target)
+    planner.look(LockObject(target.database))
+    planner.session.made.add(target)
+    if cursor.take("AS"):
+        planner.write(target)
+        planner.read(cursor.statement, cursor.rest())
+    else:
+        cursor.end()
+        # One that exists stays as it is, and nobody has data in one that does not.
+        (planner.look if existing and not replace else planner.write)(target)
+
+
+def _options(cursor: Cursor, planner: Planner) -> None:
+    """All that stands before AS and a query, or the end."""
+    while not cursor.done():
+        if cursor.sees("AS") and cursor.word(1) in QUERY:
+            return
+        if cursor.take("LIKE"):
+            if cursor.is_type(TokenType.STRING) or not cursor.word(1):
+                cursor.take_any("FILE", "PARQUET", "ORC", "AVRO")
+            if not cursor.is_type(TokenType.STRING):
+                planner.look(planner.table(cursor))
+        elif cursor.sees("("):
+            cursor.skip_parentheses()
+        elif cursor.take("USING") or cursor.take("STORED", "AS") or cursor.take("STORED", "BY"):
+            cursor.next()
+            while cursor.is_type(TokenType.DOT):
+                cursor.next()
+                cursor.next()
+        elif _CLAUSES.issuperset(cursor.word().split() or [""]) or cursor.is_type(TokenType.STRING, TokenType.NUMBER):
+            cursor.next()
+        else:
+            cursor.refuse("this is not understood, so what it locks is not known; name reads and writes instead")
+
+
+def _if_not_exists(cursor: Cursor) -> bool:
+    return cursor.take("IF", "NOT", "EXISTS")
+
+
+def _if_exists(cursor: Cursor) -> bool:
+    return cursor.take("IF", "EXISTS")

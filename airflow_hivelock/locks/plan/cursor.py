@@ -1,0 +1,230 @@
+"""Reading a statement token by token: words, names, literals, partition specifications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import Token, TokenType
+
+from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of, is_date
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.plan.script import Statement
+
+_PUNCTUATION = frozenset(
+    {TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER, TokenType.IDENTIFIER, TokenType.DOT, TokenType.COMMA}
+)
+_SIGNS = {
+    TokenType.EQ: "=",
+    TokenType.LT: "<",
+    TokenType.LTE: "<=",
+    TokenType.GT: ">",
+    TokenType.GTE: ">=",
+    TokenType.NEQ: "!=",
+}
+
+
+@dataclass(frozen=True)
+class Level:
+    """One column of a partition specification; *value* is None where it is dynamic, ``''`` for NULL."""
+
+    column: str
+    sign: str = "="
+    value: Literal | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """``PARTITION (dt='2013-01-01', hr)``.
+
+    :param place: where it stands.
+    """
+
+    levels: tuple[Level, ...]
+    place: Token
+
+    @property
+    def static(self) -> bool:
+        """Whether it says what each of its columns is equal to."""
+        return all(level.value is not None and level.sign == "=" for level in self.levels)
+
+    def condition(self) -> Condition:
+        """What it says of the partitions that it selects."""
+        return all_of(
+            Compare(level.column, level.sign, level.value) if level.value else ALWAYS for level in self.levels
+        )
+
+
+class Cursor:
+    """A place in a statement."""
+
+    def __init__(self, statement: Statement, at: int = 0) -> None:
+        self.statement = statement
+        self.at = at
+
+    @property
+    def token(self) -> Token | None:
+        """What comes next; None at the end."""
+        return self._peek(0)
+
+    def word(self, ahead: int = 0) -> str:
+        """The word that comes next, or after that, in upper case; empty for anything else."""
+        token = self._peek(ahead)
+        return "" if token is None or token.token_type in _PUNCTUATION else " ".join(token.text.upper().split())
+
+    def sees(self, *words: str) -> bool:
+        """Whether these words come next."""
+        return all(self.word(ahead) == word for ahead, word in enumerate(words))
+
+    def take(self, *words: str) -> bool:
+        """Pass these words if they come next."""
+        if found := self.sees(*words):
+            self.at += len(words)
+        return found
+
+    def take_any(self, *words: str) -> str:
+        """Pass whichever of these words comes next, and give it."""
+        found = self.word() if self.word() in words else ""
+        self.at += bool(found)
+        return found
+
+    def expect(self, *words: str) -> None:
+        """Pass these words.
+
+        :raises InvalidRequest: something else comes next.
+        """
+        for word in words:
+            if not self.take(word):
+                self.refuse(f"{word} is wanted here")
+
+    def is_type(self, *types: TokenType) -> bool:
+        """Whether a token of one of these types comes next."""
+        token = self.token
+        return token is not None and token.token_type in types
+
+    def next(self) -> Token:
+        """Pass any token."""
+        token = self.token
+        if token is None:
+            self.refuse("the statement is not complete")
+        self.at += 1
+        return token
+
+    def done(self) -> bool:
+        """Whether nothing comes next."""
+        return self.token is None
+
+    def end(self) -> None:
+        """:raises InvalidRequest: something comes next."""
+        if not self.done():
+            self.refuse("this is not understood, so what it locks is not known; name reads and writes instead")
+
+    def refuse(self, why: str) -> NoReturn:
+        """:raises InvalidRequest: showing this place."""
+        self.statement.refuse(self.token, why)
+
+    def identifier(self) -> str:
+        """A name, quoted or not."""
+        token = self.token
+        quoted = token is not None and token.token_type is TokenType.IDENTIFIER
+        if token is None or not (quoted or token.text.replace("_", "a").isalnum()) or self.is_type(TokenType.STRING):
+            self.refuse("a name is wanted here")
+        self.at += 1
+        return token.text
+
+    def name(self) -> tuple[tuple[str, ...], Token]:
+        """A name of one or more parts, and where it stands."""
+        place = self.token
+        parts = [self.identifier()]
+        while self.is_type(TokenType.DOT):
+            self.at += 1
+            parts.append(self.identifier())
+        assert place is not None
+        return tuple(parts), place
+
+    def string(self) -> str:
+        """A string literal, as it is written between its quotes."""
+        if not self.is_type(TokenType.STRING):
+            self.refuse("a string is wanted here")
+        return self.next().text
+
+    def skip_parentheses(self) -> None:
+        """Pass a group in parentheses, whatever it holds."""
+        self.expect("(")
+        depth = 1
+        while depth:
+            word = self.word()
+            self.next()
+            depth += (word == "(") - (word == ")")
+
+    def listed(self, read: Callable[[], None]) -> None:
+        """``(`` what *read* passes, several times, with commas in between ``)``."""
+        self.expect("(")
+        read()
+        while self.is_type(TokenType.COMMA):
+            self.at += 1
+            read()
+        self.expect(")")
+
+    def spec(self) -> Spec:
+        """``PARTITION (column [sign literal], …)``."""
+        place = self.token
+        self.expect("PARTITION")
+        assert place is not None
+        levels: list[Level] = []
+        self.listed(lambda: levels.append(self._level()))
+        return Spec(tuple(levels), place)
+
+    def rest(self) -> list[Token]:
+        """All that comes next; nothing comes after it."""
+        found = list(self.statement.tokens[self.at :])
+        self.at = len(self.statement.tokens)
+        return found
+
+    def optional_spec(self) -> Spec | None:
+        """The same, if it comes next."""
+        return self.spec() if self.sees("PARTITION") else None
+
+    def _level(self) -> Level:
+        column = self.identifier().lower()
+        sign = next((sign for kind, sign in _SIGNS.items() if self.is_type(kind)), None)
+        if sign is None:
+            return Level(column)
+        self.at += 1
+        return Level(column, sign, self.literal())
+
+    def literal(self) -> Literal:
+        """A constant: string, number, date or NULL.
+
+        :raises InvalidRequest: for anything else, and for escapes, whose meaning depends on the engine.
+        """
+        place = self.token
+        if self.take("NULL"):
+            return Literal("", "string")
+        kind = "date" if self.take("DATE") else "string"
+        negative = kind == "string" and self.is_type(TokenType.DASH) and self._pass() == 0
+        token = self.next()
+        if kind == "date" and not is_date(token.text):
+            self.statement.refuse(place, "a date is written as DATE '2013-01-01'")
+        if token.token_type is TokenType.NUMBER and kind == "string":
+            kind, text = "number", f"-{token.text}" if negative else token.text
+        elif token.token_type is TokenType.STRING and not negative:
+            text = token.text
+        else:
+            self.statement.refuse(place, "a constant is wanted here: a string, a number, a date or NULL")
+        if "\\" in self.statement.text[token.start : token.end + 1]:
+            self.statement.refuse(
+                place, "a value with '\\' means different things to Hive and Spark; it is not planned"
+            )
+        return Literal(text, kind)
+
+    def _pass(self) -> int:
+        self.at += 1
+        return 0
+
+    def _peek(self, ahead: int) -> Token | None:
+        at = self.at + ahead
+        return self.statement.tokens[at] if at < len(self.statement.tokens) else None

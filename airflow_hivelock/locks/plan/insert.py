@@ -1,0 +1,92 @@
+"""INSERT, with one target or several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import Token, TokenType
+
+from airflow_hivelock.locks.plan.cursor import Cursor
+from airflow_hivelock.locks.plan.planner import QUERY
+from airflow_hivelock.locks.plan.script import Statement
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import LockObject
+    from airflow_hivelock.locks.plan.planner import Planner
+
+
+def inserts(statement: Statement) -> list[int]:
+    """Where the INSERTs of *statement* stand that are in no parentheses."""
+    found, depth = [], 0
+    for at, token in enumerate(statement.tokens):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if token.token_type is TokenType.INSERT and depth == 0:
+            found.append(at)
+    return found
+
+
+def insert(statement: Statement, places: list[int], planner: Planner) -> None:
+    """``[WITH …] [FROM …] INSERT … SELECT … [INSERT … SELECT …]``: each SELECT reads from what stands before them all."""
+    before = statement.tokens[: places[0]]
+    for start, end in zip(places, [*places[1:], len(statement.tokens)], strict=True):
+        upto = statement.tokens[end].start if end < len(statement.tokens) else statement.end
+        part = Cursor(Statement(statement.tokens[start:end], statement.text, upto))
+        _target(part, planner)
+        planner.read(statement, _query(before, part))
+
+
+def _query(before: tuple[Token, ...], part: Cursor) -> list[Token]:
+    if not part.done() and not part.word():
+        part.refuse("a query is wanted here")
+    return [*before, *part.rest()]
+
+
+def _target(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("INSERT")
+    if not cursor.take_any("INTO", "OVERWRITE"):
+        cursor.refuse("INTO or OVERWRITE is wanted here")
+    if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
+        _directory(cursor)
+        return
+    cursor.take("TABLE")
+    table = planner.table(cursor)
+    spec = cursor.optional_spec()
+    cursor.take("IF", "NOT", "EXISTS")
+    if cursor.sees("(") and cursor.word(1) not in QUERY:
+        cursor.skip_parentheses()
+        spec = spec or cursor.optional_spec()
+    cursor.take("BY", "NAME")
+    if cursor.word() not in QUERY:
+        cursor.refuse("a query is wanted here")
+    if spec is None:
+        _whole(table, planner)
+        return
+    target, complete = planner.place(cursor.statement, table, spec)
+    if complete or not planner.as_hive:
+        planner.write(target)
+    else:
+        planner.look(target)
+
+
+def _whole(table: LockObject, planner: Planner) -> None:
+    """Without PARTITION, all partitions of a table that has some are written dynamically."""
+    known = planner.session.tables.table(table)
+    if planner.as_hive and known and known.partition_columns:
+        planner.look(table)
+    else:
+        planner.write(table)
+
+
+def _directory(cursor: Cursor) -> None:
+    """``[LOCAL] DIRECTORY 'path' [ROW FORMAT …] [STORED AS …] [USING …]``: no table is written."""
+    cursor.take("LOCAL")
+    cursor.expect("DIRECTORY")
+    if not cursor.sees("USING"):
+        cursor.string()
+    while not cursor.done():
+        if cursor.take("WITH", "SERDEPROPERTIES") or cursor.take("OPTIONS"):
+            cursor.skip_parentheses()
+        elif cursor.word() in QUERY:
+            return
+        else:
+            cursor.next()

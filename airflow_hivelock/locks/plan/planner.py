@@ -1,0 +1,154 @@
+"""What is common to planning statements of every kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import names
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.narrow import narrow
+from airflow_hivelock.locks.plan.query import Reader, Scan, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlglot import Token, exp
+
+    from airflow_hivelock.locks.plan.cursor import Cursor, Spec
+    from airflow_hivelock.locks.plan.script import Statement
+    from airflow_hivelock.locks.plan.session import Session
+
+QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
+"""With what a query begins."""
+
+
+@dataclass
+class Planner:
+    """Collects what the statements of one text touch.
+
+    :param as_hive: lock what real Hive 2.3 locks where the documents say otherwise.
+    :param limit: of how many partitions to lock one by one.
+    :ivar scans: data that is read.
+    :ivar writes: what is changed: EXCLUSIVE.
+    :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
+    """
+
+    session: Session
+    as_hive: bool
+    limit: int
+    scans: list[Scan] = field(default_factory=list)
+    writes: list[LockObject] = field(default_factory=list)
+    looks: list[LockObject] = field(default_factory=list)
+
+    def write(self, *targets: LockObject) -> None:
+        """Add what is changed; what is temporary needs no lock."""
+        self.writes += [each for each in targets if not self._temporary(each)]
+
+    def look(self, *targets: LockObject) -> None:
+        """Add what must stay."""
+        self.looks += [each for each in targets if not self._temporary(each)]
+
+    def scan(self, statement: Statement, table: LockObject, spec: Spec | None) -> None:
+        """Add a table that is read, or the partitions that *spec* selects."""
+        if spec is None:
+            self.scans.append(Scan(table))
+        else:
+            found = self.partitions(statement, table, spec)
+            self.looks.append(table)
+            self.scans += [Scan(partition) for partition in found]
+
+    def read(self, statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
+        """Add what the query *tokens* reads, and give its tree."""
+        tree = parse(statement, list(tokens))
+        self.reader(statement).read(tree)
+        return tree
+
+    def look_at(self, statement: Statement, tokens: Sequence[Token]) -> tuple[exp.Expr, Reader]:
+        """Add the tables and views that the query *tokens* names, of which no data is read now."""
+        tree, reader = parse(statement, list(tokens)), self.reader(statement)
+        seen = Reader(self.session, statement, [], [])
+        seen.read(tree)
+        self.look(*seen.looks, *(scan.table for scan in seen.scans))
+        return tree, reader
+
+    def reader(self, statement: Statement) -> Reader:
+        return Reader(self.session, statement, self.scans, self.looks)
+
+    def table(self, cursor: Cursor) -> LockObject:
+        """The table whose name comes next.
+
+        :raises InvalidRequest: it can be none of Hive's, showing the place.
+        """
+        return self.named(cursor)[0]
+
+    def named(self, cursor: Cursor) -> tuple[LockObject, tuple[str, ...]]:
+        """The table whose name comes next, and the name's parts."""
+        parts, place = cursor.name()
+        try:
+            return self.session.resolve(parts), parts
+        except InvalidRequest as error:
+            cursor.statement.refuse(place, str(error))
+
+    def database(self, cursor: Cursor) -> LockObject:
+        """The database whose name comes next."""
+        parts, place = cursor.name()
+        try:
+            return LockObject(self.session.resolve((*parts, "t")).database)
+        except InvalidRequest as error:
+            cursor.statement.refuse(place, str(error))
+
+    def partitions(self, statement: Statement, table: LockObject, spec: Spec) -> list[LockObject]:
+        """What *spec* selects of *table*: partitions, prefixes, or the table where that cannot be told."""
+        columns = self._columns(statement, table, spec)
+        if columns is None:
+            return [self._in_order(table, spec)] if spec.static else [table]
+        return narrow(table, spec.condition(), self.session.tables, self.limit)
+
+    def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
+        """The partition that *spec* says to write, or its longest known prefix; and whether that is all of it."""
+        columns = self._columns(statement, table, spec)
+        if columns is None:
+            return self._in_order(table, spec), spec.static
+        known = self.session.tables.table(table)
+        kinds = dict(zip(columns, known.partition_types, strict=False)) if known else {}
+        levels: list[tuple[str, str]] = []
+        given = {level.column: level for level in spec.levels}
+        for column in columns:
+            level = given.get(column)
+            if level is None or level.value is None:
+                break
+            text = level.value.value(kinds.get(column, "")) if level.value.text else names.DEFAULT_PARTITION
+            if text is None:
+                statement.refuse(
+                    spec.place, f"how Hive keeps {level.value.text!r} in {column}, a {kinds[column]}, is not known"
+                )
+            levels.append((column, text))
+        return LockObject(table.database, table.table, tuple(levels)), len(levels) == len(columns)
+
+    def _in_order(self, table: LockObject, spec: Spec) -> LockObject:
+        """The leading levels of *spec* that have a value, in the order in which they are written."""
+        levels: list[tuple[str, str]] = []
+        for level in spec.levels:
+            if level.value is None or level.sign != "=":
+                break
+            levels.append((level.column, level.value.text or names.DEFAULT_PARTITION))
+        return LockObject(table.database, table.table, tuple(levels))
+
+    def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:
+        """The partition columns of *table*, which *spec* must not contradict; None where they are not known."""
+        given = [level.column for level in spec.levels]
+        if len(set(given)) < len(given) and all(level.sign == "=" for level in spec.levels):
+            statement.refuse(spec.place, "it names a column twice")
+        known = self.session.tables.table(table)
+        if known is None:
+            return None
+        if wrong := sorted(set(given) - set(known.partition_columns)):
+            by = "/".join(known.partition_columns)
+            said = f"is partitioned by {by}" if by else "has no partitions"
+            statement.refuse(spec.place, f"{table} {said}, not by {', '.join(wrong)}")
+        return known.partition_columns
+
+    def _temporary(self, target: LockObject) -> bool:
+        return self.session.is_temporary(LockObject(target.database, target.table))

@@ -1,0 +1,299 @@
+"""A query, parsed by sqlglot, to the tables that it reads and the conditions on them.
+
+Every table that the tree names is read; conditions only ever narrow. They are taken from WHERE and ON, and handed down
+into subqueries, CTEs, views and the branches of unions, where the engine hands them down as well: see :mod:`.scope`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import ErrorLevel, ParseError
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
+from airflow_hivelock.locks.plan.predicate import Predicates
+from airflow_hivelock.locks.plan.scope import Source, handed_down, sources, to_right_branch
+from airflow_hivelock.locks.plan.script import Dialect, Statement, placed, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_hivelock.locks.model import LockObject
+    from airflow_hivelock.locks.plan.session import Session
+
+MOST_REFERENCES = 2_000
+"""To how many tables, views and CTEs a text may refer; one that is referred to through others counts each time."""
+
+FUNCTIONS = frozenset(
+    [
+        *("EXPLODE", "EXPLODE_OUTER", "INLINE", "INLINE_OUTER", "JSON_TUPLE", "POSEXPLODE", "POSEXPLODE_OUTER"),
+        *("RANGE", "SEQUENCE", "STACK", "VALUES"),
+    ]
+)
+"""Table functions that read no table."""
+
+_TREES = (exp.Query, exp.Values)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A table that is read, of which rows are needed for which *condition* is true."""
+
+    table: LockObject
+    condition: Condition = ALWAYS
+
+
+@dataclass(frozen=True)
+class Named:
+    """A query that a name stands for: a CTE or a temporary view.
+
+    :param reader: who reads it, for the names in it.
+    :param renamed: whether its columns have other names outside.
+    """
+
+    tree: exp.Expr
+    reader: Reader
+    scope: Mapping[str, Named]
+    renamed: bool = False
+
+
+def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
+    """The one tree that *tokens*, a part of *statement*, stand for.
+
+    :raises InvalidRequest: they are not understood.
+    """
+    if not tokens:
+        statement.refuse(None, "a query is wanted here")
+    tokens = _without_table_queries(tokens)
+    try:
+        trees = Dialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
+    except ParseError as error:
+        found = error.errors[0]
+        line, end = found["line"] or 1, found["col"] or 1
+        start = sum(len(text) + 1 for text in statement.text.split("\n")[: line - 1])
+        at = max(start, start + end - len(found["highlight"] or " "))
+        raise InvalidRequest(placed(statement.text, at, f"not understood: {found['description']}")) from error
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, (*_TREES, exp.Merge, exp.Update, exp.Delete)):
+        statement.refuse(tokens[0], "this is not understood; it does not parse as a query")
+    _check_nothing_lost(statement, tokens, tree)
+    for from_ in tree.find_all(exp.From):
+        # FROM first, as in Hive's multi-insert: sqlglot hangs the joins below the first table.
+        if (joins := from_.this.args.get("joins")) and isinstance(from_.parent, exp.Select):
+            from_.this.set("joins", None)
+            from_.parent.set("joins", [*joins, *(from_.parent.args.get("joins") or ())])
+    return tree
+
+
+def _without_table_queries(tokens: list[Token]) -> list[Token]:
+    """*tokens* with ``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column."""
+    found: list[Token] = []
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.TABLE and (at == 0 or tokens[at - 1].token_type in _BEFORE_A_QUERY):
+            for kind, text in ((TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")):
+                found.append(Token(kind, text, token.line, token.col, token.start, token.end))
+        else:
+            found.append(token)
+    return found
+
+
+_BEFORE_A_QUERY = frozenset(
+    {
+        TokenType.L_PAREN,
+        TokenType.R_PAREN,
+        TokenType.UNION,
+        TokenType.EXCEPT,
+        TokenType.INTERSECT,
+        TokenType.ALL,
+        TokenType.DISTINCT,
+    }
+)
+
+
+def _check_nothing_lost(statement: Statement, tokens: list[Token], tree: exp.Expr) -> None:
+    """Each SELECT and JOIN that is written is one in the tree: else sqlglot took some for something else."""
+    written = Counter(token.token_type for token in tokens)
+    for kind, node in ((TokenType.SELECT, exp.Select), (TokenType.JOIN, exp.Join)):
+        if written[kind] > sum(1 for _ in tree.find_all(node)):
+            statement.refuse(tokens[0], f"this is not understood: not every {kind.name} in it was recognised")
+    stray = next((token for token in tokens if token.token_type is TokenType.TABLE), None)
+    if stray is not None and isinstance(tree, _TREES):
+        statement.refuse(stray, "TABLE is not understood here")
+
+
+class Reader:
+    """Collects what queries read.
+
+    :ivar scans: the tables that are read.
+    :ivar looks: the views that are read through.
+    """
+
+    def __init__(self, session: Session, statement: Statement, scans: list[Scan], looks: list[LockObject]) -> None:
+        self.session = session
+        self.statement = statement
+        self.scans = scans
+        self.looks = looks
+        self._predicates = Predicates(statement)
+        self._views: tuple[LockObject, ...] = ()
+
+    def read(self, tree: exp.Expr) -> None:
+        """Add what *tree*, a query or a part of one, reads."""
+        self._visit(tree, {})
+
+    def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
+        """Add *view*, and what the query *text* that it stands for reads."""
+        self.looks.append(view)
+        try:
+            (statement,) = statements(text)
+            tree = parse(statement, list(statement.tokens))
+        except ValueError as error:
+            raise InvalidRequest(f"the text of the view {view} is not understood: {error}") from error
+        inside = Reader(self.session.inside(view), statement, self.scans, self.looks)
+        inside._views = (*self._views, view)
+        inside._query(tree, condition, {})
+
+    def read_but(self, tree: exp.Expr, part: str) -> None:
+        """The same, except for one part of it; what hangs below the name of a table there is read."""
+        scope = self._with(tree, {})
+        self._rest(tree.args[part], ("this", "db", "catalog"), scope)
+        self._rest(tree, ("with_", part), scope)
+
+    def target(self, table: exp.Table) -> LockObject:
+        """The table of that name."""
+        return self._object(table)
+
+    # Expressions: a table anywhere is read.
+
+    def _visit(self, node: exp.Expr, scope: Mapping[str, Named]) -> None:
+        # Not by recursion: a chain of ORs is nested as deep as it is long.
+        for child in node.walk(prune=lambda each: isinstance(each, exp.Table | exp.Query)):
+            if isinstance(child, exp.Table):
+                self._table(child, ALWAYS, scope)
+            elif isinstance(child, exp.Query):
+                self._query(child, ALWAYS, scope)
+            elif isinstance(child, exp.Command):
+                self._refuse(child, "this is not understood")
+
+    def _with(self, node: exp.Expr, scope: Mapping[str, Named]) -> Mapping[str, Named]:
+        """*scope* and the CTEs of *node*. One that nothing else refers to is read all the same."""
+        if (with_ := node.args.get("with_")) is None:
+            return scope
+        scope = dict(scope)
+        for cte in with_.expressions:
+            name = cte.alias.lower()
+            if with_.recursive:
+                scope[name] = Named(exp.Values(expressions=[]), self, {})
+            if _references(node, name) == _references(cte, name):
+                self._query(cte.this, ALWAYS, scope)
+            columns = cte.args["alias"].columns
+            scope[name] = Named(cte.this, self, dict(scope), bool(columns))
+        return scope
+
+    # Queries: their conditions reach their sources.
+
+    def _query(self, node: exp.Expr, outer: Condition, scope: Mapping[str, Named]) -> None:
+        scope = self._with(node, scope)
+        while isinstance(node, exp.Union):  # a chain of them is nested as deep as it is long
+            whole = not any(node.args.get(part) for part in ("limit", "offset", "by_name", "side", "kind", "on"))
+            self._query(node.expression, to_right_branch(node, outer) if whole else ALWAYS, scope)
+            self._rest(node, ("with_", "this", "expression"), scope)
+            node, outer = node.this, outer if whole else ALWAYS
+            scope = self._with(node, scope)
+        if isinstance(node, exp.Select):
+            self._select(node, outer, scope)
+        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
+            alias = node.args.get("alias")
+            plain = not any(value for part, value in node.args.items() if part not in ("this", "alias", "with_"))
+            self._query(node.this, outer if plain and not (alias and alias.columns) else ALWAYS, scope)
+            self._rest(node, ("with_", "this", "alias"), scope)
+        else:
+            self._rest(node, ("with_",), scope)
+
+    def _select(self, select: exp.Select, outer: Condition, scope: Mapping[str, Named]) -> None:
+        known = [replace(source, columns=self._columns(source, scope)) for source in sources(select)]
+        conditions = self._predicates.of_sources(select, known)
+        for source in known:
+            condition = all_of([conditions[source.place], handed_down(select, source, known, outer)])
+            self._source(source.node, condition if source.narrows else ALWAYS, scope)
+            if source.join is not None:
+                self._rest(source.join, ("this",), scope)
+        self._rest(select, ("with_", "from_", "joins"), scope)
+
+    def _source(self, node: exp.Expr, condition: Condition, scope: Mapping[str, Named]) -> None:
+        if isinstance(node, exp.Table):
+            self._table(node, condition, scope)
+        elif isinstance(node, exp.Subquery):
+            self._query(node, condition, scope)
+        else:
+            self._visit(node, scope)
+
+    def _rest(self, node: exp.Expr, done: tuple[str, ...], scope: Mapping[str, Named]) -> None:
+        """All parts of *node* but those that have been read."""
+        for part, value in node.args.items():
+            for child in value if isinstance(value, list) else [value]:
+                if part not in done and isinstance(child, exp.Expr):
+                    self._visit(child, scope)
+
+    # Tables, views and CTEs.
+
+    def _columns(self, source: Source, scope: Mapping[str, Named]) -> frozenset[str] | None:
+        """The partition columns of a source; None where it is no table, or nothing is known of it."""
+        if not isinstance(source.node, exp.Table) or self._named(source.node, scope) is not None:
+            return None
+        if isinstance(source.node.this, exp.Func):
+            return None
+        table = self.session.tables.table(self._object(source.node))
+        return frozenset(table.partition_columns) if table else None
+
+    def _table(self, node: exp.Table, condition: Condition, scope: Mapping[str, Named]) -> None:
+        self._rest(node, ("this", "db", "catalog"), scope)
+        if not isinstance(node.this, exp.Identifier):
+            self._function(node, scope)
+            return
+        if self.session.refers_again() > MOST_REFERENCES:
+            self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts")
+        if (named := self._named(node, scope)) is not None:
+            renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
+            named.reader._query(named.tree, ALWAYS if renamed else condition, named.scope)
+            return
+        target = self._object(node)
+        if (text := self.session.view_text(target)) is not None:
+            if target in self._views:
+                self._refuse(node, f"the view {target} reads itself")
+            self.read_view(target, text, condition)
+        elif not self.session.is_temporary(target):
+            self.scans.append(Scan(target, condition))
+
+    def _named(self, node: exp.Table, scope: Mapping[str, Named]) -> Named | None:
+        """The CTE or temporary view that *node* refers to."""
+        if not isinstance(node.this, exp.Identifier):
+            return None
+        parts = tuple(part.name.lower() for part in node.parts)
+        return scope.get(parts[0]) if len(parts) == 1 and parts[0] in scope else self.session.view(parts)
+
+    def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
+        name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
+        if name.upper() not in FUNCTIONS:
+            self._refuse(node, f"what the table function {name} reads is not known; name reads and writes instead")
+        self._visit(node.this, scope)
+
+    def _object(self, node: exp.Table) -> LockObject:
+        parts = tuple(part.name for part in node.parts)
+        try:
+            return self.session.resolve(parts)
+        except InvalidRequest as error:
+            self._refuse(node, str(error))
+
+    def _refuse(self, node: exp.Expr, why: str) -> NoReturn:
+        """:raises InvalidRequest: showing the place of *node*, as far as sqlglot has kept it."""
+        meta: dict[str, Any] = next((part.meta for part in node.walk() if "start" in part.meta), {})
+        start = meta.get("start", self.statement.tokens[0].start if self.statement.tokens else 0)
+        raise InvalidRequest(placed(self.statement.text, start, why))
+
+
+def _references(node: exp.Expr, name: str) -> int:
+    return sum(1 for table in node.find_all(exp.Table) if table.name.lower() == name and not table.db)

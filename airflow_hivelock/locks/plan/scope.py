@@ -1,0 +1,160 @@
+"""The sources of a SELECT, which of its conditions may narrow each, and how conditions from outside reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a SELECT selects from.
+
+    :param place: 0 for what stands in FROM, 1 for the first join, …
+    :param join: the join that it came by; None for what stands in FROM.
+    :param where: whether WHERE narrows it. It does not for the side of an outer join that is filled with NULL, since
+        engines read that before they join, nor for what a semi join does not show.
+    :param narrows: whether any condition may: not for samples and pivots.
+    :param columns: its partition columns, where it is a table of which they are known.
+    """
+
+    node: exp.Expr
+    place: int
+    join: exp.Join | None
+    where: bool
+    filled: bool
+    narrows: bool
+    columns: frozenset[str] | None = None
+
+    @property
+    def alias(self) -> str:
+        """What columns of it are qualified with, in lower case."""
+        return str(self.node.alias_or_name).lower()
+
+    def qualified_by(self, column: exp.Column) -> bool:
+        """Whether *column* says that it is one of its columns."""
+        if not column.table or column.table.lower() != self.alias:
+            return False
+        return not column.db or (isinstance(self.node, exp.Table) and column.db.lower() == self.node.db.lower())
+
+
+def sources(select: exp.Select) -> list[Source]:
+    """The sources of *select*, in their order."""
+    from_ = select.args.get("from_")
+    if from_ is None:
+        return []
+    joins = select.args.get("joins") or []
+    nodes: list[tuple[exp.Expr, exp.Join | None]] = [(from_.this, None), *((join.this, join) for join in joins)]
+    return [
+        Source(
+            node,
+            place,
+            join,
+            where=not _filled(place, joins) and (join is None or join.kind not in ("SEMI", "ANTI")),
+            filled=_filled(place, joins),
+            narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes")),
+        )
+        for place, (node, join) in enumerate(nodes)
+    ]
+
+
+def _filled(place: int, joins: Sequence[exp.Join]) -> bool:
+    """Whether a source stands on the side of an outer join that is filled with NULL."""
+    own = place > 0 and (joins[place - 1].side in ("LEFT", "FULL")) and joins[place - 1].kind not in ("SEMI", "ANTI")
+    return own or any(join.side in ("RIGHT", "FULL") for join in joins[place:])
+
+
+def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
+    """Whether what *join*, at *place*, says in ON narrows *source*."""
+    if join.side == "FULL" or join.method:
+        return False
+    if place == source.place:
+        return join.side != "RIGHT"
+    if place < source.place or (source.filled and join.side != "RIGHT"):
+        return False
+    return join.kind != "ANTI" and (join.kind == "SEMI" or join.side != "LEFT")
+
+
+_KEEP_ROWS = ("limit", "offset", "qualify", "match", "laterals", "pivots", "sample", "connect", "windows")
+
+
+def handed_down(select: exp.Select, source: Source, known: Sequence[Source], outer: Condition) -> Condition:
+    """What *outer*, about the columns that *select* gives, says about those of *source*."""
+    if not outer.columns() or not source.where:
+        return ALWAYS
+    if any(select.args.get(part) for part in _KEEP_ROWS) or any(True for _ in select.find_all(exp.Window)):
+        return ALWAYS
+    grouped = _group_keys(select)
+    if grouped is None:
+        return ALWAYS
+
+    def column_of(name: str) -> str | None:
+        found = _output(select, name)
+        if found is None or (grouped and found.name.lower() not in grouped):
+            return None
+        return found.name.lower() if belongs(found, source, known) else None
+
+    return outer.renamed(column_of)
+
+
+def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool:
+    """Whether *column* is certainly one of *source*."""
+    if column.table:
+        return source.qualified_by(column)
+    if len(known) == 1:
+        return True
+    # A table that has it, and no other that may: else the engine refuses the statement, or USING makes them one.
+    return source.columns is not None and column.name.lower() in source.columns
+
+
+def to_right_branch(union: exp.Union, outer: Condition) -> Condition:
+    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place."""
+    left, right = _outputs(union.this), _outputs(union.expression)
+    if not outer.columns() or left is None or right is None or len(left) != len(right):
+        return ALWAYS
+    names = {name: right[place] for place, name in enumerate(left) if left.count(name) == 1}
+    return outer.renamed(lambda name: names.get(name))
+
+
+def _outputs(query: exp.Expr) -> list[str] | None:
+    """The names of the columns that *query* gives, in lower case; None where ``*`` hides them."""
+    while isinstance(query, exp.Subquery | exp.Union):
+        query = query.this
+    if not isinstance(query, exp.Select):
+        return None
+    names = [str(each.alias_or_name).lower() for each in query.expressions]
+    return None if any(each.is_star for each in query.expressions) or "" in names else names
+
+
+def _output(select: exp.Select, name: str) -> exp.Column | None:
+    """The column that *select* gives as *name*; None where it is something else, or not certain."""
+    named = [each for each in select.expressions if not each.is_star and str(each.alias_or_name).lower() == name]
+    stars = [each for each in select.expressions if each.is_star]
+    if len(named) + len(stars) != 1:
+        return None
+    if named:
+        column = named[0].unalias()
+        return column if isinstance(column, exp.Column) else None
+    star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
+    if any(star.args.get(part) for part in ("except_", "replace", "rename")):
+        return None
+    return exp.column(name, table=stars[0].args.get("table") if isinstance(stars[0], exp.Column) else None)
+
+
+def _group_keys(select: exp.Select) -> frozenset[str] | None:
+    """The columns that *select* groups by, empty where it does not; None where it groups so that rows meet others."""
+    group = select.args.get("group")
+    if group is None:
+        aggregates = (each.find(exp.AggFunc) for each in select.expressions)
+        return None if any(aggregates) or select.args.get("having") else frozenset()
+    if any(value for part, value in group.args.items() if part != "expressions"):
+        return None
+    keys = frozenset(key.name.lower() for key in group.expressions if isinstance(key, exp.Column))
+    return keys or None

@@ -1,0 +1,308 @@
+"""From the first words of a statement to what plans it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType, exp
+
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.alter import alter
+from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
+from airflow_hivelock.locks.plan.cursor import Cursor
+from airflow_hivelock.locks.plan.insert import insert, inserts
+from airflow_hivelock.locks.plan.planner import QUERY
+from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.session import CATALOG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.script import Statement
+
+_SETTINGS = frozenset({"ADD", "CLEAR", "GRANT", "LIST", "RELOAD", "RESET", "REVOKE", "SET", "UNCACHE"})
+"""What concerns no data. Their values are not SQL, and may hold anything."""
+
+_EXPLAIN = ("ANALYZE", "AUTHORIZATION", "CODEGEN", "COST", "DEPENDENCY", "EXTENDED", "FORMATTED", "LOCKS", "LOGICAL")
+
+_SHOWS_TABLE = ("COLUMNS", "CREATE", "PARTITIONS", "TBLPROPERTIES", "INDEX", "INDEXES")
+_SHOWS_DATABASE = ("TABLES", "VIEWS", "TABLE", "MATERIALIZED")
+_SHOWS_NEITHER = frozenset(
+    [
+        *(
+            "ALL",
+            "CATALOGS",
+            "COMPACTIONS",
+            "CONF",
+            "CURRENT",
+            "DATABASES",
+            "FUNCTIONS",
+            "GRANT",
+            "LOCKS",
+            "NAMESPACES",
+        ),
+        *("PRINCIPALS", "ROLE", "ROLES", "SCHEMAS", "SYSTEM", "TRANSACTIONS", "USER"),
+    ]
+)
+
+
+def add(statement: Statement, planner: Planner) -> None:
+    """Add what *statement* touches to *planner*.
+
+    :raises InvalidRequest: it is not understood, showing the place.
+    """
+    cursor = Cursor(statement)
+    if cursor.take("EXPLAIN"):
+        while cursor.take_any(*_EXPLAIN):
+            pass
+        cursor = Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end))
+    word = cursor.word()
+    if places := inserts(cursor.statement) if word in ("INSERT", "FROM", "WITH") else []:
+        insert(cursor.statement, places, planner)
+    elif word in QUERY:
+        _query(cursor, planner)
+    elif word in _SETTINGS or (word == "DELETE" and not cursor.sees("DELETE", "FROM")):
+        _setting(cursor)
+    elif (plan := _PLANS.get(word)) is not None:
+        plan(cursor, planner)
+    else:
+        cursor.refuse(_NOT_PLANNED.get(word, "this statement is not understood; name reads and writes instead"))
+
+
+def _query(cursor: Cursor, planner: Planner) -> None:
+    """A query; or UPDATE, DELETE or MERGE, whose target is locked whole: which rows they change is known too late."""
+    statement = cursor.statement
+    tree = parse(statement, cursor.rest())
+    reader = planner.reader(statement)
+    if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
+        target = tree.this
+        if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
+            statement.refuse(statement.tokens[0], "what this changes is not understood")
+        planner.write(reader.target(target))
+        reader.read_but(tree, "this")
+    else:
+        reader.read(tree)
+
+
+def _setting(cursor: Cursor) -> None:
+    statement = cursor.statement
+    text = statement.text[statement.tokens[0].start : statement.end]
+    for comment in ("--", "/*"):
+        if comment in text.rstrip():
+            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
+            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
+    if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
+        cursor.refuse(f"only {CATALOG} has Hive's tables")
+    no_query(cursor)
+
+
+def _use(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("USE")
+    if cursor.word(1):
+        cursor.take_any(*DATABASES)
+    planner.session.database = planner.database(cursor).database
+    cursor.end()
+
+
+def _create(cursor: Cursor, planner: Planner) -> None:
+    cursor.take("CREATE")
+    create(cursor, planner)
+
+
+def _drop(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("DROP")
+    drop(cursor, planner)
+
+
+def _alter(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("ALTER")
+    alter(cursor, planner)
+
+
+def _truncate(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("TRUNCATE", "TABLE")
+    table = planner.table(cursor)
+    spec = cursor.optional_spec()
+    planner.write(*(planner.partitions(cursor.statement, table, spec) if spec else [table]))
+    planner.look(table)
+    if cursor.take("COLUMNS"):
+        cursor.skip_parentheses()
+    cursor.take("FORCE")
+    cursor.end()
+
+
+def _load(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("LOAD", "DATA")
+    cursor.take("LOCAL")
+    cursor.expect("INPATH")
+    cursor.string()
+    cursor.take("OVERWRITE")
+    cursor.expect("INTO", "TABLE")
+    _placed(cursor, planner)
+    if cursor.take("INPUTFORMAT"):
+        cursor.string()
+        cursor.expect("SERDE")
+        cursor.string()
+    cursor.end()
+
+
+def _placed(cursor: Cursor, planner: Planner) -> None:
+    """A table, or the partition of it that is named, is written."""
+    table = planner.table(cursor)
+    spec = cursor.optional_spec()
+    planner.write(planner.place(cursor.statement, table, spec)[0] if spec else table)
+
+
+def _repair(cursor: Cursor, planner: Planner) -> None:
+    """MSCK adds or drops partitions, which ones it finds out later: EXCLUSIVE on the table. Without REPAIR it looks."""
+    only_looks = cursor.take("MSCK") and not cursor.sees("REPAIR")
+    cursor.take("REPAIR")
+    cursor.expect("TABLE")
+    (planner.look if only_looks else planner.write)(planner.table(cursor))
+    if cursor.take_any("ADD", "DROP", "SYNC"):
+        cursor.expect("PARTITIONS")
+    cursor.optional_spec()
+    cursor.end()
+
+
+def _analyze(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("ANALYZE", "TABLE")
+    table = planner.table(cursor)
+    planner.scan(cursor.statement, table, cursor.optional_spec())
+    cursor.expect("COMPUTE", "STATISTICS")
+    no_query(cursor)
+
+
+def _export(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("EXPORT", "TABLE")
+    table = planner.table(cursor)
+    planner.scan(cursor.statement, table, cursor.optional_spec())
+    cursor.expect("TO")
+    cursor.string()
+    no_query(cursor)
+
+
+def _import(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("IMPORT")
+    cursor.take("EXTERNAL")
+    if not cursor.take("TABLE"):
+        cursor.refuse("the table's name is in the exported files; write IMPORT TABLE name FROM …")
+    _placed(cursor, planner)
+    cursor.expect("FROM")
+    cursor.string()
+    if cursor.take("LOCATION"):
+        cursor.string()
+    no_query(cursor)
+
+
+def _show(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("SHOW")
+    cursor.take_any("FORMATTED", "EXTENDED")
+    if word := cursor.take_any(*_SHOWS_TABLE):
+        if word == "CREATE":
+            cursor.take_any("TABLE", "VIEW")
+        cursor.take_any("ON", "FROM", "IN")
+        table, parts = planner.named(cursor)
+        if cursor.take_any("FROM", "IN"):
+            table = LockObject(planner.database(cursor).database, parts[-1])
+        planner.look(table)
+        cursor.rest()
+    elif cursor.take_any(*_SHOWS_DATABASE):
+        cursor.take_any("EXTENDED", "VIEWS")
+        planner.look(
+            planner.database(cursor) if cursor.take_any("FROM", "IN") else LockObject(planner.session.database)
+        )
+        cursor.rest()
+    elif cursor.word() not in _SHOWS_NEITHER:
+        cursor.refuse("what is shown here is not understood")
+
+
+def _describe(cursor: Cursor, planner: Planner) -> None:
+    cursor.next()
+    if cursor.take_any("FUNCTION", "QUERY"):
+        if cursor.word() in QUERY:
+            planner.look_at(cursor.statement, cursor.rest())
+        return
+    if cursor.take_any(*DATABASES):
+        cursor.take("EXTENDED")
+        planner.look(planner.database(cursor))
+        return
+    while cursor.word(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
+        pass
+    if cursor.word() in QUERY and cursor.word(1):
+        planner.look_at(cursor.statement, cursor.rest())
+        return
+    parts, place = cursor.name()
+    try:
+        planner.look(planner.session.resolve(parts[:2]))  # what follows is a column
+    except ValueError as error:
+        cursor.statement.refuse(place, str(error))
+
+
+def _refresh(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("REFRESH")
+    if cursor.take("FUNCTION") or cursor.is_type(TokenType.STRING):
+        cursor.rest()
+        return
+    cursor.take("TABLE")
+    planner.look(planner.table(cursor))
+    cursor.end()
+
+
+def _cache(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("CACHE")
+    cursor.take("LAZY")
+    cursor.expect("TABLE")
+    table, parts = planner.named(cursor)
+    if cursor.take("OPTIONS"):
+        cursor.skip_parentheses()
+    cursor.take("AS")
+    if cursor.done():
+        planner.scan(cursor.statement, table, None)
+        return
+    tokens = cursor.rest()
+    planner.read(cursor.statement, tokens)
+    view_query(Cursor(cursor.statement, cursor.at - len(tokens)), planner, parts, renamed=False, temporary=True)
+
+
+def _comment(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("COMMENT", "ON")
+    if cursor.take_any(*DATABASES):
+        planner.look(planner.database(cursor))
+    else:
+        cursor.expect("TABLE")
+        planner.write(planner.table(cursor))
+    cursor.expect("IS")
+    no_query(cursor)
+
+
+_PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
+    "ALTER": _alter,
+    "ANALYZE": _analyze,
+    "CACHE": _cache,
+    "COMMENT": _comment,
+    "CREATE": _create,
+    "DELETE": _query,
+    "DESC": _describe,
+    "DESCRIBE": _describe,
+    "DROP": _drop,
+    "EXPORT": _export,
+    "IMPORT": _import,
+    "LOAD": _load,
+    "MERGE": _query,
+    "MSCK": _repair,
+    "REFRESH": _refresh,
+    "REPAIR": _repair,
+    "SHOW": _show,
+    "TRUNCATE": _truncate,
+    "UPDATE": _query,
+    "USE": _use,
+}
+
+_NOT_PLANNED = {
+    "LOCK": "a lock that SQL takes would wait for the one that it runs under; leave LOCK out",
+    "UNLOCK": "this would free the locks that it runs under; leave UNLOCK out",
+    "DFS": "which tables' files this touches is not known; name reads and writes instead",
+    "": "a statement is wanted here",
+}

@@ -1,0 +1,79 @@
+"""From SQL to the objects that it locks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.names import MAX_OBJECTS
+from airflow_hivelock.locks.plan.data import plan_data, read
+from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.model import LockObject
+
+Dynamic = Literal["documented", "hive"]
+
+
+def plan_statements(
+    sql: str,
+    catalog: Catalog | None = None,
+    *,
+    database: str = "default",
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+    dynamic: Dynamic = "documented",
+    limit: int = MAX_OBJECTS,
+) -> tuple[list[LockObject], list[LockObject]]:
+    """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for HiveQL or Spark SQL that is about to run.
+
+    Parents are left to :func:`.rules.request`, which takes the two as its reads and writes.
+
+    :param sql: statements separated by ``;``, all of which run under the one set of locks.
+    :param catalog: without one, WHERE narrows only the reads of tables in *partition_columns*.
+    :param database: what names without a database are in, until USE.
+    :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
+    :param partition_columns: by table, the partition columns of others, outermost first, where no catalog knows them.
+    :param dynamic: what an insert into partitions that are not known before it has run locks: ``documented``: EXCLUSIVE
+        the table, or the prefix that is known; ``hive``: SHARED, as real Hive does (HIVE-3509), which does *not* keep
+        others from the partitions that are written. And with ``hive`` SET SERDE and SET FILEFORMAT are EXCLUSIVE.
+    :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
+    :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
+    :raises StoreUnavailable: the catalog did not answer.
+    """
+    if not isinstance(sql, str):
+        raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
+    if dynamic not in ("documented", "hive"):
+        raise InvalidRequest(f"dynamic={dynamic!r} is neither 'documented' nor 'hive'")
+    # It takes seconds to import sqlglot, and a DAG that names its data has no need of it.
+    from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.script import statements
+    from airflow_hivelock.locks.plan.statement import add
+
+    tables = Tables(catalog, unpartitioned, partition_columns)
+    planner = Planner(Session(tables, database), dynamic == "hive", limit)
+    try:
+        for statement in statements(sql):
+            add(statement, planner)
+        looks = set(planner.looks)
+        reads = read(planner.scans, tables, looks, limit)
+    except HiveLockError:
+        raise
+    except RecursionError as error:
+        raise InvalidRequest(
+            "the SQL is nested too deep to be planned; plan it in parts, or name reads and writes"
+        ) from error
+    made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
+    shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
+    whole = {target for target in exclusive if not target.partition}
+    kept = {target for target in looks.union(shared) if target not in exclusive and not _below(target, whole)}
+    return sorted(kept), exclusive
+
+
+def _below(target: LockObject, whole: set[LockObject]) -> bool:
+    """Whether EXCLUSIVE on what lies above it covers *target*."""
+    return not whole.isdisjoint(target.parents)
