@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -12,21 +13,23 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import LockLost, LockTimeout
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout
 from airflow_hivelock.locks.model import Lease, LockRequest
 from airflow_hivelock.owners import Owner
-from airflow_hivelock.templates import StrictNames
+from airflow_hivelock.templates import StrictNames, is_file, sql_source
 from airflow_hivelock.triggers import HiveLockTrigger
 from airflow_hivelock.waiting import Wait, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 Waiting = Literal["trigger", "defer", "reschedule", "poke"]
 
 RESCHEDULE = timedelta(minutes=1)
 """How long after a poke that found the locks taken the next one comes."""
+
+_OTHER_FILES = re.compile(r"\{%-?\+?\s*(include|import|from|extends)\b")
 
 GLANCE_S = 1.0
 """How often a worker that waits in its slot looks whether it has been killed."""
@@ -37,11 +40,16 @@ class NamesLocks(StrictNames, BaseOperator):
 
     :param reads: data that is read, as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of them.
     :param writes: data that is written.
+    :param lock_sql: HiveQL or Spark SQL, or a file of it (``.sql``, ``.hql``), that is going to run: what it reads and
+        writes is locked as well. True: the operator's own ``sql`` or ``hql``.
+    :param lock_database: what names in it without a database are in; by default the operator's own ``schema``, or ``default``.
     :param unpartitioned: those tables among them that have no partitions, where no metastore can be asked.
+    :param partition_columns: by table, the partition columns of others, outermost first, where none can be asked.
+    :param support_concurrency: False locks nothing, and risks what locks are for; None: as the connection says.
     :param hivelock_conn_id: the connection to the lock store.
     """
 
-    template_fields: Sequence[str] = ("reads", "writes")
+    template_fields: Sequence[str] = ("reads", "writes", "lock_sql")
 
     # Only ever set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
@@ -52,15 +60,42 @@ class NamesLocks(StrictNames, BaseOperator):
         *,
         reads: Sequence[str] = (),
         writes: Sequence[str] = (),
+        lock_sql: str | bool = "",
+        lock_database: str = "",
         unpartitioned: Sequence[str] = (),
+        partition_columns: Mapping[str, Sequence[str]] | None = None,
+        support_concurrency: bool | None = None,
         hivelock_conn_id: str = HiveLockHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if support_concurrency not in (None, True, False):
+            raise ValueError(f"support_concurrency={support_concurrency!r} of {self.task_id}: use True, False or None")
         self.reads = reads
         self.writes = writes
+        self.lock_sql = self._own_sql() if lock_sql is True else lock_sql or ""
+        self.lock_database = lock_database or getattr(self, "schema", None) or "default"
         self.unpartitioned = unpartitioned
+        self.partition_columns = partition_columns
+        self.support_concurrency = support_concurrency
         self.hivelock_conn_id = hivelock_conn_id
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG: a file's text is shipped to the triggerer, which has not the file."""
+        if is_file(self.lock_sql):
+            with suppress(InvalidRequest):  # it may be there where the task runs
+                self.lock_sql = sql_source(self.get_template_env(), self.lock_sql)
+        super().resolve_template_files()
+        if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
+            self.start_trigger_args.trigger_kwargs["lock_sql"] = self.lock_sql
+            if self._needs_a_worker_to_render():
+                self.start_from_trigger, self.start_trigger_args = False, None
+
+    def _own_sql(self) -> str:
+        own = getattr(self, "sql", None) or getattr(self, "hql", None)
+        if not isinstance(own, str):
+            raise InvalidRequest(f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own")
+        return own
 
     def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
         """Have the task begin in the triggerer, where that can render its fields; else it begins on a worker."""
@@ -80,7 +115,24 @@ class NamesLocks(StrictNames, BaseOperator):
             "reads": _plain(self.reads),
             "writes": _plain(self.writes),
             "unpartitioned": _plain(self.unpartitioned),
+            "lock_sql": self.lock_sql,
+            "lock_database": self.lock_database,
+            "partition_columns": {table: _plain(columns) for table, columns in (self.partition_columns or {}).items()},
+            "support_concurrency": self.support_concurrency,
         }
+
+    def _wanted(self, **more: Any) -> Wanted:
+        """What to lock."""
+        return Wanted(
+            self.reads,
+            self.writes,
+            self.unpartitioned,
+            self.lock_sql,
+            self.lock_database,
+            self.partition_columns or {},
+            self.support_concurrency,
+            **more,
+        )
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
         """Who this task is in the lock store."""
@@ -88,8 +140,12 @@ class NamesLocks(StrictNames, BaseOperator):
 
     def _needs_a_worker_to_render(self) -> bool:
         """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
-        fields = [self.reads, self.writes]
-        if any(isinstance(field, str) for field in fields) or any(True for _ in XComArg.iter_xcom_references(fields)):
+        fields = [self.reads, self.writes, self.lock_sql]
+        names = (self.reads, self.writes)
+        if any(isinstance(field, str) for field in names) or any(True for _ in XComArg.iter_xcom_references(fields)):
+            return True
+        # Jinja looks for other files where the DAG is, and the triggerer has only what was serialized of it.
+        if _OTHER_FILES.search(str(self.lock_sql)):
             return True
         # In a triggerer xcom_pull hangs for ever.
         if "xcom_pull" in str(fields):
@@ -102,7 +158,8 @@ class AcquiresLocks(NamesLocks):
     """Base of the operators that acquire locks.
 
     :param lease_duration: how long the lease is trusted without renewal.
-    :param timeout: how long to wait; ``timedelta(0)``: fail at once; None: as long as it takes.
+    :param timeout: how long to wait; ``timedelta(0)``: fail at once; None: as the connection says, by default as long as
+        it takes.
     :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
         the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
         worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
@@ -129,8 +186,8 @@ class AcquiresLocks(NamesLocks):
         self.waiting = waiting
         self._killed = False
 
-    def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease:
-        """The lease, waited for in the chosen style.
+    def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease | None:
+        """The lease, waited for in the chosen style; None where locking is turned off.
 
         :param resume: the method that a deferred task goes on with.
         :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
@@ -138,10 +195,12 @@ class AcquiresLocks(NamesLocks):
         :raises AirflowRescheduleException: a later poke waits.
         """
         hook = HiveLockHook(self.hivelock_conn_id)
+        if not self._wanted().locks(hook, self.log):
+            return None
         if self.waiting in ("trigger", "defer"):
             self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
         changed = threading.Event()
-        wait = self._begin(hook, context, self._left_s(context), changed.set)
+        wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
         try:
             while (lease := wait.poll()) is None:
                 if self.waiting == "reschedule":
@@ -214,17 +273,19 @@ class AcquiresLocks(NamesLocks):
         self.defer(trigger=trigger, method_name=resume)
 
     def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
-        wanted = Wanted(self.reads, self.writes, self.unpartitioned, self.lease_duration.total_seconds(), timeout_s)
+        wanted = self._wanted(lease_s=self.lease_duration.total_seconds(), timeout_s=timeout_s)
         request = wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
         return Wait(hook.manager(), request, timeout_s, wake, self.log)
 
-    def _left_s(self, context: Any) -> float | None:
+    def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
         """The time-out, in seconds; 0 for the poke that comes after it."""
-        if self.lock_timeout is None:
+        own_s = None if self.lock_timeout is None else self.lock_timeout.total_seconds()
+        timeout_s = self._wanted(timeout_s=own_s).left_s(hook)
+        if timeout_s is None:
             return None
         first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None
-        late = first is not None and datetime.now(UTC) - first >= self.lock_timeout
-        return 0.0 if late else self.lock_timeout.total_seconds()
+        late = first is not None and datetime.now(UTC) - first >= timedelta(seconds=timeout_s)
+        return 0.0 if late else timeout_s
 
 
 def _plain(names: Any) -> Any:

@@ -20,6 +20,7 @@ from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.spark import URL
 from airflow_hivelock.supervisor import CannotTell
 from airflow_hivelock.triggers import HiveLockTrigger
+from airflow_hivelock.waiting import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +60,11 @@ class HiveLockMixin(AcquiresLocks):
 
     def __init__(self, *, lease: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if bool(self.reads or self.writes) == (lease is not None):
-            raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes")
+        if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
+            raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")
         self.lease = lease
         self._held: _Held | None = None
+        self._unlocked = False
         if lease is None and self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=False))
 
@@ -79,13 +81,15 @@ class HiveLockMixin(AcquiresLocks):
 
     def execute_locked(self, context: Any, event: Any) -> Any:
         """Go on once the trigger has acquired the locks."""
-        with self._under(self._retake(context, event), context):
+        lease = None if event == OFF else self._retake(context, event)
+        with self._under(lease, context):
             return super().execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         if next_method == _RESUME:
             return super().resume_execution(next_method, next_kwargs, context)
-        if (lease := self._standing(context)) is not None:
+        lease = self._standing(context)
+        if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
                 return super().resume_execution(next_method, next_kwargs, context)
         if hasattr(self, next_method):
@@ -96,6 +100,9 @@ class HiveLockMixin(AcquiresLocks):
             self._give_back(context)
 
     def on_kill(self) -> None:
+        if self._unlocked:
+            self._stop_work()
+            return
         if self._held is None:  # the work has not begun
             self._killed = True
             return
@@ -128,8 +135,12 @@ class HiveLockMixin(AcquiresLocks):
     def _stop_work(self) -> None:
         super().on_kill()
 
-    def _adopt(self) -> Lease:
-        """The given lease, as it stands now: the lock task's next try may have taken it over."""
+    def _adopt(self) -> Lease | None:
+        """The given lease, as it stands now: the lock task's next try may have taken it over. None: it locks nothing."""
+        if self.lease == OFF:
+            self._unlocked = True
+            self.log.warning("NOT LOCKED: the lock task was told to lock nothing, so nothing protects this work either")
+            return None
         manager = HiveLockHook(self.hivelock_conn_id).manager()
         given = Lease.from_json(self.lease)
         lease = manager.find(given.id)
@@ -143,6 +154,9 @@ class HiveLockMixin(AcquiresLocks):
         if self.lease is not None:
             return self._adopt()
         hook = HiveLockHook(self.hivelock_conn_id)
+        if not self._wanted().locks(hook, self.log):
+            self._unlocked = True
+            return None
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))
 
     def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
@@ -170,8 +184,12 @@ class HiveLockMixin(AcquiresLocks):
         return manager.start_work(lease, name, here)
 
     @contextmanager
-    def _under(self, lease: Lease, context: Any, resumed: bool = False) -> Iterator[None]:
-        """Hold *lease* while the body, the work, runs."""
+    def _under(self, lease: Lease | None, context: Any, resumed: bool = False) -> Iterator[None]:
+        """Hold *lease*, if there is one, while the body, the work, runs."""
+        if lease is None:
+            self._unlocked = True
+            yield
+            return
         hook, name = HiveLockHook(self.hivelock_conn_id), _work_name(context["ti"])
         manager = hook.manager()
         lease = self._start_work(manager, lease, name, context, resumed)

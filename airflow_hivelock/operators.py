@@ -19,6 +19,7 @@ from airflow_hivelock.owners import Owner
 from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, work_under
 from airflow_hivelock.stale import Verdict, judge
 from airflow_hivelock.triggers import HiveLockTrigger
+from airflow_hivelock.waiting import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,17 +45,18 @@ class HiveLockOperator(AcquiresLocks):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not self.reads and not self.writes:
+        if not self.reads and not self.writes and not self.lock_sql:
             raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
         if self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=True))
 
     def execute(self, context: Any) -> dict[str, Any]:
-        return self._acquire(context, resume=_RESUME, ends_task=True).to_json()
+        lease = self._acquire(context, resume=_RESUME, ends_task=True)
+        return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
         """Go on once the trigger has acquired the locks."""
-        return self._retake(context, event).to_json()
+        return OFF if event == OFF else self._retake(context, event).to_json()
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:
@@ -112,7 +114,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
 
     def _given(self) -> list[Lease]:
         given = [self.lease] if isinstance(self.lease, dict) else list(self.lease)
-        return [Lease.from_json(lease) for lease in given if lease is not None]
+        return [Lease.from_json(lease) for lease in given if lease is not None and lease != OFF]
 
     def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:
         if self.lease is None:

@@ -10,7 +10,7 @@ from airflow_hivelock.acquiring import NamesLocks
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.triggers import HiveLockSensorTrigger
-from airflow_hivelock.waiting import Look, Wanted
+from airflow_hivelock.waiting import Look
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockRequest
@@ -29,7 +29,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
 
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not self.reads and not self.writes:
+        if not self.reads and not self.writes and not self.lock_sql:
             raise InvalidRequest(f"{self.task_id} waits for no locks; name at least one object in reads or writes")
         self.deferrable = deferrable
         self._look: Look | None = None
@@ -40,6 +40,8 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         hook = HiveLockHook(self.hivelock_conn_id)
+        if not self._wanted().locks(hook, self.log):
+            return None
         trigger = HiveLockSensorTrigger(
             **self._names(),
             **self._trigger_kwargs(),
@@ -51,6 +53,8 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
     def poke(self, context: Any) -> bool:
         if self._look is None:
             hook = HiveLockHook(self.hivelock_conn_id)
+            if not self._wanted().locks(hook, self.log):
+                return True
             self._look = Look(hook.manager(), self._request(hook, context), None, None, self.log)
         return bool(self._look.poll())
 
@@ -60,8 +64,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
             raise AirflowException(f"the trigger ended the task as {event}; its log says why")
 
     def _request(self, hook: HiveLockHook, context: Any) -> LockRequest:
-        wanted = Wanted(self.reads, self.writes, self.unpartitioned)
-        return wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+        return self._wanted().request(hook, self._lock_owner(hook, context), context["ti"].try_number)
 
     def _trigger_kwargs(self) -> dict[str, Any]:
         return {"timeout_s": float(self.timeout), "soft_fail": self.soft_fail}

@@ -8,6 +8,24 @@ import jinja2
 
 from airflow_hivelock.locks.errors import InvalidRequest
 
+FILES = (".sql", ".hql")
+
+
+def is_file(sql: Any) -> bool:
+    """Whether that names a file of SQL, as Airflow's ``template_ext`` has it."""
+    return isinstance(sql, str) and sql.endswith(FILES)
+
+
+def sql_source(jinja_env: Any, name: str) -> str:
+    """The file *name*, found where the DAG's templates are, as it is written.
+
+    :raises InvalidRequest: it is not there.
+    """
+    try:
+        return str(jinja_env.loader.get_source(jinja_env, name)[0])
+    except jinja2.TemplateNotFound as error:
+        raise InvalidRequest(f"the file {name!r} is not found where this DAG's templates are") from error
+
 
 class StrictNames:
     """Mixin for what Airflow renders: in the fields that name locks, nothing undefined and no None gets through.
@@ -15,7 +33,8 @@ class StrictNames:
     By default both would render to a name all the same (``dt=``, ``dt=None``): the wrong lock, and success.
     """
 
-    lock_fields = ("reads", "writes")
+    lock_sql: Any = ""
+    lock_fields = ("reads", "writes", "lock_sql")
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
         """Airflow's, called for each field and, within it, for each value."""
@@ -25,6 +44,8 @@ class StrictNames:
         jinja_env = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
         strict = jinja_env.overlay(undefined=jinja2.StrictUndefined, finalize=_finalize)
         try:
+            if content is self.lock_sql and is_file(content):
+                content = sql_source(strict, content)
             return render(content, context, strict, seen_oids)
         except jinja2.UndefinedError as error:
             raise InvalidRequest(f"{content!r} cannot be rendered: {error}; this run does not have it") from error

@@ -20,10 +20,10 @@ from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Superseded
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.templates import StrictNames
-from airflow_hivelock.waiting import Look, Wait, Wanted
+from airflow_hivelock.waiting import OFF, Look, Wait, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease, LockRequest
@@ -53,6 +53,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
         reads: Sequence[str],
         writes: Sequence[str],
         unpartitioned: Sequence[str] = (),
+        lock_sql: str = "",
+        lock_database: str = "default",
+        partition_columns: Mapping[str, Sequence[str]] | None = None,
+        support_concurrency: bool | None = None,
         timeout_s: float | None = None,
         owner: str = "",
         attempt: int = 0,
@@ -62,6 +66,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
         self.reads = reads
         self.writes = writes
         self.unpartitioned = unpartitioned
+        self.lock_sql = lock_sql
+        self.lock_database = lock_database
+        self.partition_columns = partition_columns
+        self.support_concurrency = support_concurrency
         self.timeout_s = timeout_s
         self.owner = owner
         self.attempt = attempt
@@ -74,6 +82,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
             "reads": list(self.reads),
             "writes": list(self.writes),
             "unpartitioned": list(self.unpartitioned),
+            "lock_sql": self.lock_sql,
+            "lock_database": self.lock_database,
+            "partition_columns": dict(self.partition_columns or {}),
+            "support_concurrency": self.support_concurrency,
             "timeout_s": self.timeout_s,
             "owner": self.owner,
             "attempt": self.attempt,
@@ -90,11 +102,21 @@ class _LockTrigger(StrictNames, BaseTrigger):
         finally:
             supervisor.forget_dag(context, self.task_instance)
 
-    def _wanted(self) -> Wanted:
-        return Wanted(self.reads, self.writes, self.unpartitioned, timeout_s=self.timeout_s)
+    def _wanted(self, lease_s: float = 3600.0) -> Wanted:
+        return Wanted(
+            self.reads,
+            self.writes,
+            self.unpartitioned,
+            self.lock_sql,
+            self.lock_database,
+            self.partition_columns or {},
+            self.support_concurrency,
+            lease_s,
+            self.timeout_s,
+        )
 
-    async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T:
-        """Poll what *start* gives until there is an outcome.
+    async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T | None:
+        """Poll what *start* gives until there is an outcome; None where locking is turned off.
 
         :raises HiveLockError: what there is to tell the user.
         """
@@ -108,8 +130,11 @@ class _LockTrigger(StrictNames, BaseTrigger):
                 loop.call_soon_threadsafe(changed.set)
 
         hook = await _hook(self.hivelock_conn_id)
-        _keep_leases(self.hivelock_conn_id)
         owner = self._owner(hook)
+        if not self._wanted().locks(hook, self.log):
+            return None
+        _keep_leases(self.hivelock_conn_id)
+        self.timeout_s = self._wanted().left_s(hook)
 
         def begin() -> Polled[T]:
             request = self._wanted().request(hook, owner, self._attempt())
@@ -178,11 +203,11 @@ class HiveLockTrigger(_LockTrigger):
             return
         if self.ends_task:
             assert self._waiter is not None
-            await supervisor.push_xcom(self._waiter, lease.to_json())
+            await supervisor.push_xcom(self._waiter, lease.to_json() if lease else OFF)
             self._succeeded = True
             yield TaskSuccessEvent()
         else:
-            yield TriggerEvent(lease.to_json())  # type: ignore[no-untyped-call]
+            yield TriggerEvent(lease.to_json() if lease else OFF)  # type: ignore[no-untyped-call]
         # The event is dropped when the task has been marked failed meanwhile. Only a trigger that still runs is
         # told so (on_kill), and can release the lease that nobody else knows of.
         await _for_ever()
@@ -202,8 +227,8 @@ class HiveLockTrigger(_LockTrigger):
             await self._in_pool(self._wait.give_up)
             self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
 
-    def _wanted(self) -> Wanted:
-        return Wanted(self.reads, self.writes, self.unpartitioned, self.lease_s, self.timeout_s)
+    def _wanted(self, lease_s: float | None = None) -> Wanted:
+        return super()._wanted(self.lease_s if lease_s is None else lease_s)
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)

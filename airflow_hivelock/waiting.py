@@ -5,18 +5,19 @@ Each of them polls, and between two polls waits in its own fashion for the wake-
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.locks.plan import plan
+from airflow_hivelock.locks.plan import plan, plan_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.manager import LockManager
@@ -28,6 +29,12 @@ MOST_PARTITIONS = 2_000
 
 MOST_SHOWN = 5
 """How many locks and how many blockers the log names."""
+
+MOST_SQL = 200
+"""How many characters of SQL the log shows."""
+
+OFF = {"support_concurrency": False}
+"""What a lock task returns in place of a lease where locking is turned off."""
 
 RETRY_S = 5.0
 """How long after the store did not answer it is asked again."""
@@ -54,14 +61,42 @@ class Polled(Protocol[Outcome_co]):
 class Wanted:
     """What a task wants locked, in plain values: fit for a trigger's arguments.
 
-    :param timeout_s: how long to wait, in seconds; 0: not at all; None: as long as it takes.
+    :param sql: statements that are going to run: what they read and write is locked as well.
+    :param database: what names in *sql* without a database are in.
+    :param partition_columns: by table, the partition columns of those that no metastore is asked about.
+    :param support_concurrency: whether to lock at all; None: as the connection says.
+    :param timeout_s: how long to wait, in seconds; 0: not at all; None: as the connection says.
     """
 
     reads: Sequence[str]
     writes: Sequence[str]
     unpartitioned: Sequence[str] = ()
+    sql: str = ""
+    database: str = "default"
+    partition_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    support_concurrency: bool | None = None
     lease_s: float = 3600.0
     timeout_s: float | None = None
+
+    def locks(self, hook: HiveLockHook, log: Any) -> bool:
+        """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
+        on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
+        if not on:
+            by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
+            log.warning(
+                "NOT LOCKED: locking is turned off by %s. Others may overwrite what this task reads while it reads it, "
+                "two writers may lose each other's data, and a Hive query may read half of what is written here. "
+                "Would be locked: reads %s writes %s%s",
+                by,
+                list(self.reads),
+                list(self.writes),
+                f" sql {_short(self.sql)}" if self.sql else "",
+            )
+        return on
+
+    def left_s(self, hook: HiveLockHook) -> float | None:
+        """How long to wait, in seconds; None: as long as it takes."""
+        return hook.settings.lock_timeout_s if self.timeout_s is None else self.timeout_s
 
     def request(self, hook: HiveLockHook, owner: Owner, attempt: int) -> LockRequest:
         """The locks that reading and writing this data takes. Blocks where a metastore is asked.
@@ -71,17 +106,37 @@ class Wanted:
         for what, names in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
             if isinstance(names, str):
                 raise InvalidRequest(f"{what}={names!r} must be a list of names, as in [{names!r}]")
-        reads, writes = plan(self.reads, self.writes, hook.catalog(), self.unpartitioned, limit=MOST_PARTITIONS)
+        if not isinstance(self.sql, str):
+            raise InvalidRequest(f"lock_sql={self.sql!r} must be one text of statements, separated by ';'")
+        catalog, known = hook.catalog(), self.partition_columns
+        reads, writes = plan(
+            self.reads, self.writes, catalog, self.unpartitioned, partition_columns=known, limit=MOST_PARTITIONS
+        )
+        if self.sql:
+            found = plan_statements(
+                self.sql,
+                catalog,
+                database=self.database,
+                unpartitioned=self.unpartitioned,
+                partition_columns=known,
+                dynamic=hook.settings.dynamic,
+                limit=MOST_PARTITIONS,
+            )
+            reads, writes = [*reads, *found[0]], [*writes, *found[1]]
         return rules.request(
             str(owner),
             reads,
             writes,
             lease_s=self.lease_s,
             attempt=attempt,
-            wait=self.timeout_s is None or self.timeout_s > 0,
+            wait=self.left_s(hook) != 0,
             query=owner.query,
-            named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}",
+            named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
         )
+
+    def _digest(self) -> str:
+        """Tells one SQL from another where the text itself would be too long to keep."""
+        return f" sql {hashlib.sha256(self.sql.encode()).hexdigest()}" if self.sql else ""
 
 
 class _Patience:
@@ -241,6 +296,10 @@ class Look:
     def wait_s(self) -> float | None:
         waits = [wait_s for wait_s in (self._recheck_s, self._patience.left_s()) if wait_s is not None]
         return self._patience.shorten(min(waits, default=None))
+
+
+def _short(sql: str) -> str:
+    return repr(sql if len(sql) <= MOST_SQL else f"{sql[:MOST_SQL]}…")
 
 
 def _some(items: Sequence[Any]) -> str:

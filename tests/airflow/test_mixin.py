@@ -412,7 +412,7 @@ def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:
     class More(Locked):
         pass
 
-    assert set(Locked.template_fields) == {"lease", "reads", "writes", *BashOperator.template_fields}
+    assert set(Locked.template_fields) == {"lease", "reads", "writes", "lock_sql", *BashOperator.template_fields}
     assert More.template_fields == Locked.template_fields
     assert set(HiveLockedSparkSubmitOperator.template_fields) == {
         "lease",
