@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.operators"]}],
         "sensors": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.sensors"]}],
         "triggers": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.triggers"]}],
+        "cli": ["airflow_hivelock.cli.get_cli_commands"],
         "connection-types": [
             {
                 "connection-type": "hivelock",

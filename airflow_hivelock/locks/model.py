@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_OWNER_LENGTH = 2_000
+MAX_LEASE_S = 366 * 86400
 
 
 class LockMode(enum.Enum):
@@ -158,7 +159,7 @@ class LockRequest:
             raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
         if not self.locks:
             raise InvalidRequest(f"{self.owner} asks for no locks; name at least one object in reads or writes")
-        if not 1 <= self.lease_s <= 366 * 86400:
+        if not 1 <= self.lease_s <= MAX_LEASE_S:
             raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
         if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
@@ -249,6 +250,8 @@ class Holder:
     :param lease_id: None for what Hive's own sessions hold.
     :param explicit: made by LOCK TABLE or a lease, not by a query of Hive's; None if it does not say.
     :param query: what the lock is for, as SHOW LOCKS EXTENDED shows it.
+    :param details: what its node says in Hive's own format: query id, time, mode and query, as they stand there;
+        None where there is no node, or Hive could not read it.
     """
 
     object: LockObject
@@ -260,6 +263,7 @@ class Holder:
     expires: datetime | None = None
     explicit: bool | None = None
     query: str = ""
+    details: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         whose = f"lease {self.lease_id}" if self.lease_id else "Hive"

@@ -24,6 +24,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "catalog": CORE[:3],
     "plan": (*CORE[:4], "catalog"),
     "testing": (*CORE, "manager"),
+    "statements": (*CORE, "catalog", "plan", "manager"),
 }
 """What a module of ``locks`` may import of ``locks``. A new module gets its line here."""
 

@@ -264,12 +264,21 @@ class ZooKeeperBackend:
                         record.expires,
                         said.explicit,
                         said.query,
+                        said.details,
                     )
                 )
             else:
                 since = instant(node.stat.ctime_ms)
                 holders.append(
-                    Holder(lock.object, lock.node.mode, said.query_id, since, explicit=said.explicit, query=said.query)
+                    Holder(
+                        lock.object,
+                        lock.node.mode,
+                        said.query_id,
+                        since,
+                        explicit=said.explicit,
+                        query=said.query,
+                        details=said.details,
+                    )
                 )
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
 

@@ -64,6 +64,7 @@ class LockData:
     explicit: bool | None
     query: str
     owner_key: str = ""
+    details: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, request: LockRequest, now_ms: int) -> LockData:
@@ -85,11 +86,14 @@ class LockData:
     @classmethod
     def decode(cls, data: bytes) -> LockData:
         """Never fails: what a stranger wrote is shown as far as it can be read."""
-        fields = data.decode("utf-8", "replace").split(":")
+        text = data.decode("utf-8", "replace")
+        fields = text.split(":")
+        # Java's split leaves out empty fields at the end, and without four Hive shows none of them.
+        details = tuple(fields[:4]) if text.rstrip(":").count(":") >= 3 else None
         fields += [""] * (6 - len(fields))
         time_ms = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 15 else None
         explicit = {"EXPLICIT": True, "IMPLICIT": False}.get(fields[2])
-        return cls(fields[0], time_ms, explicit, fields[3], fields[5])
+        return cls(fields[0], time_ms, explicit, fields[3], fields[5], details)
 
 
 @dataclass(frozen=True)

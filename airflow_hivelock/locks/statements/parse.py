@@ -1,0 +1,225 @@
+"""From text to statements. Words come from sqlglot's Hive tokenizer; the grammar is Hive 2.3's, where Hive has one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot.dialects.hive import Hive
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.statements.literal import unquote
+from airflow_hivelock.locks.statements.statement import (
+    SYNTAX,
+    AcquireLock,
+    DropForceLease,
+    ExplainLocks,
+    ShowLease,
+    ShowLocks,
+    Statement,
+    Unlock,
+    Use,
+)
+
+MAX_TEXT_LENGTH = 1_000_000
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+_LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
+_RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
+"""Words that are no names here; in back quotes they are."""
+
+
+class _Tokenizer(Hive.Tokenizer):
+    COMMANDS: set[TokenType] = set()  # noqa: RUF012 - sqlglot's form; or all that follows SHOW would be one string
+
+
+def parse(text: str, database: str = "default") -> list[Statement]:
+    """The statements of *text*, between ``;``.
+
+    :param database: where names without one lie, until a ``USE``.
+    :raises InvalidRequest: saying what was expected where. The statements are then none, not those before it.
+    """
+    statements: list[Statement] = []
+    for tokens in split(text):
+        statement = _Parser(text, tokens, database).parse()
+        if isinstance(statement, Use):
+            database = statement.database
+        statements.append(statement)
+    return statements
+
+
+def split(text: str) -> list[list[Token]]:
+    """The tokens of each statement that is not empty.
+
+    :raises InvalidRequest: a quote or a comment does not end.
+    """
+    if len(text) > MAX_TEXT_LENGTH:
+        raise InvalidRequest(f"{len(text):,} characters of statements; give at most {MAX_TEXT_LENGTH:,} at a time")
+    try:
+        tokens = _Tokenizer().tokenize(text)
+    except TokenError as error:
+        raise InvalidRequest(f"{_shown(text)}: a quote or a comment in it does not end") from error
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if part]
+
+
+class _Parser:
+    """One statement, read from left to right."""
+
+    def __init__(self, text: str, tokens: list[Token], database: str) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._database = database
+        self._at = 0
+
+    def parse(self) -> Statement:
+        statement = self._statement()
+        if self._at < len(self._tokens):
+            self._refuse("the end of the statement")
+        return statement
+
+    def _statement(self) -> Statement:
+        if self._take("SHOW", "LOCKS"):
+            target = None if self._ended or self._sees("EXTENDED") else self._database_or_table()
+            return ShowLocks(target, self._take("EXTENDED"))
+        if self._take("LOCK"):
+            return AcquireLock(self._kind_and_object(), self._mode(), self._slice(0))
+        if self._take("UNLOCK"):
+            return Unlock(self._kind_and_object())
+        if self._take("SHOW", "LEASE"):
+            return ShowLease(None if self._take_type(TokenType.STAR) else self._table())
+        if self._take("DROP", "FORCE", "LEASE"):
+            return DropForceLease(self._leases())
+        if self._take("EXPLAIN", "LOCKS"):
+            if self._ended:
+                self._refuse("the statement to explain")
+            sql, self._at = self._slice(self._at), len(self._tokens)
+            return ExplainLocks(sql, self._database)
+        if self._take("USE"):
+            return Use(LockObject(self._name()).database)
+        raise InvalidRequest(f"{_shown(self._slice(0))} is no statement of these:\n{SYNTAX}")
+
+    def _kind_and_object(self) -> LockObject:
+        if self._take("TABLE"):
+            return self._table()
+        if not self._sees("DATABASE") and not self._sees("SCHEMA"):
+            self._refuse("TABLE or DATABASE")
+        return self._database_or_table()
+
+    def _database_or_table(self) -> LockObject:
+        if self._take("DATABASE") or self._take("SCHEMA"):
+            return LockObject(self._name())
+        return self._table()
+
+    def _table(self) -> LockObject:
+        database, table = self._database, self._name()
+        if self._take_type(TokenType.DOT):
+            database, table = table, self._name()
+        return LockObject(database, table, self._partition() if self._take("PARTITION") else ())
+
+    def _partition(self) -> tuple[tuple[str, str], ...]:
+        self._expect(TokenType.L_PAREN, "(")
+        levels = [self._level()]
+        while self._take_type(TokenType.COMMA):
+            levels.append(self._level())
+        self._expect(TokenType.R_PAREN, "')' or ','")
+        columns = [column for column, _ in levels]
+        if len(set(columns)) != len(columns):
+            raise InvalidRequest(f"{_shown(self._slice(0))} names a partition column twice")
+        return tuple(levels)
+
+    def _level(self) -> tuple[str, str]:
+        column = self._name().lower()
+        self._expect(TokenType.EQ, "=")
+        if _WHOLE_NUMBER.fullmatch(self._word()):
+            self._at += 1
+            return column, str(int(self._word(-1)))  # Hive, too, makes hr=5 of hr=05
+        self._take("DATE")
+        return column, self._string(f"the value of {column}, a whole number or in quotes,")
+
+    def _string(self, what: str) -> str:
+        """A string; Hive puts those together that stand in a row."""
+        if self._type() is not TokenType.STRING:
+            self._refuse(what)
+        parts = []
+        while self._take_type(TokenType.STRING):
+            parts.append(unquote(self._slice(self._at - 1, self._at)))
+        return "".join(parts)
+
+    def _mode(self) -> LockMode:
+        for mode in LockMode:
+            if self._take(mode.value):
+                return mode
+        self._refuse("SHARED or EXCLUSIVE")
+
+    def _leases(self) -> LockObject | str | None:
+        if self._take_type(TokenType.STAR):
+            return None
+        if self._type() is TokenType.STRING:
+            return self._string("a lease's id")
+        rest = self._slice(self._at)
+        if _LEASE_ID.fullmatch(rest):
+            self._at = len(self._tokens)
+            return rest
+        return self._table()
+
+    def _name(self) -> str:
+        """A database, table or column, as it is written; in back quotes or not."""
+        quoted = self._type() is TokenType.IDENTIFIER
+        if not quoted and (not _WORD.fullmatch(self._word()) or self._word() in _RESERVED):
+            self._refuse("a name (in back quotes if it is a keyword or starts with a digit)")
+        name = self._tokens[self._at].text
+        if not name or not name.isascii():  # lower case would make a plain k of the Kelvin sign
+            self._refuse("a name of letters, digits and '_'")
+        self._at += 1
+        return name
+
+    def _sees(self, *words: str) -> bool:
+        return all(self._word(ahead) == word for ahead, word in enumerate(words))
+
+    def _take(self, *words: str) -> bool:
+        if found := self._sees(*words):
+            self._at += len(words)
+        return found
+
+    def _take_type(self, kind: TokenType) -> bool:
+        found = self._type() is kind
+        self._at += found
+        return found
+
+    def _expect(self, kind: TokenType, what: str) -> None:
+        if not self._take_type(kind):
+            self._refuse(what)
+
+    def _type(self) -> TokenType | None:
+        return None if self._ended else self._tokens[self._at].token_type
+
+    def _word(self, ahead: int = 0) -> str:
+        """What stands there, in upper case; quotes are part of it."""
+        raw = self._slice(self._at + ahead, self._at + ahead + 1)
+        return raw.upper() if raw.isascii() else ""  # upper case would make a plain S of the long s
+
+    @property
+    def _ended(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    def _slice(self, first: int, last: int | None = None) -> str:
+        """The text from one token to before another, or to the end."""
+        tokens = self._tokens[first:last]
+        return self._text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+
+    def _refuse(self, expected: str) -> NoReturn:
+        at = "at its end" if self._ended else f"at {_shown(self._slice(self._at))}"
+        raise InvalidRequest(f"{_shown(self._slice(0))}: {expected} is expected {at}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:80]}…")

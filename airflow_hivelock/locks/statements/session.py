@@ -1,0 +1,227 @@
+"""A session of statements: what Hive's shell is to Hive, over any backend."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
+from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements.parse import parse
+from airflow_hivelock.locks.statements.result import Result
+from airflow_hivelock.locks.statements.statement import (
+    AcquireLock,
+    DropForceLease,
+    ExplainLocks,
+    ShowLease,
+    ShowLocks,
+    Statement,
+    Unlock,
+    Use,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Holder, Lease, Lock
+
+
+class Session:
+    """Runs statements for one user, with a default database that ``USE`` changes.
+
+    ``LOCK TABLE`` locks one object for an owner of its own, ``cli:<user>:<uuid>``, with SHARED on what it lies in (Hive's
+    own locks the object alone); the lock stands until ``UNLOCK TABLE``, which frees what the same user has locked so.
+
+    :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
+    :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
+    :param force: UNLOCK frees the leases of others, too.
+    :param reason: why something is freed by force; the audit trail keeps it.
+    """
+
+    def __init__(
+        self,
+        manager: LockManager,
+        *,
+        user: str,
+        database: str = "default",
+        catalog: Catalog | None = None,
+        timeout_s: float | None = 0.0,
+        force: bool = False,
+        reason: str = "",
+    ) -> None:
+        if not user.strip():
+            raise InvalidRequest("a session has a user; locks and the audit trail name it")
+        if force and not reason.strip():
+            raise InvalidRequest(f"{user} frees by force and must say why (reason); the audit trail keeps it")
+        self.manager = manager
+        self.user = user
+        self.database = LockObject(database).database
+        self.catalog = catalog
+        self.timeout_s = timeout_s
+        self.force = force
+        self.reason = reason
+
+    def run(self, text: str) -> Iterator[Result]:
+        """Run the statements of *text*, each when its result is asked for; all of them are parsed before.
+
+        :raises InvalidRequest: for a malformed statement; none of them has run then.
+        :raises HiveLockError: from the one that fails, which is the last to run.
+        """
+        statements = parse(text, self.database)
+        if any(isinstance(statement, DropForceLease) for statement in statements) and not self.reason.strip():
+            raise InvalidRequest(f"DROP FORCE LEASE: {self.user} must say why (reason); the audit trail keeps it")
+        return (self._run(statement) for statement in statements)
+
+    def _run(self, statement: Statement) -> Result:
+        match statement:
+            case ShowLocks():
+                return self._show_locks(statement)
+            case AcquireLock():
+                return self._lock(statement)
+            case Unlock():
+                return self._unlock(self._placed(statement.target))
+            case ShowLease():
+                return self._show_lease(statement)
+            case DropForceLease():
+                return self._drop_force_lease(statement)
+            case ExplainLocks():
+                return self._explain(statement)
+            case Use():
+                self.database = statement.database
+                return Result(("database",), ((self.database,),), "")
+
+    def _show_locks(self, statement: ShowLocks) -> Result:
+        if statement.target is None:
+            holders = [holder for holder in self.manager.show() if holder.object.table]
+        else:
+            target = self._placed(statement.target)
+            holders = [holder for holder in self.manager.show(target) if holder.object == target]
+        return _locks(holders, extended=statement.extended)
+
+    def _lock(self, statement: AcquireLock) -> Result:
+        target = self._placed(statement.target)
+        owner = f"cli:{self.user}:{uuid.uuid4()}"
+        shared = statement.mode is LockMode.SHARED
+        try:
+            lease = self.manager.acquire(
+                owner=owner,
+                reads=[target] if shared else [],
+                writes=[] if shared else [target],
+                lease_s=MAX_LEASE_S,
+                timeout_s=self.timeout_s,
+                query=statement.text,
+            )
+        except KeyboardInterrupt:
+            if granted := self.manager.lease_of(owner):  # at the last moment; nobody would know of it
+                self.manager.release(granted)
+            raise
+        row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
+        return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
+
+    def _unlock(self, target: LockObject) -> Result:
+        on_it = [lease for lease in self.manager.leases() if target in _named(lease.locks)]
+        mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
+        others = [lease for lease in on_it if lease not in mine]
+        if not mine and not (others and self.force):
+            raise HiveLockError(self._not_unlocked(target, others))
+        freed = [lease for lease in mine if self.manager.release(lease)]
+        return _freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
+
+    def _not_unlocked(self, target: LockObject, others: list[Lease]) -> str:
+        kind = "Table" if target.table else "Database"
+        if others:
+            holders = "; ".join(f"{lease.owner} holds it with lease {lease.id}" for lease in others)
+            return (
+                f"{kind} {target} is not locked by {self.user}: {holders}. If that work is known to be over, "
+                f"DROP FORCE LEASE {others[0].id} frees it, with a reason"
+            )
+        holders_on_it = [holder for holder in self.manager.show(target) if holder.object == target]
+        if not holders_on_it:
+            return f"{kind} {target} is not locked"
+        by = "; ".join(map(str, holders_on_it[:3]))
+        return (
+            f"{kind} {target} is not locked by {self.user}: {by}. A lease that only passes through it is freed as a "
+            f"whole, with DROP FORCE LEASE; a lock of Hive's own with Hive's UNLOCK {kind.upper()}"
+        )
+
+    def _show_lease(self, statement: ShowLease) -> Result:
+        target = statement.target and self._placed(statement.target)
+        rows = [
+            (
+                lease.id,
+                lease.owner,
+                lock.object.database,
+                lock.object.table,
+                "/".join(lock.object.path[2:]),
+                "x" if lock.mode is LockMode.EXCLUSIVE else "s",
+                lease.since,
+                lease.expires,
+                lease.token,
+            )
+            for lease in self.manager.leases()
+            for lock in lease.locks
+            if rules.concern([lock], target)
+        ]
+        columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
+        return Result(tuple(columns.split()), tuple(rows))
+
+    def _drop_force_lease(self, statement: DropForceLease) -> Result:
+        if isinstance(statement.what, str):
+            lease = self.manager.find(statement.what)
+            freed = self._freed_by_force([lease] if lease else [])
+            if not freed:
+                raise HiveLockError(f"no lease {statement.what} stands; SHOW LEASE * lists those that do")
+            return _freed(freed)
+        target = statement.what and self._placed(statement.what)
+        return _freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
+
+    def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
+        return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.user)]
+
+    def _explain(self, statement: ExplainLocks) -> Result:
+        from airflow_hivelock.locks import plan
+
+        reads, writes = plan.plan_statements(statement.sql, self.catalog, database=statement.database)
+        locks = rules.with_parents(reads, writes)
+        rows = tuple((str(lock.object), lock.mode.value) for lock in locks)
+        return Result(("object", "mode"), rows, plan.explain(reads, writes))
+
+    def _placed(self, target: LockObject) -> LockObject:
+        """*target* with its partition's columns in the table's order, as Hive has it."""
+        table = LockObject(target.database, target.table) if target.partition else None
+        known = self.catalog.table(table) if self.catalog and table else None
+        if known is None:
+            return target
+        columns = known.partition_columns
+        levels = tuple(sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0])))
+        if tuple(column for column, _ in levels) != columns[: len(levels)]:
+            wanted = ", ".join(f"{column}=…" for column in columns)
+            raise InvalidRequest(f"{target}: {table} is partitioned by ({wanted}), and the first of these are needed")
+        return LockObject(target.database, target.table, levels)
+
+
+def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
+    holders = sorted(found, key=render.order)
+    columns: tuple[str, ...] = ("object", "mode", "owner", "lease_id", "since_utc")
+    rows = [(str(held.object), held.mode.value, held.owner, held.lease_id, held.since) for held in holders]
+    text = render.show_locks(holders, extended=extended)
+    if not extended:
+        return Result(columns, tuple(rows), text)
+    more = [(held.token, held.expires, held.explicit, held.query) for held in holders]
+    both = tuple((*row, *extra) for row, extra in zip(rows, more, strict=True))
+    return Result((*columns, "token", "expires_utc", "explicit", "query"), both, text)
+
+
+def _freed(leases: Iterable[Lease], text: str | None = None) -> Result:
+    rows = tuple((lease.id, lease.owner, ", ".join(map(str, _named(lease.locks)))) for lease in leases)
+    return Result(("lease_id", "user", "objects"), rows, text)
+
+
+def _named(locks: Iterable[Lock]) -> list[LockObject]:
+    """What a request named, as far as can be told: not what is only locked SHARED since others lie in it."""
+    passed = {parent for lock in locks for parent in lock.object.parents}
+    return [lock.object for lock in locks if lock.mode is LockMode.EXCLUSIVE or lock.object not in passed]

@@ -1,0 +1,78 @@
+"""The statements, parsed. All names in them are complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import LockMode, LockObject
+
+SYNTAX = """\
+SHOW LOCKS [t [PARTITION (dt='2013-01-01')] | DATABASE d] [EXTENDED]
+LOCK TABLE t [PARTITION (dt='2013-01-01')] {SHARED | EXCLUSIVE}
+LOCK DATABASE d {SHARED | EXCLUSIVE}
+UNLOCK {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}
+SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]}
+DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
+EXPLAIN LOCKS statement
+USE d"""
+
+
+@dataclass(frozen=True)
+class ShowLocks:
+    """:param target: only the locks on exactly this object; None for those on all tables and partitions."""
+
+    target: LockObject | None
+    extended: bool
+
+
+@dataclass(frozen=True)
+class AcquireLock:
+    """``LOCK TABLE`` or ``LOCK DATABASE``.
+
+    :param text: as it was written; SHOW LOCKS EXTENDED shows it.
+    """
+
+    target: LockObject
+    mode: LockMode
+    text: str
+
+
+@dataclass(frozen=True)
+class Unlock:
+    """``UNLOCK TABLE`` or ``UNLOCK DATABASE``: what is held on exactly this object."""
+
+    target: LockObject
+
+
+@dataclass(frozen=True)
+class ShowLease:
+    """:param target: the leases on this object and below it; None for all."""
+
+    target: LockObject | None
+
+
+@dataclass(frozen=True)
+class DropForceLease:
+    """:param what: the lease of that id, the leases on an object and below it, or None for all."""
+
+    what: LockObject | str | None
+
+
+@dataclass(frozen=True)
+class ExplainLocks:
+    """:param sql: the statement to explain, which is not run."""
+
+    sql: str
+    database: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """:param database: where names without one lie from now on."""
+
+    database: str
+
+
+Statement = ShowLocks | AcquireLock | Unlock | ShowLease | DropForceLease | ExplainLocks | Use
