@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks.model import MAX_LEASE_S
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "metavar": "SECONDS",
         "help": "how long LOCK waits for its turn; by default not at all: it is refused, naming the holder",
     }),
+    ("--lease", {
+        "type": _seconds,
+        "default": MAX_LEASE_S,
+        "metavar": "SECONDS",
+        "help": "where the lock store frees by time: after how long it frees what LOCK takes; by default the longest",
+    }),
     ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
     ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
     ("--reason", {"default": "", "help": "why something is freed by force; the audit trail keeps it"}),
@@ -127,7 +134,7 @@ def get_cli_commands() -> list[CLICommand]:
             description=_DESCRIPTION,
             epilog=_epilog("airflow hivelock"),
             func=_in_airflow,
-            args=[Arg((flag,), **options) for flag, options in (*_CONN_ID, *_ARGUMENTS)],
+            args=[Arg((flag,), **options) for flag, options in (*_CONN_ID, *_ARGUMENTS)],  # type: ignore[no-untyped-call]
         )
     ]
 

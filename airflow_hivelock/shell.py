@@ -55,6 +55,7 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
                 database=args.database,
                 catalog=catalog,
                 timeout_s=args.timeout,
+                lease_s=args.lease,
                 force=args.force,
                 reason=args.reason,
             )

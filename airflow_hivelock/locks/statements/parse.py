@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import ClassVar, NoReturn
 
+from sqlglot import Token, TokenType
 from sqlglot.dialects.hive import Hive
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.names import DEFAULT_PARTITION
 from airflow_hivelock.locks.statements.literal import unquote
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
@@ -33,7 +34,7 @@ _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
 
 
 class _Tokenizer(Hive.Tokenizer):
-    COMMANDS: set[TokenType] = set()  # noqa: RUF012 - sqlglot's form; or all that follows SHOW would be one string
+    COMMANDS: ClassVar[set[TokenType]] = set()  # or all that follows SHOW would be one string
 
 
 def parse(text: str, database: str = "default") -> list[Statement]:
@@ -143,7 +144,9 @@ class _Parser:
             self._at += 1
             return column, str(int(self._word(-1)))  # Hive, too, makes hr=5 of hr=05
         self._take("DATE")
-        return column, self._string(f"the value of {column}, a whole number or in quotes,")
+        if not (value := self._string(f"the value of {column}, a whole number or in quotes,")):
+            self._refuse(f"a value of {column} that is not empty (NULL is '{DEFAULT_PARTITION}')")
+        return column, value
 
     def _string(self, what: str) -> str:
         """A string; Hive puts those together that stand in a row."""
@@ -155,10 +158,10 @@ class _Parser:
         return "".join(parts)
 
     def _mode(self) -> LockMode:
-        for mode in LockMode:
-            if self._take(mode.value):
-                return mode
-        self._refuse("SHARED or EXCLUSIVE")
+        if self._word() not in LockMode.__members__:
+            self._refuse("SHARED or EXCLUSIVE")
+        self._at += 1
+        return LockMode[self._word(-1)]
 
     def _leases(self) -> LockObject | str | None:
         if self._take_type(TokenType.STAR):

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
@@ -38,6 +38,7 @@ class Session:
 
     :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
     :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
+    :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
     :param force: UNLOCK frees the leases of others, too.
     :param reason: why something is freed by force; the audit trail keeps it.
     """
@@ -50,6 +51,7 @@ class Session:
         database: str = "default",
         catalog: Catalog | None = None,
         timeout_s: float | None = 0.0,
+        lease_s: float = MAX_LEASE_S,
         force: bool = False,
         reason: str = "",
     ) -> None:
@@ -62,6 +64,7 @@ class Session:
         self.database = LockObject(database).database
         self.catalog = catalog
         self.timeout_s = timeout_s
+        self.lease_s = lease_s
         self.force = force
         self.reason = reason
 
@@ -103,6 +106,11 @@ class Session:
         return _locks(holders, extended=statement.extended)
 
     def _lock(self, statement: AcquireLock) -> Result:
+        if not self.manager.capabilities.parents:
+            raise Unsupported(
+                f"{statement.target}: LOCK has no meaning in a metastore, which frees what nobody renews; Hive refuses "
+                "it there, too. Take the lock with HiveLockOperator, or from a program that renews it"
+            )
         target = self._placed(statement.target)
         owner = f"cli:{self.user}:{uuid.uuid4()}"
         shared = statement.mode is LockMode.SHARED
@@ -111,7 +119,7 @@ class Session:
                 owner=owner,
                 reads=[target] if shared else [],
                 writes=[] if shared else [target],
-                lease_s=MAX_LEASE_S,
+                lease_s=self.lease_s,
                 timeout_s=self.timeout_s,
                 query=statement.text,
             )
