@@ -9,10 +9,11 @@ import pytest
 
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.servers import ZooKeeperServer
+from tests.servers import PostgresServer, ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _numbers = itertools.count()
 
@@ -21,6 +22,24 @@ _numbers = itertools.count()
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """The URL of an empty set of tables on the shared server."""
+    return f"{postgres.url}?schema=test_{next(_numbers)}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of a file that is not there yet."""
+    return f"sqlite:///{tmp_path}/leases.db"
 
 
 @pytest.fixture

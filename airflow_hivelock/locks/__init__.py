@@ -6,8 +6,11 @@ Read :mod:`.model` and :mod:`.rules` first, then :mod:`.manager`, then one of :m
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import (
+    ExceedsMaxLeaseTime,
     HiveLockError,
+    InvalidArguments,
     InvalidRequest,
+    LeaseAlreadyExists,
     LeaseMismatch,
     LockLost,
     LockTimeout,
@@ -35,11 +38,14 @@ from airflow_hivelock.locks.model import (
 __all__ = [
     "Blocked",
     "Blocker",
+    "ExceedsMaxLeaseTime",
     "ForcedRelease",
     "HiveLockError",
     "Holder",
+    "InvalidArguments",
     "InvalidRequest",
     "Lease",
+    "LeaseAlreadyExists",
     "LeaseMismatch",
     "Lock",
     "LockLost",

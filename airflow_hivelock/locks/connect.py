@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.manager import LockManager
 
 if TYPE_CHECKING:
@@ -20,11 +20,17 @@ def connect(url: str) -> LockManager:
     ``zookeeper://host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30]``
         The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live. ``timeout_s`` is the
         session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients.
+    ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&prefix=hivelock_&schema=…&timeout_s=10]``
+        ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
+        longest that a lease may last, renewals included. What else is given is libpq's (``sslmode``, say).
+    ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
+        The same in a file that the processes of one host share.
     ``memory://[name]``
         This process only.
 
     :raises InvalidRequest: a URL that cannot be meant.
     :raises StoreUnavailable: nothing answers there within ``timeout_s``.
+    :raises Unsupported: a library is missing that this store needs.
     """
     parts = urlsplit(url)
     match parts.scheme:
@@ -37,9 +43,18 @@ def connect(url: str) -> LockManager:
 
             options = _options(parts, {"root", "timeout_s", "patience_s"})
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
+        case "postgresql" | "postgresql+psycopg" | "sqlite":
+            try:
+                from airflow_hivelock.locks.backends.database import DatabaseBackend
+            except ImportError as error:
+                raise Unsupported(
+                    f"{parts.scheme}:// needs SQLAlchemy: pip install 'airflow-hivelock[postgres]'"
+                ) from error
+            return LockManager(DatabaseBackend.connect(url))
         case scheme:
             raise InvalidRequest(
-                f"{scheme or url!r} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace or memory://"
+                f"{scheme or 'a URL without a scheme'} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace, "
+                "postgresql://user@host/database, sqlite:///leases.db or memory://"
             )
 
 

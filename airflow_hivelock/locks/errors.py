@@ -4,8 +4,11 @@
 
     HiveLockError
     ├── InvalidRequest        bad input; refused before anything is acquired (also a ValueError)
-    │   └── RequestTooLarge   more objects than one request may name or one transaction can carry
+    │   ├── RequestTooLarge   more objects than one request may name or one transaction can carry
+    │   ├── InvalidArguments  of a call on Hive leases
+    │   └── ExceedsMaxLeaseTime  longer than a lease may last in this store; it keeps the end that it has
     ├── LockTimeout           not granted in time; ``blocked_by`` says who was in the way
+    │   └── LeaseAlreadyExists  of a call on Hive leases
     ├── LeaseMismatch         the owner already waits for or holds other objects
     ├── Superseded            a later attempt acts for this owner
     ├── LockLost              the lease is over, or another took it: stop the work under it
@@ -36,12 +39,24 @@ class RequestTooLarge(InvalidRequest):
     """The request names more objects than are allowed or fit into one transaction."""
 
 
+class InvalidArguments(InvalidRequest):
+    """A call on Hive leases that cannot be meant; nothing was changed."""
+
+
+class ExceedsMaxLeaseTime(InvalidRequest):
+    """The lease would last longer than the store allows."""
+
+
 class LockTimeout(HiveLockError, TimeoutError):
     """The locks were not granted in time; the place in the queue has been given up."""
 
     def __init__(self, message: str, blocked_by: Sequence[Blocker] = ()) -> None:
         super().__init__(message)
         self.blocked_by = tuple(blocked_by)
+
+
+class LeaseAlreadyExists(LockTimeout):
+    """Another lease on the same objects is in the way; the message names its holder."""
 
 
 class LeaseMismatch(HiveLockError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockManager
+from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.testing import BackendConformance
 
@@ -26,3 +26,18 @@ class TestZooKeeper(BackendConformance):
     @pytest.fixture
     def connect(self, connect_zookeeper: Callable[[], LockManager]) -> Callable[[], LockManager]:
         return connect_zookeeper
+
+
+@pytest.mark.parametrize("expiry", ["suspect", "frees"])
+class TestSQLite(BackendConformance):
+    @pytest.fixture
+    def connect(self, sqlite_url: str, expiry: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{sqlite_url}?expiry={expiry}")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("expiry", ["suspect", "frees"])
+class TestPostgreSQL(BackendConformance):
+    @pytest.fixture
+    def connect(self, postgres_url: str, expiry: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{postgres_url}&expiry={expiry}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.servers.hive import HiveClient, HiveSession
 from tests.servers.metastore import Metastore
+from tests.servers.postgres import PostgresServer
 from tests.servers.server import Server, ServerError, free_port
 from tests.servers.wire import HiveError
 from tests.servers.zookeeper import Ensemble, ZooKeeperServer
@@ -19,6 +20,7 @@ __all__ = [
     "HiveError",
     "HiveSession",
     "Metastore",
+    "PostgresServer",
     "Server",
     "ServerError",
     "ZooKeeperServer",

@@ -1,0 +1,291 @@
+"""The database backend: the Hive lease, queued and fenced, under the Protocol that all backends have."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn, Self
+from weakref import WeakSet
+
+from sqlalchemy import and_, delete, insert, or_, select, true, update
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
+from airflow_hivelock.locks.backends.database.attendant import Attendant
+from airflow_hivelock.locks.backends.database.keys import owner_key, units
+from airflow_hivelock.locks.backends.database.location import open_store
+from airflow_hivelock.locks.backends.database.record import Record, State, decode, instant, later
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost
+from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lock, LockMode, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from airflow_hivelock.locks.backends.database.store import Store
+    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure
+
+HISTORY_S = 7 * 86_400.0
+"""How long what has ended stays: as history, and longer than any old process of an owner can live."""
+
+KEPT_S = 86_400.0
+"""How long a sweep leaves a dead waiter its place, and an expired lease its chance of a renewal, if nobody wants it."""
+
+
+class DatabaseBackend:
+    """See :class:`~airflow_hivelock.locks.backend.Backend`.
+
+    :param max_lease_s: how long a lease may last in all, renewals included; None: as long as it is renewed.
+    """
+
+    def __init__(self, store: Store, *, max_lease_s: float | None = None) -> None:
+        self.store = store
+        self.max_lease_s = max_lease_s
+        self.capabilities = Capabilities(expires=store.frees)
+        self._attendant = Attendant(store)
+        store.transact(lambda connection: store.tables.prepare(connection, store.dialect))
+        _backends.add(self)
+
+    @classmethod
+    def connect(cls, url: str) -> Self:
+        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
+        store, max_lease_s = open_store(url)
+        try:
+            return cls(store, max_lease_s=max_lease_s)
+        except BaseException:
+            store.engine.dispose()
+            raise
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.store!r})"
+
+    def begin(self, request: LockRequest, wake: Callable[[], None]) -> DatabaseAcquisition:
+        if self.max_lease_s is not None and request.lease_s > self.max_lease_s:
+            raise self._exceeds(request.owner, request.lease_s)
+        return DatabaseAcquisition(self.store, self._attendant, request, wake)
+
+    def renew(self, lease: Lease) -> None:
+        request, clock_us = self.store.tables.request, self.store.clock_us
+        extended = (
+            update(request)
+            .where(*self._is(lease))
+            .values(end_us=clock_us + later(0, lease.lease_s), lease_s=lease.lease_s)
+        )
+        if self.max_lease_s is not None:
+            extended = extended.where(
+                clock_us + later(0, lease.lease_s) <= request.c.granted_us + later(0, self.max_lease_s)
+            )
+        if not self.store.write(extended):
+            self._verified(lease, true())
+            raise self._exceeds(lease.owner, lease.lease_s)
+
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
+        if wake is not None:
+            self._attendant.expect(_place(lease.id), lease.epoch, wake)
+        self._verified(lease, self.store.standing)
+
+    def start_work(self, lease: Lease, name: str, application: str) -> Lease:
+        return self._put_work(lease, name, application, new=True)
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
+        return self._put_work(lease, name, application, new=False)
+
+    def check_token(self, lease_id: str, name: str, token: int) -> None:
+        lease = self.find(lease_id)
+        if lease is None:
+            raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
+        newest = work.token if (work := lease.work(name)) else None
+        if newest != token:
+            raise LockLost(
+                f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
+                + (f"it was started again, with token {newest}" if newest else "it was ended")
+            )
+
+    def release(self, lease: Lease) -> bool:
+        place, touched = _place(lease.id), units(lease.locks)
+        return self.store.transact(
+            lambda connection: self.store.end(connection, place, touched, State.ENDED, *self._is(lease))
+        )
+
+    def find(self, lease_id: str) -> Lease | None:
+        return self._lease(*self._named(lease_id))
+
+    def leases(self) -> list[Lease]:
+        return [record.lease for record in self._records(self.store.standing)]
+
+    def lease_of(self, owner: str) -> Lease | None:
+        return self._lease(self.store.tables.request.c.owner_key == owner_key(owner))
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+        store, table = self.store, self.store.tables.audit
+
+        def release(connection: Connection) -> bool:
+            found = store.records(connection, *self._named(lease_id), store.standing)
+            if not found or not store.end(
+                connection, found[0].place, units(found[0].locked), State.ENDED, store.standing
+            ):
+                return False
+            record = found[0]
+            entry = {"lease_id": lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
+            connection.execute(insert(table).values(**entry, user_name=user, at_us=store.clock_us))
+            return True
+
+        return store.transact(release)
+
+    def audit(self) -> list[ForcedRelease]:
+        table = self.store.tables.audit
+        rows = self.store.read(lambda connection: connection.execute(select(table).order_by(table.c.number)).all())
+        return [
+            ForcedRelease(
+                row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, instant(row.at_us)
+            )
+            for row in rows
+        ]
+
+    def show(self, target: LockObject | None = None) -> list[Holder]:
+        holders = [
+            Holder(
+                lock.object,
+                lock.mode,
+                record.owner,
+                instant(record.granted_us or 0),
+                record.lease_id,
+                record.token,
+                instant(record.end_us or 0),
+                True,
+                record.query,
+            )
+            for record in self._records(self.store.standing)
+            for lock in record.locked
+            if rules.concern([lock], target)
+        ]
+        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+
+    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        request = self.store.tables.request.c
+        queued = self._records(or_(request.state == State.WAITING.value, self.store.standing))
+        earlier: dict[LockObject, list[tuple[Record, Lock]]] = {}
+        found = []
+        for record in queued:
+            if record.state is State.WAITING and rules.concern(record.locked, target):
+                ahead = {
+                    other.place: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
+                    for mine in reversed(record.locked)
+                    for other, theirs in earlier.get(mine.object, ())
+                    if rules.conflict(mine.mode, theirs.mode)
+                }
+                blockers = tuple(ahead[place] for place in sorted(ahead, reverse=True))
+                place = 1 + sum(blocker.waiting for blocker in blockers)
+                found.append(Waiter(record.owner, record.locked, place, instant(record.asked_us), blockers))
+            for lock in record.locked:
+                earlier.setdefault(lock.object, []).append((record, lock))
+        return found
+
+    def history(self, target: LockObject | None = None) -> list[Tenure]:
+        request = self.store.tables.request.c
+        records = self._records(request.state.in_((State.GRANTED.value, State.ENDED.value)))
+        tenures = [record.tenure for record in records if rules.concern(record.locked, target)]
+        return sorted(tenures, key=lambda tenure: tenure.granted)
+
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
+        self._attendant.watch(units(Lock(target, LockMode.SHARED) for target in targets), wake)
+
+    def sweep(self) -> int:
+        store, request = self.store, self.store.tables.request
+        day_ago, week_ago = (store.clock_us - later(0, age_s) for age_s in (KEPT_S, HISTORY_S))
+        late = or_(
+            and_(request.c.state == State.WAITING.value, request.c.seen_us < day_ago),
+            and_(store.void, request.c.end_us < day_ago),
+        )
+        over = and_(
+            request.c.state.in_((State.FREE.value, State.ENDED.value)),
+            request.c.seen_us < week_ago,
+            or_(request.c.ended_us.is_(None), request.c.ended_us < week_ago),
+        )
+
+        def sweep(connection: Connection) -> int:
+            return store.clear(connection, late) + connection.execute(delete(request).where(over)).rowcount
+
+        return store.transact(sweep)
+
+    def now(self) -> datetime:
+        clock_us = self.store.clock_us
+        return instant(self.store.read(lambda connection: connection.execute(select(clock_us)).scalar_one()))
+
+    def forked(self) -> None:
+        """In a forked process: leave the connections to the parent."""
+        self.store.engine.dispose(close=False)
+        self._attendant = Attendant(self.store)
+
+    def close(self) -> None:
+        self._attendant.close()
+        self.store.engine.dispose()
+
+    def _put_work(self, lease: Lease, name: str, application: str | None, *, new: bool) -> Lease:
+        def put(connection: Connection) -> Lease | None:
+            now_us, number, record = self.store.enter(connection, owner_key(lease.owner), ())
+            if record is None or not record.is_of(lease) or (self.store.frees and record.expired(now_us)):
+                return None
+            written = record.starting(name, application or "", number) if new else record.recording(name, application)
+            self.store.put(connection, written, record)
+            return written.lease
+
+        return self.store.transact(put) or self._lost(lease)
+
+    def _verified(self, lease: Lease, stands: ColumnElement[bool]) -> None:
+        if not self._records(*self._is(lease), stands):
+            self._lost(lease)
+
+    def _lost(self, lease: Lease) -> NoReturn:
+        """:raises LockLost: saying what became of it."""
+        request = self.store.tables.request.c
+        found = next(iter(self._records(request.owner_key == owner_key(lease.owner))), None)
+        if found is None or found.lease_id != lease.id or found.state is not State.GRANTED:
+            fate = "it was released, force-released or, once it had expired, taken by another"
+        elif found.epoch != lease.epoch:
+            fate = f"attempt {found.attempt} of its owner has taken over"
+        else:
+            fate = f"it expired at {instant(found.end_us or 0):%Y-%m-%d %H:%M:%S}Z; renewing it helps while nobody has taken it"
+        raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands ({fate}); stop the work under it")
+
+    def _exceeds(self, owner: str, lease_s: float) -> ExceedsMaxLeaseTime:
+        return ExceedsMaxLeaseTime(
+            f"{owner}: {lease_s:g} s more would make its lease longer than {self.max_lease_s:g} s, the most that a lease may "
+            "last here (max_lease_s); release it in time and ask again, or have the limit raised"
+        )
+
+    def _lease(self, *where: ColumnElement[bool]) -> Lease | None:
+        found = self._records(*where, self.store.standing)
+        return found[0].lease if found else None
+
+    def _records(self, *where: ColumnElement[bool]) -> list[Record]:
+        return self.store.read(lambda connection: self.store.records(connection, *where))
+
+    def _is(self, lease: Lease) -> tuple[ColumnElement[bool], ...]:
+        """Whether a request is this very grant, in the hands of this very process."""
+        request = self.store.tables.request.c
+        return (*self._named(lease.id), request.epoch == lease.epoch, request.state == State.GRANTED.value)
+
+    def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
+        request = self.store.tables.request.c
+        return request.owner_key == lease_id.rpartition("-")[0], request.place == _place(lease_id)
+
+
+def _place(lease_id: str) -> int:
+    """-1 for what is not an id of this backend's."""
+    place = lease_id.rpartition("-")[2]
+    return int(place) if place.isdecimal() and len(place) < 19 else -1
+
+
+_backends: WeakSet[DatabaseBackend] = WeakSet()
+
+
+def _forget_connections() -> None:
+    """A forked process has its parent's sockets but not its threads: it connects anew."""
+    for backend in list(_backends):
+        backend.forked()
+
+
+os.register_at_fork(after_in_child=_forget_connections)

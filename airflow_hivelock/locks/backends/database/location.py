@@ -1,0 +1,79 @@
+"""From a URL to a store: ``sqlite:///leases.db``, ``postgresql://user:password@host/database?expiry=frees``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import exc, make_url
+
+from airflow_hivelock.locks.backends.database.store import Store
+from airflow_hivelock.locks.backends.database.tables import Tables
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from airflow_hivelock.locks.backends.database.dialect import Dialect
+
+EXPIRY = ("suspect", "frees")
+OPTIONS = ("expiry", "max_lease_s", "prefix", "schema", "timeout_s")
+
+
+def open_store(text: str) -> tuple[Store, float | None]:
+    """The store behind the URL, and the longest that a lease may last in it.
+
+    What is not an option of ours is the driver's (``sslmode``, say).
+
+    :raises InvalidRequest: a URL that cannot be meant; the password is not repeated.
+    :raises Unsupported: a library is missing.
+    """
+    try:
+        url = make_url(text)
+    except exc.ArgumentError as error:
+        raise InvalidRequest("the URL of the lock store cannot be read; write sqlite:///leases.db") from error
+    ours = {name: value for name, value in url.query.items() if name in OPTIONS}
+    shown = url.render_as_string(hide_password=True)
+    if twice := [name for name, value in ours.items() if not isinstance(value, str)]:
+        raise InvalidRequest(f"{shown}: {twice[0]} is given twice")
+    options = {name: str(value) for name, value in ours.items()}
+    expiry = options.get("expiry", EXPIRY[0])
+    if expiry not in EXPIRY:
+        raise InvalidRequest(f"{shown}: expiry={expiry!r}; there are {' and '.join(EXPIRY)}")
+    most = options.get("max_lease_s")
+    url = url.difference_update_query(OPTIONS)
+    store = Store(
+        url,
+        _dialect(url),
+        Tables(options.get("prefix", "hivelock_"), options.get("schema", "")),
+        frees=expiry == "frees",
+        timeout_s=_seconds("timeout_s", options.get("timeout_s", "10"), shown),
+    )
+    return store, _seconds("max_lease_s", most, shown) if most is not None else None
+
+
+def _dialect(url: URL) -> Dialect:
+    match url.get_backend_name():
+        case "sqlite":
+            from airflow_hivelock.locks.backends.database.sqlite import SQLite
+
+            return SQLite()
+        case "postgresql":
+            try:
+                from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
+            except ImportError as error:
+                raise Unsupported("postgresql:// needs psycopg: pip install 'airflow-hivelock[postgres]'") from error
+            return PostgreSQL()
+        case other:
+            raise InvalidRequest(
+                f"{other}:// is not a lock store; use postgresql://user@host/database or sqlite:///leases.db"
+            )
+
+
+def _seconds(name: str, value: str, shown: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 366 * 86_400:
+        raise InvalidRequest(f"{shown}: {name}={value!r} is not a number of seconds, up to a year")
+    return seconds

