@@ -29,8 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-class-name": "airflow_hivelock.hooks.HiveLockHook",
                 "hook-name": _NAME,
                 "ui-field-behaviour": {
-                    "hidden-fields": ["login", "password"],
-                    "relabeling": {"host": "ZooKeeper servers", "schema": "Hive's ZooKeeper namespace"},
+                    "relabeling": {"host": "Servers", "schema": "Hive's ZooKeeper namespace, or database"},
                     "placeholders": {
                         "host": "zk1:2181,zk2:2181",
                         "port": "2181",
@@ -50,7 +49,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "backend": {
                         "label": "Backend",
-                        "description": "zookeeper, or memory for trying things out",
+                        "description": "zookeeper, postgresql, sqlite, metastore, hiveserver2, or memory for trying things out",
                         "schema": {**text, "default": "zookeeper"},
                     },
                     "root": {

@@ -19,6 +19,7 @@ from airflow_hivelock.get_provider_info import get_provider_info
 from airflow_hivelock.locks import InvalidRequest, StoreUnavailable
 from airflow_hivelock.owners import Owner
 
+ID = {"installation": "prod"}
 ZK = {"conn_type": "hivelock", "host": "zk1:2181,zk2", "extra": {"installation": "prod"}}
 
 
@@ -45,6 +46,24 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"host": "", "extra": {"backend": "memory"}}, "memory://"),
         ({"host": "other", "extra": {"backend": "memory"}}, "memory://other"),
+        (
+            {
+                "host": "db",
+                "login": "ann",
+                "password": "p@ss/:",
+                "extra": {"backend": "postgresql", **ID, "expiry": "frees"},
+            },
+            "postgresql://ann:p%40ss%2F%3A@db:5432/airflow?expiry=frees",
+        ),
+        ({"host": "/var/lib/leases.db", "extra": {"backend": "sqlite", **ID}}, "sqlite:////var/lib/leases.db"),
+        (
+            {"host": "hms1,hms2", "extra": {"backend": "metastore", **ID, "ssl": True}},
+            "metastore://hms1:9083,hms2:9083?ssl=true",
+        ),
+        (
+            {"host": "hs2", "login": "ann", "schema": "dw", "extra": {"backend": "hiveserver2", **ID, "auth": "LDAP"}},
+            "hiveserver2://ann@hs2:10000/dw?auth=LDAP",
+        ),
     ],
 )
 def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str, connection: Any) -> None:
@@ -57,7 +76,8 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
         ({"host": None}, "no host"),
         ({"extra": {}}, "no installation id"),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is not known"),
-        ({"extra": {"instalation": "prod"}}, "unknown extra instalation"),
+        ({"extra": {"instalation": "prod"}}, "no installation id"),
+        ({"host": "", "extra": {"installation": "prod", "backend": "sqlite"}}, "no host"),
     ],
 )
 def test_a_connection_that_cannot_be_meant_is_named(fields: dict[str, Any], said: str, connection: Any) -> None:
@@ -66,6 +86,21 @@ def test_a_connection_that_cannot_be_meant_is_named(fields: dict[str, Any], said
         assert hook.url
     with pytest.raises(InvalidRequest, match=f"connection 'locks': .*{said}"):
         asyncio.run(hook.load())
+
+
+def test_an_option_that_the_lock_store_does_not_have_is_named(connection: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"connection 'locks': .*unknown option tiemout_s; there are"):
+        connection(extra={**ID, "tiemout_s": 1}).manager()
+
+
+def test_a_password_is_not_shown(connection: Any) -> None:
+    fields = {"host": "127.0.0.1:1", "login": "ann", "password": "hush-hush"}
+    hook = connection(**fields, extra={**ID, "backend": "postgresql", "timeout_s": 2})
+    assert "hush-hush" in hook.url
+    assert hook.settings.shown_url == "postgresql://ann@127.0.0.1:1/airflow?timeout_s=2"
+    ok, said = hook.test_connection()
+    assert not ok
+    assert "hush" not in said
 
 
 def test_a_connection_that_does_not_exist_is_named() -> None:
