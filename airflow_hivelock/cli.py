@@ -141,8 +141,10 @@ def get_cli_commands() -> list[CLICommand]:
 
 def _in_airflow(args: argparse.Namespace) -> None:
     def connect() -> tuple[LockManager, Catalog | None]:
+        from airflow_hivelock import supervisor
         from airflow_hivelock.hooks import HiveLockHook
 
+        supervisor.read_metadata()
         hook = HiveLockHook(args.conn_id)
         return hook.manager(), hook.catalog()
 

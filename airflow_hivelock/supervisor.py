@@ -6,6 +6,7 @@ Operators, triggers and callbacks (also those that the DAG processor runs) each 
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,11 @@ FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
 class CannotTell(Exception):
     """Airflow gave no answer, so nothing may be concluded."""
+
+
+def read_metadata() -> None:
+    """Let this process, an ``airflow`` command, find connections in Airflow's database, as Airflow's own commands do."""
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
 async def push_xcom(owner: Owner, value: Any) -> None:

@@ -89,7 +89,12 @@ def hives_own(hive: HiveSession, manager: LockManager) -> Callable[[], None]:
     statements = [f"lock table {DAY} shared"] * 2 + [f"lock table {ODD} exclusive", "lock table dw.u\n\tshared -- two"]
     for statement in statements:
         hive.run(statement)
-    return lambda: [hive.run(f"unlock table {target}") for target in (DAY, ODD, "dw.u")] and None
+
+    def end() -> None:
+        for target in (DAY, ODD, "dw.u"):
+            hive.run(f"unlock table {target}")
+
+    return end
 
 
 def all_ours(hive: HiveSession, manager: LockManager) -> Callable[[], None]:

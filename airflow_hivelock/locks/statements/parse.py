@@ -26,6 +26,7 @@ from airflow_hivelock.locks.statements.statement import (
 )
 
 MAX_TEXT_LENGTH = 1_000_000
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are not UTF-8
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
@@ -59,6 +60,8 @@ def split(text: str) -> list[list[Token]]:
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise InvalidRequest(f"{len(text):,} characters of statements; give at most {MAX_TEXT_LENGTH:,} at a time")
+    if half := _HALF_CHARACTER.search(text):
+        raise InvalidRequest(f"{_shown(text[half.start() :])}: the statements are not in UTF-8")
     try:
         tokens = _Tokenizer().tokenize(text)
     except TokenError as error:

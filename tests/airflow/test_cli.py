@@ -1,0 +1,46 @@
+"""``airflow hivelock`` as a person runs it: a process of its own, a connection in Airflow's database, a real lock store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks import LockMode, connect
+
+if TYPE_CHECKING:
+    from tests.servers import ZooKeeperServer
+
+pytestmark = pytest.mark.integration
+
+ID = "the_locks"
+
+
+def airflow(*args: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_CONN_")}
+    return subprocess.run(
+        [sys.executable, "-m", "airflow", *args], env=env, capture_output=True, text=True, timeout=200
+    )
+
+
+def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: ZooKeeperServer) -> None:
+    namespace, root = "hive_of_the_cli", "/hivelock_of_the_cli"
+    extra = json.dumps({"installation": "here", "root": root})
+    added = airflow(
+        *("connections", "add", ID, "--conn-type", "hivelock", "--conn-host", zookeeper.hosts),
+        *("--conn-schema", namespace, "--conn-extra", extra),
+    )
+    assert added.returncode == 0, added.stderr
+    with connect(f"zookeeper://{zookeeper.hosts}/{namespace}?root={root}") as manager:
+        manager.acquire(owner="job", writes=["dw.u"])
+        statements = "lock table dw.t exclusive; SHOW LOCKS; lock table dw.u shared"
+        ran = airflow("hivelock", "--conn-id", ID, "-e", statements)
+        assert (ran.returncode, ran.stdout) == (75, "dw@t\tEXCLUSIVE\ndw@u\tEXCLUSIVE\n"), ran.stderr
+        assert "job holds dw.u EXCLUSIVE" in ran.stderr
+        assert [holder.mode for holder in manager.show("dw.t")] == [LockMode.EXCLUSIVE], (
+            "it stands when its process ends"
+        )

@@ -1,0 +1,218 @@
+"""The command line over the memory backend: what it prints, and the exit codes that scripts live by."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from airflow_hivelock.cli import get_cli_commands, main
+from airflow_hivelock.get_provider_info import get_provider_info
+from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.statements.statement import SYNTAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEADLINE_S = 30.0
+_numbers = itertools.count()
+
+
+class Run(Protocol):
+    """``hivelock`` with these arguments: its exit code, standard output and standard error."""
+
+    def __call__(self, *args: str) -> tuple[int, str, str]: ...
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A lock store of its own, which ``hivelock`` is told of by the environment."""
+    url = f"memory://cli-{next(_numbers)}"
+    monkeypatch.setenv("AIRFLOW_HIVELOCK_URL", url)
+    return url
+
+
+@pytest.fixture
+def manager(url: str) -> LockManager:
+    return connect(url)
+
+
+@pytest.fixture
+def run(url: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*args: str) -> tuple[int, str, str]:
+        try:
+            code = main(["--user", "ann", *args])
+        except SystemExit as end:  # argparse's own
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None:
+    assert run("-e", "lock table dw.t exclusive") == (0, "", "")
+    assert run("-e", "SHOW LOCKS dw.t") == (0, "dw@t\tEXCLUSIVE\n", "")
+    assert run("--database", "dw", "-e", "unlock table t") == (0, "", "")
+    assert not manager.show()
+
+
+@pytest.mark.parametrize(
+    ("code", "args", "said"),
+    [
+        (1, ("-e", "unlock table dw.free"), "Table dw.free is not locked"),
+        (1, ("-e", "unlock table dw.t"), "DROP FORCE LEASE"),
+        (1, ("--reason", "why", "-e", "drop force lease none-1"), "no lease none-1 stands"),
+        (2, ("-e", "lock table"), "a name"),
+        (2, ("-e", "drop force lease *"), "must say why"),
+        (2, ("--force", "-e", "unlock table dw.t"), "must say why"),
+        (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
+        (2, ("-f", "/no/such/file"), "/no/such/file cannot be read"),
+        (2, ("-e", "show locks", "capabilities"), "one of -e, -f and capabilities"),
+        (2, ("--timeout", "nan", "-e", "show locks"), "invalid number of seconds value: 'nan'"),
+        (2, ("--output", "xml"), "invalid choice: 'xml'"),
+        (75, ("-e", "lock table dw.t shared"), "job holds dw.t EXCLUSIVE"),
+        (75, ("--timeout", "0.01", "-e", "lock table dw.t shared"), "within 0.01 s: job holds"),
+    ],
+)
+def test_a_failure_has_its_exit_code_and_says_why(
+    run: Run, manager: LockManager, code: int, args: tuple[str, ...], said: str
+) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+    got, out, err = run(*args)
+    assert (got, out) == (code, "")
+    assert said in err
+    assert len(manager.leases()) == 1
+    assert not manager.waiters()
+
+
+def test_without_a_lock_store_it_says_how_to_name_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_HIVELOCK_URL")
+    code, _, err = run("-e", "show locks")
+    assert code == 2
+    assert "--url, or set AIRFLOW_HIVELOCK_URL" in err
+
+
+def test_ctrl_c_leaves_the_queue(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not manager.waiters() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code, _, err = run("--timeout", "60", "-e", "lock table dw.t shared")
+    thread.join()
+    assert (code, "interrupted" in err) == (130, True)
+    assert not manager.waiters()
+    assert len(manager.leases()) == 1
+
+
+def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: LockManager) -> None:
+    code, out, _ = run(
+        "--output", "json", "-e", "lock table dw.t shared; show locks extended; show locks dw.u; show lease *"
+    )
+    lock, locks, none, leases = map(json.loads, out.splitlines())
+    assert (code, none) == (0, [])
+    assert lock[0].keys() == {"lease_id", "token", "object", "mode", "owner"}
+    assert lock[0]["token"] == manager.leases()[0].token
+    assert locks[0]["object"] == "dw.t"
+    assert locks[0].keys() == {
+        *("object", "mode", "owner", "lease_id", "since_utc", "token", "expires_utc", "explicit", "query")
+    }
+    assert [lease.keys() for lease in leases] == 2 * [
+        {
+            *("lease_id", "user", "db_name", "table_name", "partition_name"),
+            *("lease_type", "start_utc", "end_utc", "token"),
+        }
+    ]
+
+
+def test_what_hive_does_not_print_is_a_table(run: Run, manager: LockManager) -> None:
+    lease = manager.acquire(owner="job", writes=["dw.t/dt=1"])
+    _, out, _ = run("-e", "show lease dw.t partition (dt=1)")
+    heads, _, row = out.splitlines()
+    assert heads.split()[:3] == ["lease_id", "user", "db_name"]
+    assert row.split()[:6] == [lease.id, "job", "dw", "t", "dt=1", "x"]
+    _, out, _ = run("--output", "table", "-e", "show locks dw.t")
+    assert out.splitlines()[2].split()[:4] == ["dw.t", "SHARED", "job", lease.id]
+
+
+def test_a_statement_s_answer_is_printed_before_the_next_one_fails(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+    code, out, _ = run("-e", "show locks; lock table dw.t shared; lock table dw.u shared")
+    assert (code, out) == (75, "dw@t\tEXCLUSIVE\n")
+    assert not manager.show("dw.u")
+
+
+def test_statements_come_from_a_file_or_from_standard_input(
+    run: Run, manager: LockManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "locks.sql"
+    file.write_text("-- one\nlock table dw.t partition (dt='é')\n  shared;\nshow locks dw.t;\n", encoding="utf-8")
+    assert run("-f", str(file)) == (0, "dw@t\tSHARED\n", "")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("show locks dw.t partition (dt='é')"))
+    assert run() == (0, "dw@t@dt=é\tSHARED\n", "")
+
+
+def test_a_person_is_asked_until_the_end(run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager.acquire(owner="job", writes=["dw.u"])
+    prompts = []
+    lines = iter(["use dw;", "show", " locks", ";", "lock table u shared;", "lock table t", "Ctrl-C", "show locks t;"])
+
+    def answer(prompt: str) -> str:
+        prompts.append(prompt)
+        line = next(lines, "Ctrl-D")
+        if line.startswith("Ctrl"):
+            raise KeyboardInterrupt if line == "Ctrl-C" else EOFError
+        return line
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answer)
+    code, out, err = run()
+    assert (code, out.split()) == (0, ["dw@u", "EXCLUSIVE"])
+    assert "job holds dw.u EXCLUSIVE" in err
+    assert prompts[:4] == ["hivelock (default)> ", "hivelock (dw)> ", "    > ", "    > "]
+
+
+def test_capabilities_have_a_line_each_with_its_meaning(run: Run) -> None:
+    code, out, _ = run("capabilities")
+    names = [field.name for field in fields(Capabilities)]
+    assert (code, [line.split()[1] for line in out.splitlines()]) == (0, names)
+    assert "no   expires       a lease that is not renewed in time blocks nobody any longer" in out
+    (rows,) = map(json.loads, run("--output", "json", "capabilities")[1].splitlines())
+    assert {row["capability"]: row["promised"] for row in rows}["acquires"] is True
+
+
+def test_the_help_teaches(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for line in (
+        *SYNTAX.splitlines(),
+        "hivelock capabilities",
+        '-e "SHOW LOCKS dw.flights EXTENDED"',
+        "  75   a lock was",
+    ):
+        assert line in out
+
+
+def test_airflow_finds_the_command_and_loads_little_for_it() -> None:
+    assert get_provider_info()["cli"] == ["airflow_hivelock.cli.get_cli_commands"]
+    (command,) = get_cli_commands()
+    assert command.name == "hivelock"
+    heavy = {"kazoo", "sqlglot", "tabulate", "sqlalchemy", "pyspark", "airflow"}
+    script = f"import sys, airflow_hivelock.cli; print(*sorted({heavy} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert loaded.stdout.split() == []

@@ -1,0 +1,414 @@
+"""Statements over the memory backend: how they are read, what they do, and what they print."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.catalog import Table
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
+from airflow_hivelock.locks.manager import LockManager
+from airflow_hivelock.locks.model import Holder, LockMode, LockObject
+from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements.parse import parse
+from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.statement import (
+    AcquireLock,
+    DropForceLease,
+    ExplainLocks,
+    ShowLease,
+    ShowLocks,
+    Statement,
+    Unlock,
+    Use,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks.statements.result import Result
+
+DEADLINE_S = 30.0
+T = LockObject("dw", "t")
+DAY = LockObject("dw", "t", (("dt", "2013-01-01"),))
+
+
+@pytest.fixture
+def manager() -> LockManager:
+    return LockManager(MemoryBackend())
+
+
+@pytest.fixture
+def session(manager: LockManager) -> Session:
+    return Session(manager, user="ann", database="dw")
+
+
+def run(session: Session, text: str) -> Result:
+    """The last statement's result."""
+    *_, last = session.run(text)
+    return last
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("SHOW LOCKS", ShowLocks(None, False)),
+        ("show locks extended;", ShowLocks(None, True)),
+        ("show locks t", ShowLocks(T, False)),
+        ("show locks `extended` extended", ShowLocks(LockObject("dw", "extended"), True)),
+        ("Show Locks other.T Extended", ShowLocks(LockObject("other", "t"), True)),
+        ("show locks t partition (dt='2013-01-01') extended", ShowLocks(DAY, True)),
+        ("show locks database other", ShowLocks(LockObject("other"), False)),
+        ("show locks schema other extended", ShowLocks(LockObject("other"), True)),
+        ("lock table t shared", AcquireLock(T, LockMode.SHARED, "lock table t shared")),
+        (
+            "-- why\nLOCK\tTABLE `DW` . `T` -- what\n EXCLUSIVE -- how",
+            AcquireLock(T, LockMode.EXCLUSIVE, "LOCK\tTABLE `DW` . `T` -- what\n EXCLUSIVE"),
+        ),
+        ("lock table exclusive exclusive", AcquireLock(LockObject("dw", "exclusive"), LockMode.EXCLUSIVE, "")),
+        ("lock database d shared", AcquireLock(LockObject("d"), LockMode.SHARED, "lock database d shared")),
+        ("unlock table t partition(DT = date '2013-01-01')", Unlock(DAY)),
+        ("unlock table t partition (`dt`='2013' \"-01\"'-01')", Unlock(DAY)),
+        (r"unlock table t partition (dt='\062013\-01-0\u0031')", Unlock(DAY)),
+        ("unlock table t partition (dt='2013-01-01', hr=04)", Unlock(LockObject("dw", "t", (*DAY.partition, ("hr", "4"))))),
+        (r"unlock table t partition (s='a;b\'c /=%\\')", Unlock(LockObject("dw", "t", (("s", r"a;b'c /=%" + "\\"),)))),
+        ("unlock schema d", Unlock(LockObject("d"))),
+        ("show lease *", ShowLease(None)),
+        ("show lease t", ShowLease(T)),
+        ("drop force lease *", DropForceLease(None)),
+        ("drop force lease t", DropForceLease(T)),
+        ("drop force lease t partition (dt='2013-01-01')", DropForceLease(DAY)),
+        ("drop force lease 0a1b2c-17", DropForceLease("0a1b2c-17")),
+        ("drop force lease 17", DropForceLease("17")),
+        ("drop force lease 'any id'", DropForceLease("any id")),
+        ("explain locks select ';' from t -- all", ExplainLocks("select ';' from t", "dw")),
+        ("use Other", Use("other")),
+    ],
+)  # fmt: skip
+def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement) -> None:
+    (parsed,) = parse(text, "dw")
+    if isinstance(statement, AcquireLock) and not statement.text:
+        statement = AcquireLock(statement.target, statement.mode, text)
+    assert parsed == statement
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("show tables", "is no statement of these:\nSHOW LOCKS"),
+        ("show locks extended extended", "the end of the statement is expected at 'extended'"),
+        ("show locks partition (dt='1')", "a name .* is expected at .partition"),
+        ("lock table t", "SHARED or EXCLUSIVE is expected at its end"),
+        ("lock table t ſhared", "SHARED or EXCLUSIVE is expected at 'ſhared'"),
+        ("lock table t shared exclusive", "the end of the statement"),
+        ("lock t shared", "TABLE or DATABASE is expected at 't shared'"),
+        ("lock database d partition (dt='1') shared", "SHARED or EXCLUSIVE"),
+        ("lock table a.b.c shared", "SHARED or EXCLUSIVE"),
+        ("lock table 2013t shared", "a name .in back quotes"),
+        ("lock table `a b` shared", "'a b' is not a table name"),
+        ("lock table `dw.t` shared", r"'dw\.t' is not a table name"),
+        ("lock table `\u212a` shared", "letters, digits"),
+        ("lock table 't' shared", "a name"),
+        ("lock table t partition () shared", "a name"),
+        ("lock table t partition (dt) shared", "= is expected"),
+        ("lock table t partition (dt=) shared", "the value of dt"),
+        ("lock table t partition (dt='') shared", "a value of dt that is not empty"),
+        ("lock table t partition (dt=2013-01-01) shared", "'.' or ',' is expected at '-01-01"),
+        ("lock table t partition (dt=-1) shared", "the value of dt"),
+        ("lock table t partition (dt=1.5) shared", "the value of dt"),
+        ("lock table t partition (dt='1' shared", "'.' or ','"),
+        ("lock table t partition (dt='1', DT='2') shared", "names a partition column twice"),
+        ("lock table t partition (dt='x-SHARED-1') shared", "ends like a lock of Hive's"),
+        (r"lock table t partition (dt='\u12') shared", "four hexadecimal digits"),
+        ("lock table t partition (dt='1) shared", "does not end"),
+        ("lock table t -- \udcff\n shared", "not in UTF-8"),
+        ("unlock database d.t", "the end of the statement"),
+        ("show lease", "a name"),
+        ("drop force lease", "a name"),
+        ("drop force lease a-1 b-2", "the end of the statement"),
+        ("drop force lease *, t", "the end of the statement"),
+        ("explain locks", "the statement to explain"),
+        ("explain select 1", "is no statement of these"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_was_expected(text: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        parse(text, "dw")
+
+
+def test_nothing_runs_unless_all_of_it_can_be_read(session: Session) -> None:
+    for end in ("; lock table", "; drop force lease *"):  # the second one: without a reason
+        with pytest.raises(InvalidRequest):
+            session.run("lock table t shared" + end)
+    assert not session.manager.show()
+
+
+def test_use_holds_for_what_follows_and_for_the_session(session: Session) -> None:
+    run(session, "lock table t shared; use b; lock table t shared;; lock table `dw`.u shared")
+    assert {str(holder.object) for holder in session.manager.show()} == {"dw", "dw.t", "b", "b.t", "dw.u"}
+    run(session, "lock table u shared")
+    assert session.manager.show("b.u")
+
+
+def test_lock_table_stands_until_the_same_user_unlocks_exactly_that(session: Session) -> None:
+    lease = run(session, "lock table t partition (dt='2013-01-01') exclusive").records()[0]
+    assert str(lease["owner"]).startswith("cli:ann:")
+    run(session, "lock table t partition (dt='2013-01-02') exclusive; lock table t shared; lock table t shared")
+    for other in ("unlock table u", "unlock database dw", "unlock table t partition (dt='2013-01-03')"):
+        with pytest.raises(HiveLockError, match="is not locked"):
+            run(session, other)
+    assert len(run(session, "unlock table t").rows) == 2
+    assert len(session.manager.show("dw.t/dt=2013-01-01")) == len(session.manager.show("dw.t/dt=2013-01-02")) == 1
+    run(session, "unlock table t partition (dt='2013-01-01')")
+    run(session, "unlock table t partition (dt='2013-01-02')")
+    assert not session.manager.show()
+
+
+def test_a_lock_that_must_wait_is_refused_or_waits_for_its_turn(manager: LockManager, session: Session) -> None:
+    held = manager.acquire(owner="job", writes=["dw.t"])
+    with pytest.raises(LockTimeout, match=r"job holds dw\.t EXCLUSIVE"):
+        run(session, "lock table t shared")
+    assert not manager.waiters()
+    patient = Session(manager, user="bob", timeout_s=DEADLINE_S)
+    thread = threading.Thread(target=run, args=(patient, "lock table dw.t exclusive"))
+    thread.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while not manager.waiters():
+        assert time.monotonic() < deadline
+    manager.release(held)
+    thread.join(DEADLINE_S)
+    assert [holder.owner.split(":")[:2] for holder in manager.show("dw.t")] == [["cli", "bob"]]
+
+
+@pytest.mark.parametrize("owner", ["prod/delays/run/task/-1", "cli:bob:1", "cli:ann:bob:1", "cli:an:1", "cli:ann"])
+def test_what_others_hold_is_freed_by_force_alone(manager: LockManager, session: Session, owner: str) -> None:
+    lease = manager.acquire(owner=owner, writes=["dw.t"])
+    with pytest.raises(HiveLockError, match=rf"{owner} holds it .* DROP FORCE LEASE {lease.id}"):
+        run(session, "unlock table t")
+    with pytest.raises(InvalidRequest, match="reason"):
+        Session(manager, user="ann", force=True)
+    assert manager.find(lease.id)
+    forceful = Session(manager, user="ann", database="dw", force=True, reason="its cluster is gone")
+    run(forceful, "unlock table t")
+    (entry,) = manager.audit()
+    assert (entry.lease_id, entry.user, entry.reason) == (lease.id, "ann", "its cluster is gone")
+
+
+def test_unlock_by_force_takes_no_lease_that_only_passes_through(manager: LockManager) -> None:
+    lease = manager.acquire(owner="job", writes=["dw.t/dt=1"])
+    forceful = Session(manager, user="ann", force=True, reason="why")
+    with pytest.raises(HiveLockError, match=r"job .lease .* holds dw\.t SHARED"):
+        run(forceful, "unlock table dw.t")
+    assert manager.find(lease.id)
+
+
+@pytest.mark.parametrize(
+    ("what", "freed"),
+    [
+        ("*", {"a", "b", "c", "d"}),
+        ("t", {"a", "b"}),
+        ("t partition (dt='1')", {"b"}),
+        ("other.t", {"d"}),
+        ("nothing", set()),
+        ("{c}", {"c"}),
+        ("'{c}'", {"c"}),
+    ],
+)
+def test_drop_force_lease_drops_what_it_names_and_says_who_and_why(
+    manager: LockManager, what: str, freed: set[str]
+) -> None:
+    leases = {
+        owner: manager.acquire(owner=owner, reads=[name])
+        for owner, name in {"a": "dw.t", "b": "dw.t/dt=1", "c": "dw", "d": "other.t"}.items()
+    }
+    session = Session(manager, user="ann", database="dw", reason="gone")
+    result = run(session, f"drop force lease {what.format(c=leases['c'].id)}")
+    assert {record["user"] for record in result.records()} == freed
+    assert {lease.owner for lease in manager.leases()} == set(leases) - freed
+    assert {(entry.owner, entry.user, entry.reason) for entry in manager.audit()} == {
+        (owner, "ann", "gone") for owner in freed
+    }
+
+
+def test_a_lease_that_does_not_stand_is_not_dropped_in_silence(manager: LockManager) -> None:
+    with pytest.raises(HiveLockError, match="no lease memory-99 stands; SHOW LEASE"):
+        run(Session(manager, user="ann", reason="gone"), "drop force lease memory-99")
+
+
+def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: Session) -> None:
+    lease = manager.acquire(owner="job", reads=["other.u"], writes=["dw.t/dt=1"], lease_s=60)
+    rows = run(session, "show lease *").records()
+    assert [(row["db_name"], row["table_name"], row["partition_name"], row["lease_type"]) for row in rows] == [
+        ("dw", "", "", "s"),
+        ("dw", "t", "", "s"),
+        ("dw", "t", "dt=1", "x"),
+        ("other", "", "", "s"),
+        ("other", "u", "", "s"),
+    ]
+    assert {(row["lease_id"], row["user"], row["token"]) for row in rows} == {(lease.id, "job", lease.token)}
+    assert str(rows[0]["start_utc"]).endswith("+00:00")
+    assert str(rows[0]["start_utc"]) < str(rows[0]["end_utc"])
+    assert len(run(session, "show lease t").rows) == 2
+
+
+class Catalog:
+    """One table, by day and hour."""
+
+    def table(self, table: LockObject) -> Table | None:
+        return Table(("dt", "hr")) if table == T else None
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        raise AssertionError
+
+
+def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockManager) -> None:
+    session = Session(manager, user="ann", database="dw", catalog=Catalog())
+    run(session, "lock table t partition (hr=5, dt='1') exclusive; lock table unknown partition (hr=5, dt='1') shared")
+    assert manager.show("dw.t/dt=1/hr=5")
+    assert manager.show("dw.unknown/hr=5/dt=1")
+    for wrong in ("hr=5", "dt='1', x=5"):
+        with pytest.raises(InvalidRequest, match=r"dw\.t is partitioned by \(dt=…, hr=…\)"):
+            run(session, f"lock table t partition ({wrong}) shared")
+    assert run(session, "show locks t partition (hr=5, dt='1')").text == "dw@t@dt=1/hr=5\tEXCLUSIVE"
+
+
+def test_a_store_that_frees_what_nobody_renews_takes_no_lock_table(manager: LockManager) -> None:
+    class Metastore(MemoryBackend):
+        capabilities = type(MemoryBackend.capabilities)(parents=False, expires=True)
+
+    session = Session(LockManager(Metastore()), user="ann")
+    with pytest.raises(Unsupported, match="Hive refuses it there"):
+        run(session, "lock table t shared")
+
+
+def test_rows_are_sorted_and_shown_as_hive_does(manager: LockManager, session: Session) -> None:
+    manager.acquire(owner="b", reads=["dw.t", "dw.t/s=a b/hr=1", "dw.t/s=a/hr=1"], writes=["dw.t2"], query="a\n\tb")
+    result = run(session, "show locks")
+    assert result.text == (
+        "dw@t\tSHARED\ndw@t@s=a\tSHARED\ndw@t@s=a b\tSHARED\ndw@t@s=a b/hr=1\tSHARED\ndw@t@s=a/hr=1\tSHARED\n"
+        "dw@t2\tEXCLUSIVE"
+    )
+    assert [record["object"] for record in result.records()] == [
+        *("dw.t", "dw.t/s=a", "dw.t/s=a b", "dw.t/s=a b/hr=1", "dw.t/s=a/hr=1", "dw.t2")
+    ]
+    extended = (run(session, "show locks t2 extended").text or "").split("\n")
+    assert extended[1] == "LOCK_QUERYID:b\t "
+    assert extended[3:] == ["LOCK_MODE:EXPLICIT\t ", "LOCK_QUERYSTRING:a b\t "]
+    assert run(session, "show locks nothing extended").text == ""
+
+
+def test_a_query_over_several_lines_makes_the_rows_that_hive_makes_of_it() -> None:
+    """As Hive 2.3.10 printed them; of a lock without four fields it prints the first row alone."""
+    now = LockManager(MemoryBackend()).now()
+    query = "insert overwrite\n  table\tx\ty\nselect 1\r\nfrom\ru\n\nend"
+    holders = [
+        Holder(T, LockMode.EXCLUSIVE, "q", now, details=("q", "1", "EXPLICIT", query)),
+        Holder(T, LockMode.SHARED, "q", now),
+    ]
+    assert render.show_locks(holders, extended=True).split("\n") == [
+        "dw@t\tEXCLUSIVE",
+        "LOCK_QUERYID:q\t ",
+        "LOCK_TIME:1\t ",
+        "LOCK_MODE:EXPLICIT\t ",
+        "LOCK_QUERYSTRING:insert overwrite\t ",
+        "  table\tx",
+        "select 1\t ",
+        "from\t ",
+        "u\t ",
+        "\t ",
+        "end\t ",
+        "dw@t\tSHARED",
+    ]
+
+
+def test_transactional_rows_are_what_hive_prints_where_it_locks_in_the_metastore() -> None:
+    """The text is what DDLTask.dumpLockInfo of Hive 2.3.10 wrote for these three locks."""
+    lock = render.TransactionalLock
+    rows = [
+        lock(7, 1, "dw", "t", "dt=2013-01-01", "ACQUIRED", "SHARED_READ", "root", "host1", None, None, 1795332941243,
+             1795332941000, "hive_1"),
+        lock(8, 2, "dw", None, None, "WAITING", "EXCLUSIVE", "eve", "host2", blocked_by=(7, 1), txn_id=12),
+        lock(9, None, "dw", None, None, "WAITING", "SHARED_WRITE", "u", "h", txn_id=12, last_heartbeat_ms=5),
+    ]  # fmt: skip
+    assert render.render_transactional(rows) == (
+        "Lock ID\tDatabase\tTable\tPartition\tState\tBlocked By\tType\tTransaction ID\tLast Heartbeat\tAcquired At\t"
+        "User\tHostname\tAgent Info\n"
+        "7.1\tdw\tt\tdt=2013-01-01\tACQUIRED\t            \tSHARED_READ\tNULL\t1795332941243\t1795332941000\troot\t"
+        "host1\thive_1\t\n"
+        "8.2\tdw\tNULL\tNULL\tWAITING\t7.1\tEXCLUSIVE\t12\t0\tNULL\teve\thost2\tNULL\t\n"
+        "9\tdw\tNULL\tNULL\tWAITING\t            \tSHARED_WRITE\t12\t5\tNULL\tu\th\tNULL\t"
+    )
+
+
+VOCABULARY = """show locks lock unlock table database schema partition extended shared exclusive lease drop force use t dw
+    t1 `t` `a``b` memory-3 ( ) = , . ; * ' " ` -- /* */ dt dt='1' 'x' "y" 5 05 1e5 0x1 date null select {{ }} {% %} \\ \\'
+    \\u0041 % ü \u212a ſ \x00 \ud800 @ # $ : :: - r'x' x'41' b'0' $$"""
+WORDS = VOCABULARY.split()
+LOCKS = "lock table dw.t partition (dt='{value}', hr={hour}) {mode}"
+
+
+def hostile(dice: random.Random) -> str:
+    """A lock statement that something has happened to, or words in a heap."""
+    if dice.random() < 0.3:
+        return " ".join(dice.choices(WORDS, k=dice.randint(0, 12)))
+    text = LOCKS.format(
+        value=dice.choice(["1", "a b", "x;y"]), hour=dice.randint(0, 9), mode=dice.choice(["shared", "exclusive"])
+    )
+    for _ in range(dice.randint(0, 4)):
+        at = dice.randint(0, len(text))
+        text = text[:at] + dice.choice([dice.choice(WORDS), "", " "]) + text[at + dice.randint(0, 3) :]
+    return text
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"['\"`\s]", "", text).lower()
+
+
+def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
+    seed = int(os.environ.get("STATEMENTS_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"STATEMENTS_SEED={seed}")
+    dice = random.Random(seed)
+    locked = refused = 0
+    for _ in range(4_000):
+        text = hostile(dice)
+        session = Session(LockManager(MemoryBackend()), user="eve", reason="why")
+        try:
+            for result in session.run(text):
+                result.records()
+        except HiveLockError:
+            refused += 1
+        bare = _bare(text)
+        for lease in session.manager.leases():
+            leaf = max((lock.object for lock in lease.locks), key=lambda target: len(target.path))
+            locked += 1
+            assert re.search("lock.*(table|database|schema).*(shared|exclusive)", text, re.IGNORECASE | re.DOTALL), text
+            names = [leaf.database, leaf.table, *(column for column, _ in leaf.partition)]
+            assert all(name in bare for name in names if name != "default"), (text, leaf)
+            if "\\" not in text and "--" not in text and "/*" not in text:
+                assert all(_bare(value) in bare for _, value in leaf.partition), (text, leaf)
+    assert min(locked, refused) > 200, "nothing was tried"
+
+
+def test_explain_locks_is_the_planners_word(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_hivelock.locks import plan
+
+    asked = []
+
+    def plan_statements(sql: str, catalog: object, *, database: str) -> tuple[list[LockObject], list[LockObject]]:
+        asked.append((sql, catalog, database))
+        return [T], [DAY]
+
+    monkeypatch.setattr(plan, "plan_statements", plan_statements, raising=False)
+    monkeypatch.setattr(plan, "explain", lambda reads, writes: "LOCK INFORMATION:", raising=False)
+    result = run(session, "use b; explain locks insert into dw.t select ';' from u")
+    assert asked == [("insert into dw.t select ';' from u", None, "b")]
+    assert result.text == "LOCK INFORMATION:"
+    assert result.rows == (("dw", "SHARED"), ("dw.t", "SHARED"), (str(DAY), "EXCLUSIVE"))
+    assert not session.manager.show()
