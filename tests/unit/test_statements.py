@@ -390,7 +390,7 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
             locked += 1
             assert re.search("lock.*(table|database|schema).*(shared|exclusive)", text, re.IGNORECASE | re.DOTALL), text
             names = [leaf.database, leaf.table, *(column for column, _ in leaf.partition)]
-            assert all(name in bare for name in names if name != "default"), (text, leaf)
+            assert all(_bare(name) in bare for name in names if name != "default"), (text, leaf)
             if "\\" not in text and "--" not in text and "/*" not in text:
                 assert all(_bare(value) in bare for _, value in leaf.partition), (text, leaf)
     assert min(locked, refused) > 200, "nothing was tried"
