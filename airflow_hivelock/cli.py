@@ -4,7 +4,6 @@ at each of its commands."""
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -51,12 +50,12 @@ exit codes:
 
 
 def _seconds(text: str) -> float:
-    if not 0 <= (seconds := float(text)) < math.inf:
+    if not 0 <= (seconds := float(text)) <= MAX_LEASE_S:
         raise ValueError(text)
     return seconds
 
 
-_seconds.__name__ = "number of seconds"  # argparse's word for it in an error
+_seconds.__name__ = "number of seconds, up to a year:"  # argparse's words in an error
 
 _URL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),

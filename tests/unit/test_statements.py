@@ -262,7 +262,7 @@ class Catalog:
     """One table, by day and hour."""
 
     def table(self, table: LockObject) -> Table | None:
-        return Table(("dt", "hr")) if table == T else None
+        return Table(("dt", "hr"), partition_types=("string", "int")) if table == T else None
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         raise AssertionError
@@ -273,8 +273,12 @@ def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockMan
     run(session, "lock table t partition (hr=5, dt='1') exclusive; lock table unknown partition (hr=5, dt='1') shared")
     assert manager.show("dw.t/dt=1/hr=5")
     assert manager.show("dw.unknown/hr=5/dt=1")
-    for wrong in ("hr=5", "dt='1', x=5"):
-        with pytest.raises(InvalidRequest, match=r"dw\.t is partitioned by \(dt=…, hr=…\)"):
+    for wrong, said in {
+        "hr=5": "partitioned by dt=…/hr=…",
+        "dt='1', x=5": "partitioned by dt=…/hr=…",
+        "dt='1', hr='05'": "write 'hr=5'",
+    }.items():
+        with pytest.raises(InvalidRequest, match=said):
             run(session, f"lock table t partition ({wrong}) shared")
     assert run(session, "show locks t partition (hr=5, dt='1')").text == "dw@t@dt=1/hr=5\tEXCLUSIVE"
 
@@ -347,8 +351,8 @@ def test_transactional_rows_are_what_hive_prints_where_it_locks_in_the_metastore
     )
 
 
-VOCABULARY = """show locks lock unlock table database schema partition extended shared exclusive lease drop force use t dw
-    t1 `t` `a``b` memory-3 ( ) = , . ; * ' " ` -- /* */ dt dt='1' 'x' "y" 5 05 1e5 0x1 date null select {{ }} {% %} \\ \\'
+VOCABULARY = """show locks lock unlock table database schema partition extended shared exclusive lease drop force use explain
+    t dw t1 `t` `a``b` memory-3 ( ) = , . ; * ' " ` -- /* */ dt dt='1' 'x' "y" 5 05 1e5 0x1 date null select {{ }} {% %} \\ \\'
     \\u0041 % ü \u212a ſ \x00 \ud800 @ # $ : :: - r'x' x'41' b'0' $$"""
 WORDS = VOCABULARY.split()
 LOCKS = "lock table dw.t partition (dt='{value}', hr={hour}) {mode}"
@@ -396,19 +400,17 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
     assert min(locked, refused) > 200, "nothing was tried"
 
 
-def test_explain_locks_is_the_planners_word(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_hivelock.locks import plan
-
-    asked = []
-
-    def plan_statements(sql: str, catalog: object, *, database: str) -> tuple[list[LockObject], list[LockObject]]:
-        asked.append((sql, catalog, database))
-        return [T], [DAY]
-
-    monkeypatch.setattr(plan, "plan_statements", plan_statements, raising=False)
-    monkeypatch.setattr(plan, "explain", lambda reads, writes: "LOCK INFORMATION:", raising=False)
-    result = run(session, "use b; explain locks insert into dw.t select ';' from u")
-    assert asked == [("insert into dw.t select ';' from u", None, "b")]
-    assert result.text == "LOCK INFORMATION:"
-    assert result.rows == (("dw", "SHARED"), ("dw.t", "SHARED"), (str(DAY), "EXCLUSIVE"))
+def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(session: Session) -> None:
+    result = run(session, "use b; explain locks insert into dw.t partition (dt='2013-01-01') select ';' from u")
+    assert (result.text or "").split("\n") == [
+        "LOCK INFORMATION:",
+        "b -> SHARED",
+        "b.u -> EXCLUSIVE",
+        "dw -> SHARED",
+        "dw.t -> SHARED",
+        "dw.t.dt=2013-01-01 -> EXCLUSIVE",
+    ]
+    assert result.records()[-1] == {"object": "dw.t/dt=2013-01-01", "mode": "EXCLUSIVE"}
     assert not session.manager.show()
+    with pytest.raises(InvalidRequest):
+        run(session, "explain locks nonsense")

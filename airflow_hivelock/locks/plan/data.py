@@ -77,14 +77,14 @@ def plan_data(
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
     for target in rules.objects("writes", writes):
-        table = _checked(target, tables)
+        table = checked(target, tables)
         if table and table.provider and target.partition:
             target = LockObject(target.database, target.table)
             escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
         exclusive.add(target)
     named = rules.objects("reads", reads)
     for target in chain(named, *(through_view(target, tables, shared, limit) for target in named)):
-        found = _to_read(target, _checked(target, tables), tables, limit)
+        found = _to_read(target, checked(target, tables), tables, limit)
         if isinstance(found, str):
             exclusive.add(target)
             escalated[target] = found
@@ -139,8 +139,11 @@ def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int
     return [target, *found]
 
 
-def _checked(target: LockObject, tables: Tables) -> Table | None:
-    """What is known of the table of *target*, whose partition columns must be that table's."""
+def checked(target: LockObject, tables: Tables) -> Table | None:
+    """What is known of the table of *target*, whose partition columns must be that table's.
+
+    :raises InvalidRequest: they are not, or a value is not written as Hive keeps it.
+    """
     if not target.table:
         return None
     table = tables.table(target)

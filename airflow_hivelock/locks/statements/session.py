@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
+from airflow_hivelock.locks.plan.data import checked
+from airflow_hivelock.locks.plan.tables import Tables
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.result import Result
@@ -191,8 +193,6 @@ class Session:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.user)]
 
     def _explain(self, statement: ExplainLocks) -> Result:
-        from airflow_hivelock.locks import plan
-
         reads, writes = plan.plan_statements(statement.sql, self.catalog, database=statement.database)
         locks = rules.with_parents(reads, writes)
         rows = tuple((str(lock.object), lock.mode.value) for lock in locks)
@@ -200,16 +200,15 @@ class Session:
 
     def _placed(self, target: LockObject) -> LockObject:
         """*target* with its partition's columns in the table's order, as Hive has it."""
-        table = LockObject(target.database, target.table) if target.partition else None
-        known = self.catalog.table(table) if self.catalog and table else None
-        if known is None:
+        if self.catalog is None or not target.partition:
             return target
-        columns = known.partition_columns
-        levels = tuple(sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0])))
-        if tuple(column for column, _ in levels) != columns[: len(levels)]:
-            wanted = ", ".join(f"{column}=…" for column in columns)
-            raise InvalidRequest(f"{target}: {table} is partitioned by ({wanted}), and the first of these are needed")
-        return LockObject(target.database, target.table, levels)
+        tables = Tables(self.catalog)
+        known = tables.table(target)
+        columns = known.partition_columns if known else ()
+        levels = sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0]))
+        placed = LockObject(target.database, target.table, tuple(levels))
+        checked(placed, tables)
+        return placed
 
 
 def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
