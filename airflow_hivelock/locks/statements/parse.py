@@ -45,7 +45,7 @@ def parse(text: str, database: str = "default") -> list[Statement]:
     :raises InvalidRequest: saying what was expected where. The statements are then none, not those before it.
     """
     statements: list[Statement] = []
-    for tokens in split(text):
+    for tokens in _split(text):
         statement = _Parser(text, tokens, database).parse()
         if isinstance(statement, Use):
             database = statement.database
@@ -53,7 +53,7 @@ def parse(text: str, database: str = "default") -> list[Statement]:
     return statements
 
 
-def split(text: str) -> list[list[Token]]:
+def _split(text: str) -> list[list[Token]]:
     """The tokens of each statement that is not empty.
 
     :raises InvalidRequest: a quote or a comment does not end.
