@@ -201,6 +201,13 @@ def test_what_others_hold_is_freed_by_force_alone(manager: LockManager, session:
     assert (entry.lease_id, entry.user, entry.reason) == (lease.id, "ann", "its cluster is gone")
 
 
+def test_unlock_leaves_other_readers_alone(manager: LockManager, session: Session) -> None:
+    lease = manager.acquire(owner="job", reads=["dw.t"])
+    run(session, "lock table t shared; unlock table t")
+    assert manager.leases() == [lease]
+    assert not manager.audit()
+
+
 def test_unlock_by_force_takes_no_lease_that_only_passes_through(manager: LockManager) -> None:
     lease = manager.acquire(owner="job", writes=["dw.t/dt=1"])
     forceful = Session(manager, user="ann", force=True, reason="why")
