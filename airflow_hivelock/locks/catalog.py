@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from airflow_hivelock.locks import names
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.thrift_client import PORT, Metastore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-PORT = 9083
-"""``hive.metastore.port`` unless the URI names another."""
 
 
 @dataclass(frozen=True)
@@ -66,34 +63,21 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     :raises HiveLockError: the client library is not installed. Nothing is connected to before the first question.
     """
     parts = urlsplit(uri)
-    try:
-        host, port = parts.hostname, parts.port or PORT
-    except ValueError as error:
-        raise InvalidRequest(f"{uri!r}: {error}; give one metastore, as in thrift://host:{PORT}") from error
-    if parts.scheme != "thrift" or not host:
-        raise InvalidRequest(f"{uri!r} is not a metastore; give its address, as in thrift://host:{PORT}")
-    try:
-        import hmsclient  # noqa: F401
-    except ImportError as error:
-        raise HiveLockError(
-            f"to ask the metastore {uri}, pip install 'airflow-hivelock[metastore]' ({error})"
-        ) from error
-    return MetastoreCatalog(uri, host, port, timeout_s)
+    if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
+        raise InvalidRequest(f"{uri!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
+    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s))
 
 
 @dataclass(frozen=True)
 class MetastoreCatalog:
     """A :class:`Catalog`. Each question has a connection of its own: there is nothing to close or to share."""
 
-    uri: str
-    host: str
-    port: int
-    timeout_s: float
+    metastore: Metastore
 
     def table(self, table: LockObject) -> Table | None:
         from hmsclient.genthrift.hive_metastore.ttypes import NoSuchObjectException
 
-        with self._client() as client:
+        with self.metastore.client() as client:
             try:
                 found = client.get_table(table.database, table.table)
             except NoSuchObjectException:
@@ -110,7 +94,7 @@ class MetastoreCatalog:
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.
-        with self._client() as client:
+        with self.metastore.client() as client:
             found: list[str] = client.get_partition_names(below.database, below.table, -1)
         for name in found:
             levels = tuple(names.unescape_level(level) for level in name.split("/"))
@@ -122,22 +106,6 @@ class MetastoreCatalog:
                         f"partition {name!r} of {below.database}.{below.table} cannot be locked, and so "
                         f"{below} cannot be read as a whole; name the partitions to read"
                     ) from error
-
-    @contextmanager
-    def _client(self) -> Iterator[Any]:
-        from hmsclient import HMSClient
-        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
-        from thrift.Thrift import TException
-        from thrift.transport.TSocket import TSocket
-        from thrift.transport.TTransport import TBufferedTransport
-
-        socket = TSocket(self.host, self.port)
-        socket.setTimeout(self.timeout_s * 1000)
-        try:
-            with HMSClient(iprot=TBinaryProtocol(TBufferedTransport(socket))) as client:
-                yield client
-        except (TException, OSError, EOFError) as error:
-            raise StoreUnavailable(f"the metastore {self.uri} did not answer: {error}") from error
 
 
 def _view(found: Any) -> tuple[str, str]:

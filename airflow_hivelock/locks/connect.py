@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 
+METASTORE = {"timeout_s", "recheck_s", "answer_s", "auth", "kerberos_service_name", "ssl", "ca"}
+
+
 def connect(url: str) -> LockManager:
     """The lock manager behind *url*.
 
@@ -25,6 +28,9 @@ def connect(url: str) -> LockManager:
         longest that a lease may last, renewals included. What else is given is libpq's (``sslmode``, say).
     ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
         The same in a file that the processes of one host share.
+    ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``
+        Servers of one metastore; :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is its
+        ``hive.txn.timeout``, which it is asked for where nothing is said.
     ``memory://[name]``
         This process only.
 
@@ -51,10 +57,15 @@ def connect(url: str) -> LockManager:
                     f"{parts.scheme}:// needs SQLAlchemy: pip install 'airflow-hivelock[postgres]'"
                 ) from error
             return LockManager(DatabaseBackend.connect(url))
+        case "metastore":
+            from airflow_hivelock.locks.backends.metastore import MetastoreBackend
+
+            options = _options(parts, METASTORE)
+            return LockManager(MetastoreBackend.connect(parts.netloc, **options))
         case scheme:
             raise InvalidRequest(
                 f"{scheme or 'a URL without a scheme'} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace, "
-                "postgresql://user@host/database, sqlite:///leases.db or memory://"
+                "postgresql://user@host/database, sqlite:///leases.db, metastore://host:9083 or memory://"
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout
-from airflow_hivelock.locks.model import Lease, LockObject, LockRequest
+from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -204,15 +204,19 @@ class LockManager:
     def conflicts(self, request: LockRequest) -> Sequence[Holder]:
         """Who holds, at this moment, what would keep *request* waiting; its own owner's lease does not count."""
         databases = {lock.object.database for lock in request.locks}
-        modes = {lock.object: lock.mode for lock in request.locks}
+        excludes = self._excludes(request)
         return [
             holder
             for database in sorted(databases)
             for holder in self.backend.show(LockObject(database))
-            if holder.owner != request.owner
-            and holder.object in modes
-            and rules.conflict(holder.mode, modes[holder.object])
+            if holder.owner != request.owner and excludes(Lock(holder.object, holder.mode))
         ]
+
+    def _excludes(self, request: LockRequest) -> Callable[[Lock], bool]:
+        if not self.capabilities.parents:
+            return rules.Footprint(rules.leaves(request)).excludes
+        modes = {lock.object: lock.mode for lock in request.locks}
+        return lambda lock: rules.excludes(modes, [lock])
 
     def watch(self, request: LockRequest, wake: Callable[[], None]) -> float | None:
         """Call *wake* once when a lock on one of the request's objects comes or goes.

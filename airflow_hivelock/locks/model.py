@@ -142,6 +142,8 @@ class LockRequest:
     :param named: what *locks* was planned from, where that depends on the day: a table has more partitions at the
         second try than at the first. Where it is given, it and not *locks* tells whether an owner asks for the same
         again, and the locks of the first time stand.
+    :param whole: what is SHARED for its own sake though other locks lie below it: *locks* alone cannot tell it from
+        a parent.
     """
 
     owner: str
@@ -151,6 +153,7 @@ class LockRequest:
     wait: bool = True
     query: str = ""
     named: str = ""
+    whole: frozenset[LockObject] = frozenset()
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():

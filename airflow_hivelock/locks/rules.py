@@ -1,6 +1,8 @@
 """Compatibility, hierarchy and order: pure functions, and the only place where they are stated.
 
 Hive's ZooKeeper locks conflict on one object only, so the hierarchy is made by taking SHARED on every parent.
+Hive's metastore has a hierarchy of its own: there only what is named is locked (:func:`leaves`), and a lock on an
+object meets those on all that lies above and below it (:class:`Footprint`).
 """
 
 from __future__ import annotations
@@ -40,6 +42,54 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
     return tuple(Lock(target, modes[target]) for target in sorted(modes, key=_ORDER))
 
 
+def leaves(request: LockRequest) -> tuple[Lock, ...]:
+    """The locks of *request* where the server has a hierarchy of its own: no parents, and nothing that a lock above
+    it covers already.
+
+    SHARED on a database goes with EXCLUSIVE on its tables, and so covers nothing.
+    """
+    modes = {lock.object: lock.mode for lock in request.locks}
+    parents = {lock.object.parent for lock in request.locks}
+    named = {
+        target: mode
+        for target, mode in modes.items()
+        if mode is LockMode.EXCLUSIVE or target in request.whole or target not in parents
+    }
+    return tuple(
+        Lock(target, mode)
+        for target, mode in named.items()
+        if not any(_covers(named.get(parent), parent, mode) for parent in target.parents)
+    )
+
+
+def _covers(above: LockMode | None, parent: LockObject, mode: LockMode) -> bool:
+    return above is LockMode.EXCLUSIVE or (above is mode and bool(parent.table))
+
+
+class Footprint:
+    """*locks* in a hierarchy: what they exclude on the same objects, above and below them."""
+
+    def __init__(self, locks: Iterable[Lock]) -> None:
+        self._modes: dict[LockObject, LockMode] = {}
+        self._below: dict[LockObject, LockMode] = {}
+        for lock in locks:
+            self._modes[lock.object] = lock.mode
+            for parent in lock.object.parents:
+                if self._below.get(parent) is not LockMode.EXCLUSIVE:
+                    self._below[parent] = lock.mode
+
+    def excludes(self, theirs: Lock) -> bool:
+        """Whether one of the locks and *theirs* exclude each other."""
+        target = theirs.object
+        met = [self._modes.get(parent) for parent in target.parents]
+        if met and met[0] is LockMode.SHARED:
+            met[0] = None  # it keeps nobody from the tables of its database
+        met.append(self._modes.get(target))
+        if target.table or theirs.mode is LockMode.EXCLUSIVE:
+            met.append(self._below.get(target))
+        return any(mode is not None and conflict(mode, theirs.mode) for mode in met)
+
+
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
     """*locks* with EXCLUSIVE on *table* in place of all that they take below it.
 
@@ -64,8 +114,10 @@ def request(
 
     :raises InvalidRequest: naming the input that is wrong.
     """
-    locks = with_parents(objects("reads", reads), objects("writes", writes))
-    return LockRequest(owner, locks, lease_s, attempt, wait, query, named)
+    shared, exclusive = objects("reads", reads), objects("writes", writes)
+    locks = with_parents(shared, exclusive)
+    above = {lock.object.parent for lock in locks if lock.object.parent}
+    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, frozenset(above.intersection(shared)))
 
 
 def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:

@@ -8,13 +8,14 @@ import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.testing import BackendConformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class TestMemory(BackendConformance):
+class TestMemory(BackendConformance, capabilities=MemoryBackend.capabilities):
     @pytest.fixture
     def connect(self) -> Callable[[], LockManager]:
         backend = MemoryBackend()
@@ -22,7 +23,7 @@ class TestMemory(BackendConformance):
 
 
 @pytest.mark.integration
-class TestZooKeeper(BackendConformance):
+class TestZooKeeper(BackendConformance, capabilities=ZooKeeperBackend.capabilities):
     @pytest.fixture
     def connect(self, connect_zookeeper: Callable[[], LockManager]) -> Callable[[], LockManager]:
         return connect_zookeeper

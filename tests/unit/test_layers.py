@@ -19,9 +19,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     **{module: CORE[:place] for place, module in enumerate(CORE)},
     "errors": ("model",),  # for typing only: a time-out names who blocks, and the model raises errors
     "manager": CORE,
-    "backends": CORE,
+    "thrift_client": ("errors",),
+    "backends": (*CORE, "thrift_client"),
     "connect": ("errors", "manager", "backends"),
-    "catalog": CORE[:3],
+    "catalog": (*CORE[:3], "thrift_client"),
     "plan": (*CORE[:4], "catalog"),
     "testing": (*CORE, "manager"),
     "statements": (*CORE, "catalog", "plan", "manager"),

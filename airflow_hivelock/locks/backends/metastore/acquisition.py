@@ -1,0 +1,164 @@
+"""One request on its way through the metastore's queue."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.metastore.label import Label, digest, known_as
+from airflow_hivelock.locks.backends.metastore.row import InTheWay, blockers, folded, lease, requests
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, Superseded
+from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.metastore.backend import MetastoreBackend
+    from airflow_hivelock.locks.backends.metastore.row import Row
+    from airflow_hivelock.locks.backends.metastore.session import Session
+    from airflow_hivelock.locks.model import LockRequest
+
+log = logging.getLogger(__name__)
+
+FIRST_RECHECK_S = 0.1
+GROWTH = 1.5
+"""How much longer each pause is than the one before: the metastore decides one request at a time, waiters' included."""
+
+
+class MetastoreAcquisition:
+    """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
+
+    def __init__(self, store: MetastoreBackend, request: LockRequest) -> None:
+        self._store = store
+        self._request = request
+        self._leaves = _lockable(rules.leaves(request))
+        self._nonce = secrets.token_hex(4)
+        self._number: int | None = None
+        self._asked = False
+        self._granted = False
+        self._recheck_s = FIRST_RECHECK_S
+
+    def step(self) -> Lease | Blocked:
+        with self._store.session() as session:
+            granted = session.check(self._number) if self._number is not None else None
+            if granted is None:  # not asked yet; or expired, since nobody has polled for too long
+                granted = self._stand_in_line(session)
+            rows = session.rows(sorted({lock.object.database for lock in self._leaves}))
+            self._store.note_time(rows, fresh=bool(self._number))
+            mine = [row for row in rows if row.id == self._number]
+            if not mine or self._elder(rows):
+                self._give_back(session)
+                return self._wait([])
+            in_the_way = list(filter(InTheWay([row.lock for row in mine], mine[0].id), rows))
+            if not granted:
+                return self._wait(in_the_way)
+            if in_the_way:
+                log.info("The metastore granted %s beside %s; asking again", self._request.owner, in_the_way[0].blocker)
+                self._give_back(session)
+                return self._wait(in_the_way)
+        self._granted = True
+        held = lease(mine, self._store.timeout_s)
+        return replace(held, owner=self._request.owner, attempt=self._request.attempt)
+
+    def withdraw(self) -> None:
+        if self._granted or not (self._asked or self._number):
+            return
+        with self._store.session() as session:
+            if self._number is None:  # the answer to the request was lost
+                asked = (row.id for row in session.rows() if row.label and row.label.nonce == self._nonce)
+                self._number = next(asked, None)
+            self._give_back(session)
+
+    def _stand_in_line(self, session: Session) -> bool:
+        """Take up the owner's standing request, or make one; whether it is granted."""
+        if (standing := self._standing(session)) is not None:
+            self._number, self._granted = standing.id, not standing.waiting
+            return bool(session.check(standing.id))
+        request, self._asked = self._request, True
+        lease_s = min(request.lease_s, self._store.timeout_s)
+        label = Label(request.owner, request.attempt, lease_s, self._nonce, digest(request.named), request.query)
+        self._number, granted = session.lock(self._raised(session), label)
+        return granted
+
+    def _standing(self, session: Session) -> Row | None:
+        """A row of what the owner holds or waits for already.
+
+        :raises Superseded: a later attempt has asked for it.
+        :raises LeaseMismatch: it is something else.
+        """
+        owner, request = known_as(self._request.owner), self._request
+        for rows in requests(session.rows()):
+            first, theirs = rows[0], {row.lock for row in rows}
+            if first.label is None or first.label.owner != owner:
+                continue
+            if first.label.attempt > request.attempt:
+                raise Superseded(f"{owner}: attempt {first.label.attempt} has taken over from {request.attempt}")
+            if request.named:
+                same = first.label.named == digest(request.named)
+            else:
+                same = folded(theirs) in (folded(request.locks), folded(self._raised(session)))
+            if not same:
+                verb = "already waits for" if first.waiting else "holds"
+                named = ", ".join(sorted(map(str, theirs))[:6])
+                raise LeaseMismatch(f"{request.owner} {verb} other locks: {named}; release them first")
+            return first
+        return None
+
+    def _raised(self, session: Session) -> tuple[Lock, ...]:
+        """The locks, with the table for a prefix of its partitions' levels.
+
+        The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
+        """
+        tables = {lock.object.parents[1] for lock in self._leaves if lock.object.partition}
+        depths = {table: session.depth(table) for table in tables}
+        reads: list[LockObject] = []
+        writes: list[LockObject] = []
+        for lock in self._leaves:
+            target = lock.object
+            if target.partition and len(target.partition) < (depths[target.parents[1]] or 0):
+                log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", lock)
+                target = target.parents[1]
+            (writes if lock.mode is LockMode.EXCLUSIVE else reads).append(target)
+        return rules.leaves(rules.request(self._request.owner, reads, writes))
+
+    def _elder(self, rows: list[Row]) -> bool:
+        """Whether another process of the owner was first to ask."""
+        owner, number = known_as(self._request.owner), self._number or 0
+        return any(row.id < number and row.label is not None and row.label.owner == owner for row in rows)
+
+    def _give_back(self, session: Session) -> None:
+        self._granted = False
+        if self._number is not None:
+            session.unlock(self._number)
+            self._number = None
+
+    def _wait(self, rows: list[Row]) -> Blocked:
+        """Blocked by *rows*, nearest first; where there are none, by what must just have ended."""
+        first = self._leaves[0]
+        by = blockers(rows) or (Blocker("a request that has just ended", first.object, first.mode, waiting=True),)
+        recheck_s = self._recheck_s
+        self._recheck_s = min(recheck_s * GROWTH, self._store.recheck_s)
+        return Blocked(by, passing=not rows, recheck_s=recheck_s)
+
+
+def _lockable(leaves: tuple[Lock, ...]) -> tuple[Lock, ...]:
+    """*leaves* without SHARED on databases, which would hide older locks from metastores before Hive 4.0.
+
+    :raises InvalidRequest: where nothing else keeps the database.
+    """
+    kept: list[Lock] = []
+    databases: dict[LockObject, Lock] = {}
+    for lock in leaves:
+        if lock.object.table or lock.mode is LockMode.EXCLUSIVE:
+            kept.append(lock)
+        else:
+            databases[lock.object] = lock
+    kept_for = {lock.object.parents[0] for lock in kept if lock.object.table}
+    if alone := databases.keys() - kept_for:
+        raise InvalidRequest(
+            f"reads={[str(database) for database in sorted(alone)]}: SHARED on a database hides older locks from "
+            "metastores before Hive 4.0; name the tables that are read, each of which keeps its database, too"
+        )
+    return tuple(kept)

@@ -1,0 +1,187 @@
+"""Locks as the metastore lists them: ours and Hive's own, and which of them are in the way of a request."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks import names, rules
+from airflow_hivelock.locks.backends.metastore.label import Label
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+ACQUIRED, WAITING = 1, 2
+"""``LockState``, hive_metastore.thrift."""
+
+EXCLUSIVE = 3
+TYPES = {1: "SHARED_READ", 2: "SHARED_WRITE", EXCLUSIVE: "EXCLUSIVE", 4: "EXCL_WRITE"}
+"""``LockType``; the fourth came with Hive 4."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One component of a lock request, by the server's clock.
+
+    :param lock: with SHARED for all that goes with SHARED_READ: SHARED_WRITE and EXCL_WRITE are writers' modes, but
+        readers pass them. What is not known counts as EXCLUSIVE.
+    :param transaction: 0 for none.
+    :param heartbeat: None for a transaction's lock, which lives as long as its transaction.
+    :param label: None for what is not ours.
+    """
+
+    id: int
+    lock: Lock
+    type: str
+    waiting: bool
+    transaction: int
+    heartbeat: datetime | None
+    acquired: datetime | None
+    user: str
+    agent: str
+    blocked_by: int | None
+    label: Label | None
+
+    @property
+    def owner(self) -> str:
+        """Ours: the request's owner; Hive's: its query id, or who asked where that says nothing."""
+        if self.label:
+            return self.label.owner
+        return self.agent if self.agent and self.agent != "Unknown" else self.user
+
+    @property
+    def blocker(self) -> Blocker:
+        """As what stands in somebody's way."""
+        return Blocker(self.owner, self.lock.object, self.lock.mode, self.waiting)
+
+    def expires(self, timeout_s: float) -> datetime | None:
+        """Until when it is trusted without a further heartbeat."""
+        trusted_s = min(self.label.lease_s, timeout_s) if self.label else timeout_s
+        return self.heartbeat and self.heartbeat + timedelta(seconds=trusted_s)
+
+    def holder(self, timeout_s: float) -> Holder:
+        """As ``show`` has it."""
+        notes = [self.label.query] if self.label else []
+        notes += [self.type] if self.type not in ("SHARED_READ", "EXCLUSIVE") else []
+        notes += [f"transaction {self.transaction}"] if self.transaction else []
+        return Holder(
+            self.lock.object,
+            self.lock.mode,
+            self.owner,
+            self.acquired or self.heartbeat or _instant(0),
+            lease_id(self.id) if self.label else None,
+            self.id,
+            self.expires(timeout_s),
+            None,
+            ", ".join(notes),
+        )
+
+
+def parse(element: Any) -> Row | None:
+    """A row from a ``ShowLocksResponseElement``; None for what lies in no database that could be locked here."""
+    kind = TYPES.get(element.type, f"LockType {element.type}")
+    target = _object(element.dbname or "", element.tablename or "", element.partname or "")
+    if target is None:
+        return None
+    return Row(
+        element.lockid,
+        Lock(target, LockMode.SHARED if element.type in TYPES and element.type != EXCLUSIVE else LockMode.EXCLUSIVE),
+        kind,
+        element.state != ACQUIRED,
+        element.txnid or 0,
+        _instant(element.lastheartbeat) if element.lastheartbeat else None,
+        _instant(element.acquiredat) if element.acquiredat else None,
+        element.user or "",
+        element.agentInfo or "",
+        element.blockedByExtId,
+        Label.parse(element.user, element.hostname, element.agentInfo),
+    )
+
+
+def _object(database: str, table: str, partition: str) -> LockObject | None:
+    """The object of those names, or, where one of them cannot be locked here, what it lies in."""
+    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
+    try:
+        return LockObject(database, table, levels)
+    except InvalidRequest as error:
+        log.debug("%s", error)
+        if not table:
+            return None
+        return _object(database, table, "") if partition else _object(database, "", "")
+
+
+class InTheWay:
+    """Which rows keep the locks of one request from its owner.
+
+    Metastores before Hive 4.0 may grant EXCLUSIVE beside SHARED, and the later of two conflicting requests before the
+    earlier one. So a grant counts only while nothing that conflicts is held, or was asked for earlier. Of two requests of
+    ours that were both granted this leaves the one with the lower number: the other one has seen it, held or waiting, and
+    gives back. Hive's own look at nothing, so with those in the way it is always ours that gives back.
+    """
+
+    def __init__(self, locks: Iterable[Lock], number: int) -> None:
+        self._footprint = rules.Footprint(map(_folded, locks))
+        self._number = number
+
+    def __call__(self, row: Row) -> bool:
+        earlier = row.id < self._number or (not row.waiting and row.label is None)
+        return row.id != self._number and earlier and self._footprint.excludes(_folded(row.lock))
+
+
+def folded(locks: Iterable[Lock]) -> set[Lock]:
+    """*locks* for comparison: Hive 3.1 lower-cases partition values, too."""
+    return set(map(_folded, locks))
+
+
+def _folded(lock: Lock) -> Lock:
+    target = lock.object
+    if all(value == value.lower() for _, value in target.partition):
+        return lock
+    values = tuple((column, value.lower()) for column, value in target.partition)
+    return Lock(LockObject(target.database, target.table, values), lock.mode)
+
+
+def requests(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows by lock request, in the order in which they were asked for."""
+    by_id = attrgetter("id")
+    return [sorted(group, key=lambda row: row.lock.object) for _, group in groupby(sorted(rows, key=by_id), key=by_id)]
+
+
+def blockers(rows: Iterable[Row]) -> tuple[Blocker, ...]:
+    """Who stands in the way, one a request, nearest first."""
+    return tuple(asked[0].blocker for asked in reversed(requests(rows)))
+
+
+def lease(rows: list[Row], timeout_s: float) -> Lease:
+    """The lease that the rows of one granted request of ours make."""
+    first = rows[0]
+    assert first.label is not None
+    since = max(row.acquired or _instant(0) for row in rows)
+    return Lease(
+        lease_id(first.id),
+        first.id,
+        first.label.attempt,
+        0,
+        first.label.owner,
+        tuple(row.lock for row in rows),
+        min(first.label.lease_s, timeout_s),
+        since,
+        expires=first.expires(timeout_s),
+    )
+
+
+def lease_id(number: int) -> str:
+    """What a lock request is called as a lease."""
+    return f"metastore-{number}"
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,132 @@
+"""Connections to a Hive metastore: the one place where they are opened."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORT = 9083
+"""``hive.metastore.port`` unless the address names another."""
+
+AUTH = ("NONE", "KERBEROS")
+
+
+@dataclass(frozen=True)
+class Metastore:
+    """A Hive metastore by its addresses. Each :meth:`client` is a connection of its own: nothing to close or to share.
+
+    :param hosts: servers over one database, as in ``hive.metastore.uris``: the first that can be reached answers.
+    :param timeout_s: how long to wait for a connection, and then for each part of an answer.
+    :param auth: ``NONE``, or ``KERBEROS`` where ``hive.metastore.sasl.enabled``, with the ticket of this process.
+    :param tls: with what ``hive.metastore.use.SSL`` asks for: certificates are checked against *ca*, a file of PEM,
+        or else the system's.
+    """
+
+    hosts: tuple[tuple[str, int], ...]
+    timeout_s: float = 10.0
+    auth: str = "NONE"
+    kerberos_service_name: str = "hive"
+    tls: bool = False
+    ca: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.auth not in AUTH:
+            raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
+        if not self.timeout_s > 0:
+            raise InvalidRequest(f"a time-out of {self.timeout_s!r} s for {self}: give seconds above 0")
+        _import(f"to ask {self}", "hmsclient")
+        if self.auth == "KERBEROS":
+            _import(f"for Kerberos at {self}", "pyhive.hive", "thrift_sasl", "kerberos", extra="kerberos")
+
+    @classmethod
+    def parse(cls, netloc: str, **options: Any) -> Metastore:
+        """*netloc* is ``host[:port][,host…]``.
+
+        :raises InvalidRequest: what cannot be meant.
+        :raises HiveLockError: the client library is not installed.
+        """
+        return cls(tuple(_host(host, netloc) for host in netloc.split(",")), **options)
+
+    def __str__(self) -> str:
+        return "the metastore thrift://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """A client for a few calls, by one thread. The metastore's own errors pass only where the body lets them.
+
+        :raises StoreUnavailable: it did not answer, or did not say what was asked.
+        """
+        from hmsclient import HMSClient
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.Thrift import TException
+
+        try:
+            transport = self._open()
+            try:
+                yield HMSClient(iprot=TBinaryProtocol(transport))
+            finally:
+                transport.close()
+        except (TException, OSError, EOFError) as error:
+            raise StoreUnavailable(f"{self} did not answer: {error}") from error
+
+    def _open(self) -> Any:
+        from thrift.transport.TTransport import TTransportException
+
+        for host, port in self.hosts[:-1]:
+            try:
+                return self._connected(host, port)
+            except (TTransportException, OSError):
+                continue
+        return self._connected(*self.hosts[-1])
+
+    def _connected(self, host: str, port: int) -> Any:
+        from thrift.transport.TSocket import TSocket
+        from thrift.transport.TSSLSocket import TSSLSocket
+        from thrift.transport.TTransport import TBufferedTransport
+
+        if self.tls:
+            socket = TSSLSocket(host, port, ssl_context=ssl.create_default_context(cafile=self.ca))
+        else:
+            socket = TSocket(host, port)
+        socket.setTimeout(self.timeout_s * 1000)
+        transport = self._sasl(host, socket) if self.auth == "KERBEROS" else TBufferedTransport(socket)
+        transport.open()
+        return transport
+
+    def _sasl(self, host: str, socket: Any) -> Any:
+        from pyhive.hive import get_installed_sasl
+        from thrift_sasl import TSaslClientTransport
+
+        def client() -> Any:
+            return get_installed_sasl(host=host, sasl_auth="GSSAPI", service=self.kerberos_service_name)
+
+        return TSaslClientTransport(client, "GSSAPI", socket)
+
+
+def _host(text: str, netloc: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text.strip()}")
+        host, port = parts.hostname, parts.port or PORT
+    except ValueError as error:
+        raise InvalidRequest(f"{netloc!r}: {error}; give its address, as in thrift://host:{PORT}") from error
+    if not host:
+        raise InvalidRequest(f"{netloc!r} names no metastore; give its address, as in thrift://host:{PORT}")
+    return host, port
+
+
+def _import(why: str, *modules: str, extra: str = "metastore") -> None:
+    from importlib import import_module
+
+    try:
+        for module in modules:
+            import_module(module)
+    except ImportError as error:
+        raise HiveLockError(f"{why}, pip install 'airflow-hivelock[{extra}]' ({error})") from error
