@@ -8,6 +8,7 @@ JVM with a small heap, a log file and a data directory below the ``workdir`` it 
 from __future__ import annotations
 
 from tests.servers.hive import HiveClient, HiveSession
+from tests.servers.hiveserver2 import HiveServer2
 from tests.servers.metastore import Metastore
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import Server, ServerError, free_port
@@ -18,6 +19,7 @@ __all__ = [
     "Ensemble",
     "HiveClient",
     "HiveError",
+    "HiveServer2",
     "HiveSession",
     "Metastore",
     "PostgresServer",

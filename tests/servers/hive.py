@@ -70,8 +70,8 @@ class HiveSession(Server):
             **({"hive.metastore.uris": metastore.uri} if metastore else derby_settings(self.home)),
             **warehouse_settings(metastore.workdir if metastore else workdir, self.home),
             **LOG_SETTINGS,
-            **_lock_settings(zookeeper),
-            **_driver_settings(),
+            **lock_settings(zookeeper),
+            **driver_settings(),
             **(config or {}),
         }
         self._wire: Wire | None = None
@@ -116,7 +116,8 @@ class HiveSession(Server):
         return java("servers.HiveMain", heap_mb=self.heap_mb, properties=derby_properties(self.home))
 
 
-def _lock_settings(zookeeper: ZooKeeperServer | Ensemble) -> dict[str, str]:
+def lock_settings(zookeeper: ZooKeeperServer | Ensemble) -> dict[str, str]:
+    """Locks in ZooKeeper; a lock is given up after a few tries."""
     managers = "org.apache.hadoop.hive.ql.lockmgr"
     return {
         "hive.support.concurrency": "true",
@@ -129,7 +130,8 @@ def _lock_settings(zookeeper: ZooKeeperServer | Ensemble) -> dict[str, str]:
     }
 
 
-def _driver_settings() -> dict[str, str]:
+def driver_settings() -> dict[str, str]:
+    """What Hive's driver does without what PySpark does not ship."""
     return {
         "hive.execution.engine": "mr",
         "mapreduce.framework.name": "local",

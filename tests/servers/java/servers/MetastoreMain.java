@@ -18,10 +18,16 @@ public final class MetastoreMain {
 
   public static void main(String[] args) throws Throwable {
     HiveConf conf = new HiveConf();
-    if (conf.getBoolVar(ConfVars.HIVE_COMPACTOR_INITIATOR_ON) && !hasLockTables(conf)) {
-      TxnDbUtil.prepDb(conf);
+    if (conf.getBoolVar(ConfVars.HIVE_COMPACTOR_INITIATOR_ON)) {
+      makeLockTables(conf);
     }
     HiveMetaStore.main(args);
+  }
+
+  static void makeLockTables(HiveConf conf) throws Exception {
+    if (!hasLockTables(conf)) {
+      TxnDbUtil.prepDb(conf);
+    }
   }
 
   private static boolean hasLockTables(HiveConf conf) throws SQLException {
