@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.thrift_client import PORT, Metastore
+from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Table:
     :param partition_types: Hive's types of the partition columns; empty where they are not known.
     :param view_text: the query that a view stands for; empty where it is not known, and for tables.
     :param view_database: what names without a database are in, in that query; empty for the view's own.
+    :param transactional: an ACID table of Hive's.
+    :param iceberg: an Iceberg table, whose commits take a lock of their own.
     """
 
     partition_columns: tuple[str, ...] = ()
@@ -34,6 +36,8 @@ class Table:
     partition_types: tuple[str, ...] = ()
     view_text: str = ""
     view_database: str = ""
+    transactional: bool = False
+    iceberg: bool = False
 
 
 class Catalog(Protocol):
@@ -73,6 +77,7 @@ class MetastoreCatalog:
     """A :class:`Catalog`. Each question has a connection of its own: there is nothing to close or to share."""
 
     metastore: Metastore
+    settings_of: ClassVar[str] = "the metastore's configuration"
 
     def table(self, table: LockObject) -> Table | None:
         from hmsclient.genthrift.hive_metastore.ttypes import NoSuchObjectException
@@ -82,15 +87,23 @@ class MetastoreCatalog:
                 found = client.get_table(table.database, table.table)
             except NoSuchObjectException:
                 return None
-        provider = (found.parameters or {}).get("spark.sql.sources.provider", "hive").lower()
+        parameters = {key: value.lower() for key, value in (found.parameters or {}).items()}
+        provider = parameters.get("spark.sql.sources.provider", "hive")
         columns = found.partitionKeys or ()
         return Table(
             tuple(column.name.lower() for column in columns),
             None if provider == "hive" else provider,
             found.tableType,
             tuple(column.type.lower() for column in columns),
-            *(_view(found) if found.tableType == "VIRTUAL_VIEW" else ()),
+            *(_view(found) if found.tableType == "VIRTUAL_VIEW" else ("", "")),
+            parameters.get("transactional") == "true",
+            parameters.get("table_type") == "iceberg",
         )
+
+    def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
+        """Settings of the metastore's own; None for those that are not set, or not told."""
+        with self.metastore.client() as client:
+            return {name: setting(client, name) for name in wanted}
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.

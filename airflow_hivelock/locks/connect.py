@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from airflow_hivelock.locks import coverage
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.manager import LockManager
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 
-METASTORE = {"timeout_s", "recheck_s", "answer_s", "auth", "kerberos_service_name", "ssl", "ca"}
+log = logging.getLogger(__name__)
+
+_THRIFT = ("auth", "kerberos_service_name", "ssl", "ca", "recheck_s", "answer_s")
 
 
 def connect(url: str) -> LockManager:
@@ -31,6 +35,8 @@ def connect(url: str) -> LockManager:
     ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``
         Servers of one metastore; :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is its
         ``hive.txn.timeout``, which it is asked for where nothing is said.
+    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=NONE&ssl=false&recheck_s=30]``
+        To look at the locks that Hive holds, wherever it keeps them; it takes none.
     ``memory://[name]``
         This process only.
 
@@ -60,13 +66,26 @@ def connect(url: str) -> LockManager:
         case "metastore":
             from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 
-            options = _options(parts, METASTORE)
-            return LockManager(MetastoreBackend.connect(parts.netloc, **options))
+            options = _options(parts, {*_THRIFT, "timeout_s"})
+            return _checked(LockManager(MetastoreBackend.connect(parts.netloc, **options)))
+        case "hiveserver2":
+            from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
+
+            return _checked(LockManager(HiveServer2Backend.connect(parts, **_options(parts, _THRIFT))))
         case scheme:
             raise InvalidRequest(
                 f"{scheme or 'a URL without a scheme'} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace, "
-                "postgresql://user@host/database, sqlite:///leases.db, metastore://host:9083 or memory://"
+                "metastore://host:9083, postgresql://user@host/database, sqlite:///leases.db or memory://, or, to look only, "
+                "hiveserver2://host:10000"
             )
+
+
+def _checked(manager: LockManager) -> LockManager:
+    """*manager*; the log says where Hive sees nothing of its locks."""
+    first, *_ = coverage.check(manager)
+    if first.warning:
+        log.warning("%s", first.text)
+    return manager
 
 
 def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
@@ -74,7 +93,8 @@ def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(known):
         there_are = ", ".join(sorted(known))
-        raise InvalidRequest(f"{parts.geturl()!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}")
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise InvalidRequest(f"{shown!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}")
     return options
 
 

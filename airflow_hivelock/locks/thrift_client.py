@@ -1,10 +1,11 @@
-"""Connections to a Hive metastore: the one place where they are opened."""
+"""Connections to Hive's Thrift servers: the one place where they are opened."""
 
 from __future__ import annotations
 
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -42,9 +43,9 @@ class Metastore:
             raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
         if not self.timeout_s > 0:
             raise InvalidRequest(f"a time-out of {self.timeout_s!r} s for {self}: give seconds above 0")
-        _import(f"to ask {self}", "hmsclient")
+        need(f"to ask {self}", "hmsclient", extra="metastore")
         if self.auth == "KERBEROS":
-            _import(f"for Kerberos at {self}", "pyhive.hive", "thrift_sasl", "kerberos", extra="kerberos")
+            need(f"for Kerberos at {self}", "pyhive.hive", "thrift_sasl", "kerberos", extra="kerberos")
 
     @classmethod
     def parse(cls, netloc: str, **options: Any) -> Metastore:
@@ -88,27 +89,87 @@ class Metastore:
         return self._connected(*self.hosts[-1])
 
     def _connected(self, host: str, port: int) -> Any:
-        from thrift.transport.TSocket import TSocket
-        from thrift.transport.TSSLSocket import TSSLSocket
-        from thrift.transport.TTransport import TBufferedTransport
+        sasl = "GSSAPI" if self.auth == "KERBEROS" else None
+        service = self.kerberos_service_name
+        opened = transport(host, port, self.timeout_s, sasl=sasl, service=service, tls=self.tls, ca=self.ca)
+        opened.open()
+        return opened
 
-        if self.tls:
-            socket = TSSLSocket(host, port, ssl_context=ssl.create_default_context(cafile=self.ca))
-        else:
-            socket = TSocket(host, port)
-        socket.setTimeout(self.timeout_s * 1000)
-        transport = self._sasl(host, socket) if self.auth == "KERBEROS" else TBufferedTransport(socket)
-        transport.open()
-        return transport
 
-    def _sasl(self, host: str, socket: Any) -> Any:
-        from pyhive.hive import get_installed_sasl
-        from thrift_sasl import TSaslClientTransport
+def setting(client: Any, name: str) -> str | None:
+    """A setting of the metastore's own configuration; None where it is not set, or not told."""
+    from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
 
-        def client() -> Any:
-            return get_installed_sasl(host=host, sasl_auth="GSSAPI", service=self.kerberos_service_name)
+    try:
+        return client.get_config_value(name, "") or None
+    except ConfigValSecurityException:
+        return None
 
-        return TSaslClientTransport(client, "GSSAPI", socket)
+
+def transport(
+    host: str,
+    port: int,
+    timeout_s: float,
+    *,
+    sasl: str | None = None,
+    service: str = "hive",
+    user: str | None = None,
+    password: str | None = None,
+    tls: bool = False,
+    ca: str | None = None,
+) -> Any:
+    """A Thrift transport, not yet open, as servers of Hive's speak it.
+
+    :param sasl: the mechanism: GSSAPI, which takes *service* and this process's ticket; PLAIN, *user* and *password*.
+    """
+    from thrift.transport.TSocket import TSocket
+    from thrift.transport.TSSLSocket import TSSLSocket
+    from thrift.transport.TTransport import TBufferedTransport
+
+    socket = TSSLSocket(host, port, ssl_context=ssl.create_default_context(cafile=ca)) if tls else TSocket(host, port)
+    socket.setTimeout(timeout_s * 1000)
+    if sasl is None:
+        return TBufferedTransport(socket)
+    from pyhive.hive import get_installed_sasl
+    from thrift_sasl import TSaslClientTransport
+
+    def client() -> Any:
+        return get_installed_sasl(host, sasl, service, user, password or "x")  # one that is empty is refused
+
+    return TSaslClientTransport(client, sasl, socket)
+
+
+def seconds(name: str, text: str) -> float:
+    """What a URL's option says.
+
+    :raises InvalidRequest: it is no number above 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise InvalidRequest(f"{name}={text!r}: give seconds above 0")
+    return value
+
+
+def truth(name: str, text: str) -> bool:
+    """What a URL's option says.
+
+    :raises InvalidRequest: neither true nor false.
+    """
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name}={text!r}: use true or false")
+    return text == "true"
+
+
+def need(why: str, *modules: str, extra: str) -> None:
+    """:raises HiveLockError: one of the client libraries is not installed; *extra* brings it."""
+    try:
+        for module in modules:
+            import_module(module)
+    except ImportError as error:
+        raise HiveLockError(f"{why}, pip install 'airflow-hivelock[{extra}]' ({error})") from error
 
 
 def _host(text: str, netloc: str) -> tuple[str, int]:
@@ -120,13 +181,3 @@ def _host(text: str, netloc: str) -> tuple[str, int]:
     if not host:
         raise InvalidRequest(f"{netloc!r} names no metastore; give its address, as in thrift://host:{PORT}")
     return host, port
-
-
-def _import(why: str, *modules: str, extra: str = "metastore") -> None:
-    from importlib import import_module
-
-    try:
-        for module in modules:
-            import_module(module)
-    except ImportError as error:
-        raise HiveLockError(f"{why}, pip install 'airflow-hivelock[{extra}]' ({error})") from error

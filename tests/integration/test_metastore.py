@@ -152,9 +152,7 @@ def test_that_writer_is_let_in_if_it_believes_the_metastore(manager: LockManager
     assert {holder.mode for holder in manager.show(TABLE)} == {LockMode.SHARED, LockMode.EXCLUSIVE}
 
 
-@pytest.mark.parametrize(
-    ("held", "wanted"), [([(S, TABLE)], TABLE), ([(S, DAY)], DAY), ([(S, DAY), (S, "dw")], DAY)]
-)
+@pytest.mark.parametrize(("held", "wanted"), [([(S, TABLE)], TABLE), ([(S, DAY)], DAY), ([(S, DAY), (S, "dw")], DAY)])
 def test_shared_on_the_database_hides_no_reader_below_it(
     manager: LockManager, raw: Hive, held: list[tuple[int, str]], wanted: str
 ) -> None:

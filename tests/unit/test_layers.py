@@ -21,9 +21,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "manager": CORE,
     "thrift_client": ("errors",),
     "backends": (*CORE, "thrift_client"),
-    "connect": ("errors", "manager", "backends"),
+    "connect": ("errors", "manager", "backends", "coverage"),
     "catalog": (*CORE[:3], "thrift_client"),
     "plan": (*CORE[:4], "catalog"),
+    "coverage": (*CORE, "manager", "catalog"),
     "testing": (*CORE, "manager"),
     "statements": (*CORE, "catalog", "plan", "manager"),
 }

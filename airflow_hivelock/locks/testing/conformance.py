@@ -25,7 +25,7 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Capabilities
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded, Unsupported
 from airflow_hivelock.locks.model import Lease, LockMode
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Polling:
             assert self._changed.wait(left) or outcome.recheck_s, f"never woken while {outcome}"
 
 
-def where(**declared: bool) -> Callable[[Any], Any]:
-    """A test for backends that declare just that."""
+def where(**declared: bool | None) -> Callable[[Any], Any]:
+    """A test for backends that declare just that, and take locks unless it says ``acquires=False``; None: or not."""
 
     def mark(test: Any) -> Any:
-        test.declared = declared
+        test.declared = {"acquires": True} | declared
         return test
 
     return mark
@@ -85,17 +85,40 @@ class BackendConformance:
         super().__init_subclass__(**kwargs)
         cls.declares = capabilities or cls.declares
         for name in dir(cls):
-            declared = getattr(getattr(cls, name), "declared", {})
-            if any(getattr(cls.declares, what) is not so for what, so in declared.items()):
-                setattr(cls, name, None)
+            if name.startswith("test_"):
+                declared = getattr(getattr(cls, name), "declared", {"acquires": True})
+                if any(so not in (None, getattr(cls.declares, what)) for what, so in declared.items()):
+                    setattr(cls, name, None)
 
     @pytest.fixture
     def connect(self) -> Connect:
         """Override: a function that gives a new manager, with a session of its own, over one empty store."""
         raise NotImplementedError
 
+    @where(acquires=None)
     def test_it_promises_what_the_suite_was_told(self, manager: LockManager) -> None:
         assert manager.capabilities == self.declares
+
+    @where(acquires=False)
+    def test_what_only_looks_takes_and_frees_nothing(self, manager: LockManager) -> None:
+        with pytest.raises(Unsupported, match="look"):
+            manager.acquire(owner="me", writes=[DAY1])
+        lease = Lease("another-1", 1, 0, 0, "me", (), 60.0, manager.now())
+        calls = (
+            lambda: manager.release(lease),
+            lambda: manager.renew(lease),
+            lambda: manager.verify(lease),
+            lambda: manager.start_work(lease, "delays", "app-1"),
+            lambda: manager.check_token(lease.id, "delays", 1),
+            lambda: manager.force_release(lease.id, reason="testing", user="ops"),
+        )
+        for call in calls:
+            with pytest.raises(Unsupported, match="another-1"):
+                call()
+        assert not [*manager.leases(), *manager.history(), *manager.audit()]
+        assert manager.find(lease.id) is None
+        assert manager.lease_of("me") is None
+        assert manager.sweep() == 0
 
     @pytest.fixture
     def manager(self, connect: Connect) -> Any:

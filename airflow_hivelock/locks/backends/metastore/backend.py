@@ -25,7 +25,7 @@ from airflow_hivelock.locks.backends.metastore.label import Label, known_as
 from airflow_hivelock.locks.backends.metastore.session import Session
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease, Lock, LockMode, LockObject, Tenure, Waiter, Work
-from airflow_hivelock.locks.thrift_client import Metastore
+from airflow_hivelock.locks.thrift_client import Metastore, seconds, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,6 +53,7 @@ class MetastoreBackend:
     capabilities = Capabilities(
         seen_by_hive=True, parents=False, watched=False, expires=True, remembers=False, audits=False
     )
+    settings_of = "the metastore's configuration"
 
     def __init__(self, metastore: Metastore, *, timeout_s: float | None = None, recheck_s: float = 10.0) -> None:
         self.metastore = metastore
@@ -76,19 +77,17 @@ class MetastoreBackend:
         ca: str | None = None,
     ) -> Self:
         """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
-        if ssl not in ("true", "false"):
-            raise InvalidRequest(f"ssl={ssl!r} of metastore://{hosts}: use true or false")
         backend = cls(
             Metastore.parse(
                 hosts,
-                timeout_s=seconds("answer_s", answer_s, hosts),
+                timeout_s=seconds("answer_s", answer_s),
                 auth=auth.upper(),
                 kerberos_service_name=kerberos_service_name,
-                tls=ssl == "true",
+                tls=truth("ssl", ssl),
                 ca=ca,
             ),
-            timeout_s=None if timeout_s is None else seconds("timeout_s", timeout_s, hosts),
-            recheck_s=seconds("recheck_s", recheck_s, hosts),
+            timeout_s=None if timeout_s is None else seconds("timeout_s", timeout_s),
+            recheck_s=seconds("recheck_s", recheck_s),
         )
         log.debug("Locks of %s expire after %g s without a heartbeat", backend.metastore, backend.timeout_s)
         return backend
@@ -221,6 +220,11 @@ class MetastoreBackend:
                     session.unlock(number)
         return datetime.fromtimestamp(self._offset_s + time.monotonic(), UTC)
 
+    def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
+        """Settings of the metastore's own; None for those that are not set, or not told."""
+        with self.session() as session:
+            return {name: session.setting(name) for name in wanted}
+
     def note_time(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
         """Set the clock by the newest heartbeat: it is no later than now, and, where one is *fresh*, as good as now."""
         read = time.monotonic()
@@ -257,20 +261,6 @@ class MetastoreBackend:
         if application is None:
             return replace(lease, works=others)
         return replace(lease, works=(*others, Work(name, application, lease.token)))
-
-
-def seconds(name: str, text: str, hosts: str) -> float:
-    """What a URL's option says.
-
-    :raises InvalidRequest: it is no number above 0.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise InvalidRequest(f"{name}={text!r} of metastore://{hosts}: give seconds above 0")
-    return value
 
 
 def duration_s(text: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.thrift_client import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,13 +95,8 @@ class Session:
             return None
 
     def setting(self, name: str) -> str | None:
-        """A setting of the metastore's own configuration; None where it is not set, or not told."""
-        from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
-
-        try:
-            return self._client.get_config_value(name, "") or None
-        except ConfigValSecurityException:
-            return None
+        """A setting of the metastore's own; None where it is not set, or not told."""
+        return setting(self._client, name)
 
 
 def _component(lock: Lock) -> Any:

@@ -1,0 +1,256 @@
+"""Looks at Hive's locks through HiveServer2, in SQL: ``SHOW LOCKS EXTENDED``.
+
+It takes none. Hive's ``LOCK TABLE`` belongs to nobody once it is granted: ``UNLOCK TABLE`` frees *every* lock on the
+object, whoever made it, so that whoever released a lock would release everybody's; and under ``DbTxnManager`` both are
+refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+from urllib.parse import unquote
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backends.hiveserver2 import listing
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
+from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
+from airflow_hivelock.locks.thrift_client import need, seconds, transport, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from urllib.parse import SplitResult
+
+    from airflow_hivelock.locks.model import ForcedRelease, Lease, LockRequest, Tenure
+
+PORT = 10_000
+AUTH = ("NONE", "NOSASL", "LDAP", "KERBEROS")
+IN_METASTORE = "DbTxnManager"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where HiveServer2 is, and who asks.
+
+    :param auth: its ``hive.server2.authentication``; a password belongs to LDAP.
+    """
+
+    host: str
+    port: int = PORT
+    database: str = "default"
+    user: str = "airflow_hivelock"
+    password: str | None = field(default=None, repr=False)
+    auth: str = "NONE"
+    kerberos_service_name: str = "hive"
+    timeout_s: float = 60.0
+    tls: bool = False
+    ca: str | None = None
+
+    def __post_init__(self) -> None:
+        LockObject(self.database)  # it goes into a statement
+        if self.auth not in AUTH:
+            raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
+        if (self.password is not None) != (self.auth == "LDAP"):
+            raise InvalidRequest(f"{self}: give a password with auth=LDAP, and with nothing else")
+        need(f"to ask {self}", "pyhive.hive", "thrift_sasl", extra="hiveserver2")
+
+    def __str__(self) -> str:
+        return f"HiveServer2 {self.host}:{self.port}"
+
+
+class HiveServer2Backend:
+    """See :class:`~airflow_hivelock.locks.backend.Backend`: what looks is there, what takes raises Unsupported.
+
+    :param recheck_s: how often :meth:`watch` has its caller look again.
+    :param configuration: Hive's settings for the sessions.
+    """
+
+    capabilities = Capabilities(
+        acquires=False, seen_by_hive=False, fair=False, watched=False, remembers=False, audits=False
+    )
+    settings_of = "HiveServer2's configuration"
+
+    def __init__(
+        self, address: Address, *, recheck_s: float = 30.0, configuration: dict[str, str] | None = None
+    ) -> None:
+        self.address = address
+        self.recheck_s = recheck_s
+        self._configuration = configuration
+        txn_manager = self.settings(["hive.txn.manager"])["hive.txn.manager"] or ""
+        self.capabilities = replace(self.capabilities, parents=not txn_manager.endswith(IN_METASTORE))
+
+    @classmethod
+    def connect(
+        cls,
+        url: SplitResult,
+        *,
+        recheck_s: str = "30",
+        answer_s: str = "60",
+        auth: str = "NONE",
+        ssl: str = "false",
+        **given: str,
+    ) -> Self:
+        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
+
+        :param url: ``hiveserver2://[user[:password]@]host[:10000][/database]``
+        """
+        try:
+            port = url.port or PORT
+        except ValueError as error:
+            raise InvalidRequest(f"{url.netloc!r}: {error}; use hiveserver2://host:{PORT}") from error
+        if not url.hostname:
+            raise InvalidRequest(f"a HiveServer2 URL needs a host: hiveserver2://host:{PORT}")
+        address = Address(
+            url.hostname,
+            port,
+            unquote(url.path.strip("/")) or Address.database,
+            unquote(url.username or "") or Address.user,
+            unquote(url.password) if url.password is not None else None,
+            auth.upper(),
+            timeout_s=seconds("answer_s", answer_s),
+            tls=truth("ssl", ssl),
+            **given,
+        )
+        return cls(address, recheck_s=seconds("recheck_s", recheck_s))
+
+    def show(self, target: LockObject | None = None) -> list[Holder]:
+        held = [holder for holder, waiting in self._locks() if not waiting]
+        found = [holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target)]
+        return sorted(found, key=lambda holder: (holder.object, holder.since, holder.owner))
+
+    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        """Those of the metastore's lock manager; who waits in ZooKeeper's stands in no list."""
+        listed = self._locks()
+        asked = {holder.token for holder, waiting in listed if waiting and holder.token}
+        return [
+            waiter
+            for number in sorted(asked)
+            for waiter in [listing.waiter(number, listed)]
+            if rules.concern(waiter.locks, target)
+        ]
+
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float:
+        return self.recheck_s
+
+    def now(self) -> datetime:
+        """Of the machine that HiveServer2 runs on."""
+        return datetime.fromtimestamp(int(self._ask("SELECT unix_timestamp()")[0][0]), UTC)
+
+    def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
+        """Hive's settings as they are for a session of ours; None for those that are not set."""
+        with self._cursor() as cursor:
+            return {name: _value(name, _rows(cursor, f"SET {name}")) for name in wanted}
+
+    def begin(self, request: LockRequest, wake: Callable[[], None]) -> NoReturn:
+        raise Unsupported(
+            f"{request.owner}: {self.address} is there to look at locks, not to take them: Hive's UNLOCK TABLE frees "
+            "every lock on its object, whoever made it. Take them in zookeeper:// or metastore://, where this Hive does"
+        )
+
+    def renew(self, lease: Lease) -> NoReturn:
+        self._refuse(lease.id)
+
+    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> NoReturn:
+        self._refuse(lease.id)
+
+    def start_work(self, lease: Lease, name: str, application: str) -> NoReturn:
+        self._refuse(lease.id)
+
+    def record_work(self, lease: Lease, name: str, application: str | None) -> NoReturn:
+        self._refuse(lease.id)
+
+    def check_token(self, lease_id: str, name: str, token: int) -> NoReturn:
+        self._refuse(lease_id)
+
+    def release(self, lease: Lease) -> NoReturn:
+        self._refuse(lease.id)
+
+    def force_release(self, lease_id: str, *, reason: str, user: str) -> NoReturn:
+        self._refuse(lease_id)
+
+    def history(self, target: LockObject | None = None) -> list[Tenure]:
+        return []
+
+    def leases(self) -> list[Lease]:
+        return []
+
+    def find(self, lease_id: str) -> None:
+        return None
+
+    def lease_of(self, owner: str) -> None:
+        return None
+
+    def audit(self) -> list[ForcedRelease]:
+        return []
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing to give back: each question has had a session of its own."""
+
+    def _refuse(self, lease_id: str) -> NoReturn:
+        raise Unsupported(f"lease {lease_id}: {self.address} keeps none; it is there to look at locks only")
+
+    def _locks(self) -> list[tuple[Holder, bool]]:
+        """All locks, with whether they are waited for, in the order in which Hive lists them."""
+        return list(listing.parse(self._ask("SHOW LOCKS EXTENDED")))
+
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with self._cursor() as cursor:
+            return _rows(cursor, statement)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        from pyhive import exc, hive
+        from thrift.Thrift import TException
+
+        at = self.address
+        try:
+            wire = transport(
+                at.host,
+                at.port,
+                at.timeout_s,
+                sasl=_SASL[at.auth],
+                tls=at.tls,
+                ca=at.ca,
+                service=at.kerberos_service_name,
+                user=at.user,
+                password=at.password,
+            )
+            connection = hive.connect(
+                thrift_transport=wire, username=at.user, database=at.database, configuration=self._configuration
+            )
+            with closing(connection), closing(connection.cursor()) as cursor:
+                yield cursor
+        except exc.Error as error:
+            said = _said(error)
+            if "LockManager not specified" in said:
+                raise Unsupported(f"{at} takes no locks: its hive.support.concurrency is false") from error
+            raise StoreUnavailable(f"{at} refused: {said}") from error
+        except (TException, OSError, EOFError, AssertionError) as error:
+            raise StoreUnavailable(f"{at} did not answer: {error}") from error
+
+
+_SASL = {"NOSASL": None, "NONE": "PLAIN", "LDAP": "PLAIN", "KERBEROS": "GSSAPI"}
+
+
+def _rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
+    cursor.execute(statement)
+    rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
+    return rows
+
+
+def _value(name: str, rows: list[tuple[Any, ...]]) -> str | None:
+    """From ``name=value``, or ``name is undefined``."""
+    text = str(rows[0][0]) if rows else ""
+    return text.removeprefix(f"{name}=") or None if text.startswith(f"{name}=") else None
+
+
+def _said(error: Exception) -> str:
+    """What Hive gives as the reason, out of PyHive's dump of the whole answer."""
+    status = getattr(error.args[0], "status", None) if error.args else None
+    return str(getattr(status, "errorMessage", None) or error)

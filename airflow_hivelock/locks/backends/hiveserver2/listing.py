@@ -1,0 +1,90 @@
+"""What ``SHOW LOCKS EXTENDED`` prints, read.
+
+From ZooKeeper's lock manager, a line ``dw@flights@dt=2013-01-01``, ``EXCLUSIVE`` and lines of details after it; from the
+metastore's, thirteen columns a lock, after a header where Hive is older than 4.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks import names, rules
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Blocker, Holder, Lock, LockMode, LockObject, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Row = tuple[Any, ...]
+
+
+def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
+    """Locks, each with whether it is waited for, from what either lock manager's ``SHOW LOCKS EXTENDED`` gives."""
+    listed = list(rows)
+    if listed and len(listed[0]) > 2:
+        yield from filter(None, map(_transactional, listed))
+        return
+    starts = [place for place, row in enumerate(listed) if row[1] in _MODES]
+    for start, end in zip(starts, [*starts[1:], len(listed)], strict=False):
+        details = dict(str(text).split(":", 1) for text, *_ in listed[start + 1 : end] if ":" in str(text))
+        name, mode = listed[start]
+        if target := _object(*str(name).split("@", 2)):
+            made = details.get("LOCK_MODE")
+            yield (
+                Holder(
+                    target,
+                    LockMode(mode),
+                    details.get("LOCK_QUERYID", "unknown"),
+                    _instant(details.get("LOCK_TIME")),
+                    explicit=None if made is None else made.strip() == "EXPLICIT",
+                    query=details.get("LOCK_QUERYSTRING", ""),
+                ),
+                False,
+            )
+
+
+_MODES = {mode.value for mode in LockMode}
+_GOES_WITH_SHARED = ("SHARED_READ", "SHARED_WRITE", "EXCL_WRITE")
+
+
+def _transactional(row: Row) -> tuple[Holder, bool] | None:
+    """A row of thirteen columns, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the header."""
+    fields = [str(value or "").strip() for value in row]
+    lock_id, database, table, partition, state, _, kind, transaction, _, acquired, user, _, agent = fields[:13]
+    target = _object(database, "" if table == "NULL" else table, "" if partition == "NULL" else partition)
+    if not lock_id[:1].isdigit() or target is None:
+        return None
+    notes = [kind] if kind not in ("SHARED_READ", "EXCLUSIVE") else []
+    notes += [f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else []
+    mode = LockMode.SHARED if kind in _GOES_WITH_SHARED else LockMode.EXCLUSIVE
+    owner = agent if agent not in ("", "NULL", "Unknown") else user
+    holder = Holder(target, mode, owner, _instant(acquired), token=int(lock_id.split(".")[0]), query=", ".join(notes))
+    return holder, state != "ACQUIRED"
+
+
+def _object(database: str, table: str = "", partition: str = "") -> LockObject | None:
+    """The object of those names, or, where one of them cannot be locked here, what it lies in."""
+    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
+    try:
+        return LockObject(database, table, levels)
+    except InvalidRequest:
+        return _object(database, table if partition else "") if table else None
+
+
+def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:
+    """Who waits with the lock request of that *number*; earlier ones are in its way, nearest first."""
+    mine = [holder for holder, _ in listed if holder.token == number]
+    locks = tuple(Lock(holder.object, holder.mode) for holder in mine)
+    excludes = rules.Footprint(locks).excludes
+    ahead = {
+        holder.token: Blocker(holder.owner, holder.object, holder.mode, waiting)
+        for holder, waiting in sorted(listed, key=lambda item: -(item[0].token or 0))
+        if (holder.token or 0) < number and excludes(Lock(holder.object, holder.mode))
+    }
+    place = 1 + sum(blocker.waiting for blocker in ahead.values())
+    return Waiter(mine[0].owner, locks, place, mine[0].since, tuple(ahead.values()))
+
+
+def _instant(ms: str | None) -> datetime:
+    return datetime.fromtimestamp(int(ms) / 1000 if ms and ms.strip().isdigit() else 0, UTC)
