@@ -92,7 +92,11 @@ class Metastore:
         sasl = "GSSAPI" if self.auth == "KERBEROS" else None
         service = self.kerberos_service_name
         opened = transport(host, port, self.timeout_s, sasl=sasl, service=service, tls=self.tls, ca=self.ca)
-        opened.open()
+        try:
+            opened.open()
+        except BaseException:
+            opened.close()
+            raise
         return opened
 
 
@@ -126,7 +130,12 @@ def transport(
     from thrift.transport.TSSLSocket import TSSLSocket
     from thrift.transport.TTransport import TBufferedTransport
 
-    socket = TSSLSocket(host, port, ssl_context=ssl.create_default_context(cafile=ca)) if tls else TSocket(host, port)
+    class Secured(TSSLSocket):  # type: ignore[misc]
+        def close(self) -> None:
+            if self.handle:  # its own takes for granted that the handshake went well
+                super().close()
+
+    socket = Secured(host, port, ssl_context=ssl.create_default_context(cafile=ca)) if tls else TSocket(host, port)
     socket.setTimeout(timeout_s * 1000)
     if sasl is None:
         return TBufferedTransport(socket)

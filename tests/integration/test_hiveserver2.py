@@ -137,14 +137,18 @@ def test_what_protects_what_is_told(
     with connect(f"zookeeper://{zookeeper.hosts}/coverage?root=/elsewhere") as in_zookeeper:
         assert told(in_zookeeper)[0].startswith("WARNING: Hive sees these locks where it locks in ZooKeeper")
         seen, *of_tables = told(in_zookeeper, manager.backend)
-        assert seen.startswith("ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's")
+        assert seen.startswith(
+            "ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's"
+        )
         assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "WARNING"]
         unseen, *_ = told(in_zookeeper, in_metastore.backend)
         assert unseen.startswith("WARNING: Hive locks in its metastore (DbTxnManager")
         assert unseen.endswith("Use metastore://")
     with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
         unseen, *of_tables = told(locks)
-        assert unseen.startswith("WARNING: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta")
+        assert unseen.startswith(
+            "WARNING: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
+        )
         assert "dw.raw is external" in of_tables[1]
         assert "iceberg.engine.hive.lock-enabled=false" in of_tables[2]
         seen, *rest = told(locks, in_metastore.backend)

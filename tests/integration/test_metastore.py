@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 15
-"""The server's: longer than any test holds a lock without renewing it, but for those of expiry, which wait for it."""
+"""The server's: longer than any test holds a lock without renewing it, but for the one that waits for it."""
 
 S, W, X = LockType.SHARED_READ, LockType.SHARED_WRITE, LockType.EXCLUSIVE
 TABLE, DAY = "dw.flights", "dw.flights/dt=2013-01-01"
@@ -216,21 +216,6 @@ def test_readers_and_writers_of_ours_stay_apart_where_the_metastore_lets_both_in
         threads = [thread for thread in threads if thread.is_alive()]
     assert not broken, f"seed {seed}"
     assert not inside, "somebody did not get through"
-
-
-def test_a_dead_waiter_blocks_the_queue_only_until_the_server_gives_it_up(manager: LockManager, raw: Hive) -> None:
-    lease = manager.acquire(owner="holder", reads=[DAY])
-    dead = raw.lock((X, DAY), agent="dead")
-    assert not raw.granted(dead)
-    behind = Polling(manager, "behind", reads=[DAY])
-    while True:
-        outcome = behind.pending.poll()
-        if isinstance(outcome, Lease):
-            break
-        assert [by.owner for by in outcome.by] == ["dead"]
-        manager.renew(lease)
-        threading.Event().wait(outcome.recheck_s)
-    assert manager.waiters() == []
 
 
 def test_the_commit_of_iceberg_waits_under_a_lease_on_its_own_table(manager: LockManager, raw: Hive) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 
@@ -74,3 +74,48 @@ def test_one_name_in_place_of_a_list_is_refused(given_: str | LockObject) -> Non
 def test_a_request_for_nothing_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="asks for no locks"):
         rules.request("o")
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "locked"),
+    [
+        (["dw.t/dt=1"], [], ["dw.t/dt=1 SHARED"]),
+        (["dw.t"], ["dw.t/dt=1"], ["dw.t SHARED", "dw.t/dt=1 EXCLUSIVE"]),
+        (["dw.u"], ["dw.t/dt=1"], ["dw.t/dt=1 EXCLUSIVE", "dw.u SHARED"]),
+        (["dw.t", "dw.t/dt=1", "dw.t/dt=2"], [], ["dw.t SHARED"]),
+        (["dw.t/dt=1"], ["dw.t"], ["dw.t EXCLUSIVE"]),
+        (["dw", "dw.t"], [], ["dw SHARED", "dw.t SHARED"]),
+        ([], ["dw", "dw.t/dt=1"], ["dw EXCLUSIVE"]),
+    ],
+)
+def test_where_the_server_has_a_hierarchy_only_what_is_named_is_locked(
+    reads: list[str], writes: list[str], locked: list[str]
+) -> None:
+    assert [str(lock) for lock in rules.leaves(rules.request("me", reads, writes))] == locked
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "excluded"),
+    [
+        ("dw.t EXCLUSIVE", "dw.t/dt=1 SHARED", True),
+        ("dw.t/dt=1 EXCLUSIVE", "dw.t SHARED", True),
+        ("dw.t/dt=1 EXCLUSIVE", "dw.t/dt=2 EXCLUSIVE", False),
+        ("dw.t/a=1 EXCLUSIVE", "dw.t/a=1/b=2 SHARED", True),
+        ("dw.t SHARED", "dw.t/dt=1 SHARED", False),
+        ("dw SHARED", "dw.t EXCLUSIVE", False),
+        ("dw SHARED", "dw EXCLUSIVE", True),
+        ("dw.t EXCLUSIVE", "dw.u EXCLUSIVE", False),
+    ],
+)
+def test_a_footprint_meets_what_lies_above_and_below(mine: str, theirs: str, excluded: bool) -> None:
+    one, other = (
+        Lock(LockObject.parse(name), LockMode(mode))
+        for name, _, mode in (text.partition(" ") for text in (mine, theirs))
+    )
+    assert rules.Footprint([one]).excludes(other) is excluded
+    assert rules.Footprint([other]).excludes(one) is excluded
+
+
+def test_of_many_locks_below_the_stronger_counts() -> None:
+    locks = [Lock(LockObject.parse(f"dw.t/dt={day}"), mode) for day, mode in enumerate((X, S, S))]
+    assert rules.Footprint(locks).excludes(Lock(LockObject.parse("dw.t"), S))
