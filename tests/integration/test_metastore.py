@@ -164,6 +164,12 @@ def test_shared_on_the_database_hides_no_reader_below_it(
     with pytest.raises(LockTimeout, match=rf"report holds {wanted} SHARED"):
         manager.acquire(owner="writer", writes=[wanted])
     assert {holder.owner for holder in manager.show()} == {"report", "create table"}
+    waiting = Polling(manager, "waiting writer", writes=[wanted])
+    for _ in range(3):
+        waiting.blocked()
+        assert [waiter.owner for waiter in manager.waiters()] == ["waiting writer"], "it has lost its place"
+    waiting.pending.withdraw()
+    assert manager.waiters() == []
     raw.unlock(reader)
     assert manager.acquire(owner="writer", writes=[wanted]), "SHARED on a database keeps nobody from its tables"
     raw.unlock(creator)

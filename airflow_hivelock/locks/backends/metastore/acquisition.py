@@ -56,7 +56,7 @@ class MetastoreAcquisition:
                 return self._wait(in_the_way)
             if in_the_way:
                 log.info("The metastore granted %s beside %s; asking again", self._request.owner, in_the_way[0].blocker)
-                self._give_back(session)
+                self._ask_again(session)
                 return self._wait(in_the_way)
         self._granted = True
         held = lease(mine, self._store.timeout_s)
@@ -76,11 +76,24 @@ class MetastoreAcquisition:
         if (standing := self._standing(session)) is not None:
             self._number, self._granted = standing.id, not standing.waiting
             return bool(session.check(standing.id))
+        self._number, granted = self._ask(session)
+        return granted
+
+    def _ask(self, session: Session) -> tuple[int, bool]:
         request, self._asked = self._request, True
         lease_s = min(request.lease_s, self._store.timeout_s)
         label = Label(request.owner, request.attempt, lease_s, self._nonce, digest(request.named), request.query)
-        self._number, granted = session.lock(self._raised(session), label)
-        return granted
+        return session.lock(self._raised(session), label)
+
+    def _ask_again(self, session: Session) -> None:
+        """Give back what must not be kept. A writer keeps a place: its new request waits behind the one it gives back."""
+        place, granted = None, False
+        if any(lock.mode is LockMode.EXCLUSIVE for lock in self._leaves):
+            place, granted = self._ask(session)
+        self._give_back(session)
+        self._number = place
+        if granted:
+            self._give_back(session)
 
     def _standing(self, session: Session) -> Row | None:
         """A row of what the owner holds or waits for already.
