@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.testing import BackendConformance
@@ -29,16 +30,27 @@ class TestZooKeeper(BackendConformance, capabilities=ZooKeeperBackend.capabiliti
         return connect_zookeeper
 
 
-@pytest.mark.parametrize("expiry", ["suspect", "frees"])
 class TestSQLite(BackendConformance):
     @pytest.fixture
-    def connect(self, sqlite_url: str, expiry: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{sqlite_url}?expiry={expiry}")
+    def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{sqlite_url}?expiry=suspect")
+
+
+class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True)):
+    @pytest.fixture
+    def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{sqlite_url}?expiry=frees")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("expiry", ["suspect", "frees"])
 class TestPostgreSQL(BackendConformance):
     @pytest.fixture
-    def connect(self, postgres_url: str, expiry: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{postgres_url}&expiry={expiry}")
+    def connect(self, postgres_url: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{postgres_url}&expiry=suspect")
+
+
+@pytest.mark.integration
+class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True)):
+    @pytest.fixture
+    def connect(self, postgres_url: str) -> Callable[[], LockManager]:
+        return lambda: connect(f"{postgres_url}&expiry=frees")

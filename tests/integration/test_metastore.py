@@ -15,6 +15,7 @@ from hmsclient.genthrift.hive_metastore import ttypes as hive
 from hmsclient.genthrift.hive_metastore.ttypes import LockState, LockType
 
 from airflow_hivelock.locks import (
+    Blocked,
     InvalidRequest,
     Lease,
     LockLost,
@@ -222,6 +223,17 @@ def test_readers_and_writers_of_ours_stay_apart_where_the_metastore_lets_both_in
         threads = [thread for thread in threads if thread.is_alive()]
     assert not broken, f"seed {seed}"
     assert not inside, "somebody did not get through"
+
+
+def test_a_dead_waiter_blocks_the_queue_only_until_the_server_gives_it_up(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="holder", reads=[DAY])
+    assert not raw.granted(raw.lock((X, DAY), agent="dead"))
+    behind = Polling(manager, "behind", reads=[DAY])
+    while isinstance(outcome := behind.pending.poll(), Blocked):
+        assert [by.owner for by in outcome.by] == ["dead"]
+        manager.renew(lease)
+        threading.Event().wait(outcome.recheck_s)
+    assert manager.waiters() == []
 
 
 def test_the_commit_of_iceberg_waits_under_a_lease_on_its_own_table(manager: LockManager, raw: Hive) -> None:

@@ -541,8 +541,7 @@ class BackendConformance:
     @where(expires=True)
     def test_a_lease_that_is_not_renewed_blocks_nobody_for_long(self, manager: LockManager, other: LockManager) -> None:
         dead = manager.acquire(owner="dead", writes=[DAY1], lease_s=1)
-        kept = manager.acquire(owner="kept", writes=[DAY2], lease_s=1)
-        Polling(other, "dead waiter", writes=[DAY1]).blocked()
+        kept = manager.acquire(owner="kept", writes=[DAY2], lease_s=60)
         waiting = Polling(other, "next", writes=[DAY1])
         ends = time.monotonic() + PATIENCE_S
         while isinstance(waiting.pending.poll(), Blocked):

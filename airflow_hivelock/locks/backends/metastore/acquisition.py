@@ -81,8 +81,8 @@ class MetastoreAcquisition:
 
     def _ask(self, session: Session) -> tuple[int, bool]:
         request, self._asked = self._request, True
-        lease_s = min(request.lease_s, self._store.timeout_s)
-        label = Label(request.owner, request.attempt, lease_s, self._nonce, digest(request.named), request.query)
+        named = digest(request.named)
+        label = Label(request.owner, request.attempt, request.lease_s, self._nonce, named, request.query)
         return session.lock(self._raised(session), label)
 
     def _ask_again(self, session: Session) -> None:
