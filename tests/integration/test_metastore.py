@@ -28,6 +28,7 @@ from airflow_hivelock.locks import (
     rules,
 )
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
+from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
 from airflow_hivelock.locks.backends.metastore.session import Session
 from airflow_hivelock.locks.testing import BackendConformance, Polling
 from tests.servers import Metastore
@@ -350,6 +351,17 @@ def test_a_lost_answer_leaves_no_lock_behind(manager: LockManager) -> None:
             manager.release(lease)
         pending.withdraw()
         assert manager.show() == []
+
+
+def test_of_two_processes_of_an_owner_that_ask_at_once_the_later_takes_up_the_earliers_lease(
+    manager: LockManager,
+) -> None:
+    lease = manager.acquire(owner="me", writes=[DAY])
+    late = Polling(manager, "me", writes=[DAY])
+    with mock.patch.object(MetastoreAcquisition, "_standing", return_value=None):  # it looked before the other asked
+        late.blocked()
+    assert late.granted() == lease
+    assert manager.waiters() == []
 
 
 def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore) -> None:
