@@ -33,6 +33,7 @@ examples:
   {name} --reason "its cluster is gone" -e "DROP FORCE LEASE dw.flights"
   {name} -e "EXPLAIN LOCKS INSERT INTO dw.delays PARTITION (dt='2013-01-01') SELECT 1"
   {name} capabilities
+  {name} check dw.flights dw.delays
 
 statements, with ; in between:
   {syntax}
@@ -89,7 +90,13 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
     ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
     ("--reason", {"default": "", "help": "why something is freed by force; the audit trail keeps it"}),
-    ("command", {"nargs": "?", "choices": ("capabilities",), "help": "capabilities: what the lock store promises"}),
+    ("command", {
+        "nargs": "?",
+        "choices": ("capabilities", "check"),
+        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, and which of the "
+        "tables that are named it does not cover",
+    }),
+    ("tables", {"nargs": "*", "help": "for check"}),
 )  # fmt: skip
 
 

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.catalog import MetastoreCatalog
+from airflow_hivelock.locks.coverage import check
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
+from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.statements.result import Result
 from airflow_hivelock.locks.statements.session import Session
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
@@ -47,7 +50,8 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
         manager, catalog = connect()
         with manager:
             if args.command:
-                _print(_capabilities(manager.capabilities), args.output)
+                told = _capabilities(manager.capabilities) if args.command == "capabilities" else None
+                _print(told or _check(manager, catalog, args.tables), args.output)
                 return Exit.OK
             session = Session(
                 manager,
@@ -69,7 +73,7 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
 def _text(args: argparse.Namespace) -> str | None:
     """The statements; None to read them from a person."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
-        raise InvalidRequest("give one of -e, -f and capabilities")
+        raise InvalidRequest("give one of -e, -f, capabilities and check")
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8")
@@ -150,3 +154,11 @@ def _capabilities(capabilities: Capabilities) -> Result:
     rows = tuple((name, getattr(capabilities, name), " ".join(meaning.split())) for name, meaning in meanings)
     text = "\n".join(f"{'yes' if promised else 'no ':3}  {name:12}  {meaning}" for name, promised, meaning in rows)
     return Result(("capability", "promised", "meaning"), rows, text)
+
+
+def _check(manager: LockManager, catalog: Catalog | None, tables: Sequence[str]) -> Result:
+    """Which lock manager protects what."""
+    hive = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
+    findings = check(manager, hive, map(LockObject.parse, tables), catalog)
+    rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
+    return Result(("finding", "text"), rows, "\n".join(map(str, findings)))

@@ -33,7 +33,10 @@ class Hive(Protocol):
     HiveServer2's decide where its queries lock; a metastore's may be others.
     """
 
-    settings_of: str
+    @property
+    def settings_of(self) -> str:
+        """Whose settings they are."""
+        ...
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         """None for those that are not set, or not told."""

@@ -77,7 +77,7 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
         (2, ("--force", "-e", "unlock table dw.t"), "must say why"),
         (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
         (2, ("-f", "/no/such/file"), "/no/such/file cannot be read"),
-        (2, ("-e", "show locks", "capabilities"), "one of -e, -f and capabilities"),
+        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities and check"),
         (2, ("--timeout", "nan", "-e", "show locks"), "number of seconds, up to a year: value: 'nan'"),
         (2, ("--timeout", "1e300", "-e", "show locks"), "value: '1e300'"),
         (2, ("--output", "xml"), "invalid choice: 'xml'"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "airflow_hivelock"
 LOCKS = "airflow_hivelock.locks"
 
-CORE = ("errors", "names", "model", "rules", "backend")
+CORE = ("errors", "names", "model", "rules", "backend", "transactional")
 LAYERS: dict[str, tuple[str, ...]] = {
     **{module: CORE[:place] for place, module in enumerate(CORE)},
     "errors": ("model",),  # for typing only: a time-out names who blocks, and the model raises errors

@@ -29,6 +29,7 @@ from airflow_hivelock.locks.statements.statement import (
     Unlock,
     Use,
 )
+from airflow_hivelock.locks.transactional import TransactionalLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -341,7 +342,7 @@ def test_a_query_over_several_lines_makes_the_rows_that_hive_makes_of_it() -> No
 
 def test_transactional_rows_are_what_hive_prints_where_it_locks_in_the_metastore() -> None:
     """The text is what DDLTask.dumpLockInfo of Hive 2.3.10 wrote for these three locks."""
-    lock = render.TransactionalLock
+    lock = TransactionalLock
     rows = [
         lock(7, 1, "dw", "t", "dt=2013-01-01", "ACQUIRED", "SHARED_READ", "root", "host1", None, None, 1795332941243,
              1795332941000, "hive_1"),

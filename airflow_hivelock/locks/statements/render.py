@@ -7,7 +7,6 @@ nothing under ``SHOW LOCKS t PARTITION (…)`` where the partition's name has es
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.model import LockMode
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_hivelock.locks.model import Holder, LockObject
+    from airflow_hivelock.locks.transactional import TransactionalLock
 
-_HEADER = (
+HEADER = (
     "Lock ID",
     "Database",
     "Table",
@@ -76,43 +76,16 @@ def _details_lines(details: tuple[str, ...]) -> list[str]:
     return [f"{row[0]}\t{row[1] if len(row) > 1 else ' '}" for row in rows]
 
 
-@dataclass(frozen=True)
-class TransactionalLock:
-    """A row of SHOW LOCKS where Hive locks in the metastore: the fields of its ``ShowLocksResponseElement``.
-
-    :param internal_id: of the component of the lock; None from a metastore that does not say.
-    :param partition: Hive's name of it, ``dt=2013-01-01/hr=04``; None where a table or a database is locked.
-    :param state: ``ACQUIRED``, ``WAITING``, ``ABORT`` or ``NOT_ACQUIRED``.
-    :param blocked_by: lock id and internal id of what it waits for.
-    :param type: ``SHARED_READ``, ``SHARED_WRITE``, ``EXCLUSIVE`` or ``EXCL_WRITE``.
-    :param txn_id: None for a lock without a transaction, as are all of ours.
-    """
-
-    lock_id: int
-    internal_id: int | None
-    database: str
-    table: str | None
-    partition: str | None
-    state: str
-    type: str
-    user: str
-    hostname: str
-    blocked_by: tuple[int, int] | None = None
-    txn_id: int | None = None
-    last_heartbeat_ms: int = 0
-    acquired_at_ms: int | None = None
-    agent_info: str | None = None
-
-
 def render_transactional(rows: Iterable[TransactionalLock]) -> str:
     """The rows of SHOW LOCKS where Hive locks in the metastore, as they come, below a header.
 
     org.apache.hadoop.hive.ql.exec.DDLTask.dumpLockInfo, Hive 2.3: each row ends in a tab, the header does not.
     """
-    return "\n".join(("\t".join(_HEADER), *("".join(f"{cell}\t" for cell in _cells(row)) for row in rows)))
+    return "\n".join(("\t".join(HEADER), *("".join(f"{cell}\t" for cell in cells(row)) for row in rows)))
 
 
-def _cells(row: TransactionalLock) -> tuple[str | int, ...]:
+def cells(row: TransactionalLock) -> tuple[str | int, ...]:
+    """One value for each of :data:`HEADER`."""
     return (
         row.lock_id if row.internal_id is None else f"{row.lock_id}.{row.internal_id}",
         row.database,

@@ -23,6 +23,7 @@ from airflow_hivelock.locks.statements.statement import (
     Unlock,
     Use,
 )
+from airflow_hivelock.locks.transactional import ListsTransactional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,6 +101,10 @@ class Session:
                 return Result(("database",), ((self.database,),), "")
 
     def _show_locks(self, statement: ShowLocks) -> Result:
+        if isinstance(self.manager.backend, ListsTransactional):
+            target = statement.target and self._placed(statement.target)
+            rows = self.manager.backend.transactional(target)
+            return Result(render.HEADER, tuple(map(render.cells, rows)), render.render_transactional(rows))
         if statement.target is None:
             holders = [holder for holder in self.manager.show() if holder.object.table]
         else:

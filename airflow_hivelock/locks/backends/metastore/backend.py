@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.model import ForcedRelease, Holder, LockRequest
+    from airflow_hivelock.locks.transactional import TransactionalLock
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +155,10 @@ class MetastoreBackend:
         rows = [row for row in self._rows(target) if not row.waiting and rules.concern([row.lock], target)]
         holders = [row.holder(self.timeout_s) for row in rows]
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+
+    def transactional(self, target: LockObject | None) -> list[TransactionalLock]:
+        with self.session() as session:
+            return session.listed(target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         rows = self._rows(target)

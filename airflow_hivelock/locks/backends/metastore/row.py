@@ -13,6 +13,7 @@ from airflow_hivelock.locks import names, rules
 from airflow_hivelock.locks.backends.metastore.label import Label
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
+from airflow_hivelock.locks.transactional import TransactionalLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ACQUIRED, WAITING = 1, 2
+STATES = {ACQUIRED: "ACQUIRED", WAITING: "WAITING", 3: "ABORT", 4: "NOT_ACQUIRED"}
 """``LockState``, hive_metastore.thrift."""
 
 EXCLUSIVE = 3
@@ -103,6 +105,27 @@ def parse(element: Any) -> Row | None:
         element.agentInfo or "",
         element.blockedByExtId,
         Label.parse(element.user, element.hostname, element.agentInfo),
+    )
+
+
+def listed(element: Any) -> TransactionalLock:
+    """A ``ShowLocksResponseElement`` as Hive lists it, of whatever version."""
+    by = (element.blockedByExtId, element.blockedByIntId)
+    return TransactionalLock(
+        element.lockid,
+        element.lockIdInternal,
+        element.dbname,
+        element.tablename,
+        element.partname,
+        STATES.get(element.state, f"LockState {element.state}"),
+        TYPES.get(element.type, f"LockType {element.type}"),
+        element.user or "",
+        element.hostname or "",
+        None if by[0] is None else by,
+        element.txnid or None,
+        element.lastheartbeat or 0,
+        element.acquiredat,
+        element.agentInfo,
     )
 
 

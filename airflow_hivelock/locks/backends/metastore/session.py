@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.label import Label
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.model import Lock
+    from airflow_hivelock.locks.transactional import TransactionalLock
 
 # The columns of HIVE_LOCKS, in characters (hive-txn-schema-2.3.0 and later).
 NAME_CHARS = 128
@@ -84,6 +85,16 @@ class Session:
         listed = (self._client.show_locks(ShowLocksRequest(dbname=name)).locks or () for name in databases)
         parsed = (row.parse(element) for elements in listed for element in elements)
         return [found for found in parsed if found]
+
+    def listed(self, target: LockObject | None) -> list[TransactionalLock]:
+        """As Hive lists them: on just that object, for a database on all in it, or everywhere."""
+        from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
+
+        wanted = ShowLocksRequest()
+        if target:
+            partition = "/".join(target.path[2:])
+            wanted = ShowLocksRequest(target.database, target.table or None, partition or None, isExtended=True)
+        return list(map(row.listed, self._client.show_locks(wanted).locks or ()))
 
     def depth(self, table: LockObject) -> int | None:
         """How many levels the partitions of *table* have; None where it does not exist."""
