@@ -159,8 +159,15 @@ def running(works: Iterable[Work]) -> list[str]:
 
     :raises CannotTell: whether one of them does.
     """
-    found = ((work.name, decode(work.application)) for work in works if work.application)
-    return [f"{application} of {name}" for name, application in found if application.running()]
+    return [f"{application} of {work.name}" for work in works if (application := _of(work)).running()]
+
+
+def _of(work: Work) -> Application:
+    if not work.application:
+        raise CannotTell(
+            f"{work.name} was deferred, and has not come back to say what became of the work that it waited for"
+        )
+    return decode(work.application)
 
 
 def _started(pid: int) -> int:

@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.sdk.exceptions import AirflowRescheduleException, TaskAwaitingInput
+from airflow.sdk.exceptions import (
+    AirflowRescheduleException,
+    TaskAwaitingInput,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+)
 
 from airflow_hivelock import applications
 from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
@@ -40,6 +45,9 @@ RETRY_S = 5.0
 
 _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
 """What ends ``execute()`` but not the work."""
+
+_UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
+"""What ends the wait for work that a deferred task has elsewhere, and tells nothing of that work."""
 
 _RESUME = "execute_locked"
 
@@ -192,6 +200,7 @@ class HiveLockMixin(AcquiresLocks):
             return
         hook, name = HiveLockHook(self.hivelock_conn_id), _work_name(context["ti"])
         manager = hook.manager()
+        begun = lease.work(name) is not None
         lease = self._start_work(manager, lease, name, context, resumed)
         work = lease.work(name)
         assert work is not None
@@ -202,9 +211,15 @@ class HiveLockMixin(AcquiresLocks):
         try:
             with held:
                 yield
-        except _GOES_ON:
+        except _GOES_ON as pause:
             over = False
-            held.pause()
+            held.pause("" if isinstance(pause, TaskDeferred) else None)
+            raise
+        except _UNWATCHED:
+            over = not begun
+            if begun:
+                self.log.warning("The work may go on where it was deferred to; its locks stay")
+                held.pause("")
             raise
         except Exception as error:
             over = self.is_over(context)
@@ -279,12 +294,15 @@ class _Held:
         self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
         self._application = application
 
-    def pause(self) -> None:
-        """Record that nothing of the work runs here while the task is deferred, if that is so."""
+    def pause(self, elsewhere: str | None) -> None:
+        """Record that nothing of the work runs here, if that is so.
+
+        :param elsewhere: what does while the task is deferred: ``""``, for nobody here knows; None for nothing.
+        """
         self._end()
         try:
             if isinstance(self._application, Processes) and not self._application.running():
-                self._manager.record_work(self._lease, self._work.name, "")
+                self._manager.record_work(self._lease, self._work.name, elsewhere)
         except (HiveLockError, CannotTell) as error:
             self._log.warning("Still recorded as running on this host: %s", error)
 

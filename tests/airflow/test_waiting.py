@@ -12,12 +12,14 @@ import jinja2
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import TaskDeferralTimeout
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
 from airflow_hivelock.acquiring import Waiting
+from airflow_hivelock.applications import running
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.owners import Owner
+from airflow_hivelock.supervisor import CannotTell
 from airflow_hivelock.waiting import Wanted
 
 if TYPE_CHECKING:
@@ -173,6 +175,24 @@ def test_a_task_whose_trigger_failed_or_ran_out_of_time_leaves_nothing(
     assert not manager.waiters()
     assert manager.lease_of(str(owner)) is None
     assert held is None or manager.find(held.id)
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+def test_what_a_task_was_deferred_over_keeps_its_locks_when_nobody_watches_it_any_more(
+    why: str, manager: LockManager
+) -> None:
+    request = Wanted([], [OBJECT]).request(HiveLockHook(), Owner("here", "dag", "run", "lock"), 1)
+    lease = manager.begin(request, lambda: None).poll()
+    assert isinstance(lease, Lease)
+    manager.record_work(manager.start_work(lease, "lock", "what deferred"), "lock", "")
+    context = {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
+    task = LockedWork(task_id="lock", writes=[OBJECT])
+    with pytest.raises((TaskDeferralError, TaskDeferralTimeout)):
+        task.resume_execution("__fail__", {"error": why}, context)
+    left = manager.find(lease.id)
+    assert left, "what it has started in a cluster may write on"
+    with pytest.raises(CannotTell, match="was deferred"):
+        running(left.works)
 
 
 class TestWhereItBegins:
