@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race soak bench demo wheel clean
+.PHONY: help install lint unit test test-race test-airflow soak bench demo wheel clean
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -11,6 +11,7 @@ help:
 	@echo "make test        all tests"
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
+	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (a quarter of an hour)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make lint        formatting, ruff, mypy"
@@ -36,10 +37,13 @@ unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow -m "not integration and not airflow"
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths
 
 test-race: install
 	$(BIN)/python -m tests.race --tries 20
+
+test-airflow: install
+	$(BIN)/python -m pytest tests/deaths
 
 # FULL=1 takes an hour and a half.
 soak: install
@@ -56,4 +60,4 @@ wheel: install
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean:
-	rm -rf build dist demo-output bench-output .mypy_cache .ruff_cache .pytest_cache
+	rm -rf build dist airflow-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache

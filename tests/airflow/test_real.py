@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from tests.airflow_server import AirflowServer
+from tests.deaths import chained, waiting, working
+from tests.deaths.play import Stage
+from tests.deaths.stage import play_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +28,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
 RUN_TIMEOUT_S = 60
 DAGS = ("chain", "single", "shell", "shell_again", "called_back", "senses", "unrelated", "force", "kept", "frees")
+DEATHS_DAGS = ("own", "own_again", "chained")
+QUICK = ("marked_success", "killed_again", "chain_marked_failed", "waiter_cleared")
+"""Rows of ``make test-airflow`` that take seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +54,12 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
         "schema": "hive-real",
         "extra": {"installation": "here", "root": "/hivelock-real"},
     }
+    home = tmp_path_factory.mktemp("airflow")
+    dags = shutil.copytree(Path(__file__).parent / "dags", home.with_name(f"{home.name}-dags"))
+    shutil.copy(Path(__file__).parents[1] / "deaths" / "dags" / "writers.py", dags)
     with AirflowServer(
-        tmp_path_factory.mktemp("airflow"),
-        Path(__file__).parent / "dags",
+        home,
+        dags,
         connections={"hivelock_default": connection},
         connections_in="db",
         variables={"gates": str(gates)},
@@ -57,7 +67,7 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
         config={("core", "parallelism"): "2", ("workers", "socket_cleanup_timeout"): "2"},
     ) as server:
         assert server.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
-        for dag_id in DAGS:
+        for dag_id in (*DAGS, *DEATHS_DAGS):
             server.unpause(dag_id)
         yield server
 
@@ -295,3 +305,14 @@ def test_waiters_outlive_their_triggerer(af: AirflowServer, manager: LockManager
     assert owners(manager, "dw.outlive") == [run.owner("lock")]
     assert run.end() == "success"
     assert not manager.show("dw.outlive")
+
+
+def test_the_lock_is_held_for_exactly_as_long_as_the_job_lives(
+    af: AirflowServer, manager: LockManager, gates: Path, zookeeper: ZooKeeperServer
+) -> None:
+    rows = {row.name: row for row in (*working.ROWS, *chained.ROWS, *waiting.ROWS)}
+    verdicts = play_all(Stage(af, manager, gates, [zookeeper]), [rows[name] for name in QUICK])
+    for name, verdict in verdicts.items():
+        assert not isinstance(verdict, BaseException), f"{name}: {verdict!r}"
+        assert verdict.wrong == (), name
+        assert set(verdict.freed_by) <= set(rows[name].by), name

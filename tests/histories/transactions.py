@@ -33,9 +33,13 @@ class Write:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What was written at once; nothing where it failed, or only concerned a session."""
+    """What was written at once; nothing where it failed, or only concerned a session.
+
+    :param time_ms: since 1970, by the clock of the server that led.
+    """
 
     zxid: int
+    time_ms: int
     writes: tuple[Write, ...]
 
 
@@ -62,8 +66,8 @@ def _read(file: BinaryIO) -> Iterator[Transaction]:
         body = file.read(length)
         if not body or zlib.adler32(body) != checksum:
             return
-        _, _, zxid, _, kind = _HEADER.unpack_from(body)
-        yield Transaction(zxid, tuple(_writes(kind, body[_HEADER.size :])))
+        _, _, zxid, time_ms, kind = _HEADER.unpack_from(body)
+        yield Transaction(zxid, time_ms, tuple(_writes(kind, body[_HEADER.size :])))
         file.read(1)  # the end of the record
 
 

@@ -1,0 +1,112 @@
+"""Events that meet Airflow or ZooKeeper themselves, with a task at work and another that waits for its lock."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.deaths.row import FORCE, Row, row
+from tests.deaths.working import _ends
+
+if TYPE_CHECKING:
+    from tests.deaths.play import Play, Run
+
+ROWS: list[Row] = []
+_row = partial(row, ROWS)
+
+OUTAGE_S = 15.0
+"""Longer than a session of ZooKeeper's lasts."""
+
+
+def _two(play: Play, dag_id: str = "own") -> tuple[Run, Run]:
+    """One at work, and one behind it."""
+    first = play.start(dag_id)
+    play.writing()
+    second = play.start("own")
+    play.await_waiters()
+    return first, second
+
+
+def _in_turn(play: Play, first: Run, before: int = 1) -> None:
+    """The first ends, and then the second works."""
+    first.open()
+    play.writing(before + 1)
+
+
+@_row("triggerer killed; one task waits, one is deferred over its work", "task")
+def triggerer_killed(play: Play) -> None:
+    first, _ = _two(play, "elsewhere")
+    first.reach("deferred")
+    play.stage.af.process("triggerer").kill()
+    play.stage.af.process("triggerer").restart()
+    _in_turn(play, first)
+
+
+@_row("API server killed; what Airflow has not heard of for too long it ends", "task", "trigger")
+def api_server_killed(play: Play) -> None:
+    _two(play)
+    play.stage.af.process("api-server").kill()
+    play.stage.af.process("api-server").restart()
+
+
+@_row("scheduler, its workers and their tasks killed; what they started writes on", "task")
+def machine_killed(play: Play) -> None:
+    first, _ = _two(play)
+    play.stage.af.process("scheduler").kill()
+    play.stage.af.process("scheduler").restart()
+    play.writing(2)
+    _in_turn(play, first, 2)
+
+
+@_row("ZooKeeper killed and started", "task")
+def zookeeper_killed(play: Play) -> None:
+    first, _ = _two(play)
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    zookeeper.start()
+    _in_turn(play, first)
+
+
+@_row("ZooKeeper away for longer than a session lasts", "task")
+def zookeeper_away(play: Play) -> None:
+    first, _ = _two(play)
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    time.sleep(OUTAGE_S)
+    zookeeper.start()
+    _in_turn(play, first)
+
+
+@_row("marked failed while ZooKeeper is away", FORCE, "task")
+def marked_failed_without_zookeeper(play: Play) -> None:
+    run = play.start("own")
+    play.writing()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    run.mark("failed")
+    _ends(play)
+    zookeeper.start()
+
+
+@_row("the work ends while ZooKeeper is away", FORCE, "task")
+def success_without_zookeeper(play: Play) -> None:
+    run = play.start("own")
+    play.writing()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    run.open()
+    _ends(play)
+    time.sleep(OUTAGE_S)
+    zookeeper.start()
+
+
+@_row("scheduler killed, its workers not", "task")
+def scheduler_killed(play: Play) -> None:
+    first, _ = _two(play)
+    scheduler = play.stage.af.process("scheduler")
+    scheduler.kill(scheduler.pid)
+    play.stage.af.start("scheduler", "its successor")
+    first.until(lambda: first.try_number() == 2 or first.is_over(), "Airflow to notice")
+    first.open()
+    first.await_end()

@@ -1,0 +1,49 @@
+"""The rows of the table: an event, what is done for it to happen, and who has to free the lock then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.deaths.play import Play
+
+    Act = Callable[[Play], None]
+
+FORCE = "force release"
+NOBODY = ""
+"""There is no lock to free."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One event.
+
+    :param by: who frees the lock; several where it depends on who comes first.
+    :param limit: why a promise may be broken here, as the README says.
+    """
+
+    event: str
+    by: tuple[str, ...]
+    act: Act
+    limit: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.act.__name__
+
+    @property
+    def frees_itself(self) -> bool:
+        return FORCE not in self.by
+
+
+def row(rows: list[Row], event: str, *by: str, limit: str = "") -> Callable[[Act], Act]:
+    """Add the function to *rows*."""
+
+    def add(act: Act) -> Act:
+        rows.append(Row(event, by, act, limit))
+        return act
+
+    return add
