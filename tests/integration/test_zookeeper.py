@@ -167,6 +167,26 @@ def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager
     living.close()
 
 
+def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
+    connect_zookeeper: Callable[[], LockManager],
+) -> None:
+    """As when a triggerer dies and another takes over its triggers, in whichever order, after its session has ended."""
+    with connect_zookeeper() as holder, connect_zookeeper() as living:
+        dying = connect_zookeeper()
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        owners = [f"waiter {number}" for number in range(5)]
+        for owner in owners:
+            Polling(dying, owner, writes=[DAY]).blocked()
+        dying.close()
+        taken_up = {owner: Polling(living, owner, writes=[DAY]) for owner in reversed(owners)}
+        for polling in taken_up.values():
+            polling.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == owners
+        holder.release(lease)
+        for owner in owners:
+            living.release(taken_up[owner].granted())
+
+
 class Dying(KazooSession):
     """A session whose process dies right after its lock nodes are made, before it can verify or take them back."""
 
