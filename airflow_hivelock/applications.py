@@ -159,10 +159,14 @@ def running(works: Iterable[Work]) -> list[str]:
 
     :raises CannotTell: whether one of them does.
     """
-    return [f"{application} of {work.name}" for work in works if (application := _of(work)).running()]
+    return [f"{application} of {work.name}" for work in works if (application := of(work)).running()]
 
 
-def _of(work: Work) -> Application:
+def of(work: Work) -> Application:
+    """What runs as *work*.
+
+    :raises CannotTell: nothing was recorded that this version knows.
+    """
     if not work.application:
         raise CannotTell(
             f"{work.name} was deferred, and has not come back to say what became of the work that it waited for"

@@ -175,12 +175,12 @@ class HiveLockMixin(AcquiresLocks):
         here, earlier = applications.encode(Processes()), lease.work(name)
         if earlier is not None and resumed:
             return manager.record_work(lease, name, here)
-        if earlier is not None and earlier.application:
+        if earlier is not None:
             if (taken_up := self.reconnects(context)) is not None:
                 self.log.info("Going on with %s, which an earlier try has started", taken_up)
                 return manager.record_work(lease, name, applications.encode(taken_up))
             try:
-                application = applications.decode(earlier.application)
+                application = applications.of(earlier)
                 if application.running():
                     self.log.warning("Ending %s, which an earlier try has left behind", application)
                     application.stop()

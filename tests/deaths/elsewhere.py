@@ -28,11 +28,12 @@ def elsewhere_success(play: Play) -> None:
     _deferred(play)
 
 
-@_row("deferred over its work: cleared", "task")
+@_row("deferred over its work: cleared; the next try does not start, for nobody knows whether that has ended", FORCE)
 def elsewhere_cleared(play: Play) -> None:
     run = _deferred(play)
     run.clear("job")
-    play.writing(2)
+    run.until(lambda: run.try_number() == 2 and run.state() == "failed", "the next try to fail")
+    _goes_by_name(play, run)
 
 
 @_row("deferred over its work: marked failed", FORCE)
