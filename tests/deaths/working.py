@@ -7,7 +7,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.deaths.play import running
+from tests.deaths.play import Run, running
 from tests.deaths.row import FORCE, Row, row
 
 if TYPE_CHECKING:
@@ -186,6 +186,19 @@ def mapped_killed(play: Play) -> None:
     run.kill(map_index=1)
     run.until(lambda: play.stage.af.task("mapped", run.run_id, "job", 1).state == "failed", "the killed one to fail")
     assert play.owners("dt=1") == [run.owner(map_index=1)]
+
+
+@_row("a backfill with max_active_runs=2 on one partition, cleared at work", "task")
+def backfill_cleared(play: Play) -> None:
+    af = play.stage.af
+    body = {"dag_id": "daily", "from_date": "2013-01-01T00:00:00Z", "to_date": "2013-01-04T00:00:00Z"}
+    af.api.call("POST", "backfills", json={**body, "max_active_runs": 2, "dag_run_conf": {"table": play.table}})
+    play.writing()
+    play.await_waiters()
+    play.runs += [Run(play.stage, "daily", run.run_id) for run in af.runs("daily")]
+    for run in play.runs:
+        run.clear("job")
+    play.writing(2)
 
 
 def _ends(play: Play) -> None:
