@@ -109,4 +109,3 @@ def scheduler_killed(play: Play) -> None:
     play.stage.af.start("scheduler", "its successor")
     first.until(lambda: first.try_number() == 2 or first.is_over(), "Airflow to notice")
     first.open()
-    first.await_end()
