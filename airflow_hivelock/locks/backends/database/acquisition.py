@@ -1,16 +1,22 @@
-"""One owner's way to its lease: every step is one transaction, and its place in the queue a row."""
+"""One owner's way to its lease: every step is one transaction, and its place in the queue a row.
+
+The transaction first keeps out all whose requests may conflict. Then it reads the owner's record, who came before and
+conflicts, and the time; and writes either the grant, or the place in the queue with word on the row of the nearest in
+the way. So there is no moment at which a request has looked but not yet written.
+"""
 
 from __future__ import annotations
 
-import uuid
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_
+from sqlalchemy import or_
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
-from airflow_hivelock.locks.backends.database.keys import owner_key, units
+from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
+from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.backends.database.record import Record, State, later
 from airflow_hivelock.locks.errors import StoreUnavailable
 
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 MAX_TURNS = 100
 """Bound of every loop that looks again because another was quicker."""
 
+_numbers = itertools.count(1)
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -40,101 +48,117 @@ class Turn:
 
 
 class _OtherLocks(Exception):
-    """The owner's request, which stands, is for these locks, and they have to be kept apart from others' instead."""
+    """The owner's request, which stands, is for these locks; so it is those that others are kept apart from."""
 
     def __init__(self, locks: Sequence[Lock]) -> None:
         self.locks = locks
 
 
 class DatabaseAcquisition:
-    """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
+    """See :class:`~airflow_hivelock.locks.backend.Acquisition`.
+
+    :ivar process: its name, unique for ever; begins with its client's.
+    :ivar waits: its place and epoch, and the place that it waits for; None while it does not wait.
+    """
 
     def __init__(self, store: Store, attendant: Attendant, request: LockRequest, wake: Callable[[], None]) -> None:
         self._store = store
         self._attendant = attendant
         self._request = request
-        self.wake = wake
         self._locks: Sequence[Lock] = request.locks
         self._key = owner_key(request.owner)
-        self._process = uuid.uuid4().hex
         self._began: int | None = None
         self._waited_s: float | None = None
         self._granting: int | None = None
-        self.place = 0
-        self.epoch = 0
+        self.process = f"{attendant.client}{next(_numbers):016x}"
+        self.wake = wake
+        self.waits: tuple[int, int, int] | None = None
 
     def step(self) -> Lease | Blocked:
+        self._attendant.know(self)
         for _ in range(MAX_TURNS):
             try:
                 turn = self._store.transact(self._turn)
             except _OtherLocks as other:
                 self._locks = other.locks
                 continue
+            mine = turn.record
             if not turn.ahead:
-                self._granting = None
-                self._attendant.leave(self)
-                return turn.record.lease
-            self.place, self.epoch = turn.record.place, turn.record.epoch
-            self._waited_s = (
-                self._waited_s if self._waited_s is not None else _seconds(turn.record.asked_us, turn.now_us)
-            )
-            if turn.record.state is State.FREE or self._attendant.attend(self, turn.ahead[0].place):
-                return self._blocked(turn)
-        raise StoreUnavailable(f"{self._request.owner}: others were quicker {MAX_TURNS} times; try again")
+                self._granting = self.waits = None
+                return mine.lease
+            if self._waited_s is None:
+                self._waited_s = _seconds(mine.asked_us, turn.now_us)
+            if mine.state is State.WAITING:
+                self.waits = mine.place, mine.epoch, turn.ahead[0].place
+                self._attendant.begin()
+            return self._blocked(turn)
+        raise _overtaken(self._request)
 
     def withdraw(self) -> None:
-        self._attendant.leave(self)
+        self.waits = None
         self._store.transact(self._withdraw)
 
     def _turn(self, connection: Connection) -> Turn:
         store, request = self._store, self._request
-        now_us, number, existing = store.enter(connection, self._key, self._locks)
+        now_us, number, existing, found = store.enter(connection, self._key, self._locks)
         self._began = self._began or number
-        if existing and existing.process == self._process and existing.state in (State.WAITING, State.GRANTED):
+        if existing and existing.process == self.process and existing.state in (State.WAITING, State.GRANTED):
             mine = existing
         else:
-            mine = records.start(existing, request, self._process, number, self._began, now_us, store.frees)
+            mine = records.start(existing, request, self.process, number, self._began, now_us, store.frees)
         fresh = existing is None or mine.place != existing.place
         if not fresh and mine.locks != records.encode(self._locks):
             raise _OtherLocks(mine.locked)
-        if existing and not fresh and mine.epoch != existing.epoch:
-            store.dialect.tell(connection, store.tables, mine.place, ())
-        if existing and fresh and existing.state is State.GRANTED:  # expired, and for other locks
-            store.end(connection, existing.place, units(existing.locked), State.ENDED)
-        ahead: list[InTheWay] = []
+        if existing and fresh and store.end(connection, State.ENDED, "held", of_place=existing.place):
+            found = store.in_the_way(connection, self._locks, mine.place)  # it was expired, and for other locks
+        elif existing and not fresh and mine is not existing:
+            self._tell_superseded(connection, existing)
+        ahead: Sequence[InTheWay] = ()
         if mine.state is State.WAITING:
-            ahead = self._look(connection, mine.place)
-            if not ahead:
+            waits = request.wait or not fresh
+            ahead = self._look(connection, mine.place, found, waits)
+            if ahead:
+                mine = replace(mine, ahead=ahead[0].place) if waits else replace(mine, state=State.FREE)
+            else:
                 end_us = later(now_us, mine.lease_s)
-                mine = replace(mine, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us)
+                mine = replace(mine, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
                 self._granting = mine.place
-            elif fresh and not request.wait:
-                mine = replace(mine, state=State.FREE)
-        store.put(connection, mine, existing)
-        if fresh and mine.state is not State.FREE:
-            store.add_locks(connection, mine, self._locks)
+        store.put(connection, mine, existing, self._locks if fresh and mine.state is not State.FREE else ())
         return Turn(mine, now_us, ahead)
 
-    def _look(self, connection: Connection, place: int) -> list[InTheWay]:
-        """Who is in the way, nearest first; what is there for nothing is taken away when nobody else is."""
+    def _look(self, connection: Connection, place: int, found: Sequence[InTheWay], waits: bool) -> Sequence[InTheWay]:
+        """Who is in the way, nearest first; what is there for nothing is taken away when nobody else is.
+
+        :param found: by a look that has just been taken.
+        :param waits: leave word on the row of the nearest.
+        """
+        store, request = self._store, self._store.tables.request.c
         for _ in range(MAX_TURNS):
-            found = self._store.in_the_way(connection, self._locks, place)
             ahead = [one for one in found if not one.void]
-            if ahead or not found:
+            if not found or (ahead and not waits):
                 return ahead
-            places = self._store.tables.request.c.place.in_([one.place for one in found])
-            self._store.clear(connection, and_(places, self._store.void))
-        raise StoreUnavailable(f"{self._request.owner}: others were quicker {MAX_TURNS} times; try again")
+            if ahead:
+                nearest = request.place == ahead[0].place
+                if store.leave_word(connection, THOSE_BEHIND, nearest, or_(store.queued, store.held)):
+                    return ahead
+            else:
+                store.clear(connection, request.place.in_([one.place for one in found]))
+            found = store.in_the_way(connection, self._locks, place)
+        raise _overtaken(self._request)
+
+    def _tell_superseded(self, connection: Connection, existing: Record) -> None:
+        self._store.dialect.call(connection, existing.process)
+        if existing.audience == EVERYBODY:  # whoever verifies the lease for an earlier process
+            self._store.dialect.tell(connection, existing.place, EVERYBODY)
 
     def _withdraw(self, connection: Connection) -> None:
-        _, _, mine = self._store.enter(connection, self._key, self._locks)
-        if mine is None or mine.process != self._process:
+        _, _, mine, _ = self._store.enter(connection, self._key, ())
+        if mine is None or mine.process != self.process:
             return
-        touched = units(self._locks)
         if mine.state is State.WAITING:
-            self._store.end(connection, mine.place, touched, State.FREE)
+            self._store.end(connection, State.FREE, "queued", of_place=mine.place)
         elif mine.state is State.GRANTED and mine.place == self._granting:  # granted after all, but nobody was told
-            self._store.end(connection, mine.place, touched, State.ENDED)
+            self._store.end(connection, State.ENDED, "held", of_place=mine.place)
 
     def _blocked(self, turn: Turn) -> Blocked:
         ends_us = turn.ahead[0].end_us if self._store.frees else None
@@ -144,3 +168,7 @@ class DatabaseAcquisition:
 
 def _seconds(since_us: int, until_us: int) -> float:
     return (until_us - since_us) / 1_000_000
+
+
+def _overtaken(request: LockRequest) -> StoreUnavailable:
+    return StoreUnavailable(f"{request.owner}: others were quicker {MAX_TURNS} times; try again")

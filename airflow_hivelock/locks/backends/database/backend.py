@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, Self
 from weakref import WeakSet
 
-from sqlalchemy import and_, delete, insert, or_, select, true, update
+from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.attendant import Attendant
-from airflow_hivelock.locks.backends.database.keys import owner_key, units
+from airflow_hivelock.locks.backends.database.dialect import EVERYBODY
+from airflow_hivelock.locks.backends.database.keys import object_key, owner_key
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.record import Record, State, decode, instant, later
+from airflow_hivelock.locks.backends.database.store import of, parse_id
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost
-from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lock, LockMode, Waiter
+from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Update
 
     from airflow_hivelock.locks.backends.database.store import Store
-    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure
+    from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Tenure
 
 HISTORY_S = 7 * 86_400.0
 """How long what has ended stays: as history, and longer than any old process of an owner can live."""
+
+WATCH_S = 1.0
+"""How often to look at what nobody holds."""
 
 KEPT_S = 86_400.0
 """How long a sweep leaves a dead waiter its place, and an expired lease its chance of a renewal, if nobody wants it."""
@@ -67,24 +73,34 @@ class DatabaseBackend:
         return DatabaseAcquisition(self.store, self._attendant, request, wake)
 
     def renew(self, lease: Lease) -> None:
-        request, clock_us = self.store.tables.request, self.store.clock_us
-        extended = (
-            update(request)
-            .where(*self._is(lease))
-            .values(end_us=clock_us + later(0, lease.lease_s), lease_s=lease.lease_s)
-        )
-        if self.max_lease_s is not None:
-            extended = extended.where(
-                clock_us + later(0, lease.lease_s) <= request.c.granted_us + later(0, self.max_lease_s)
-            )
-        if not self.store.write(extended):
-            self._verified(lease, true())
+        given = {**of(lease), "of_lease_us": later(0, lease.lease_s), "of_lease_s": lease.lease_s}
+        if not self.store.write(lambda connection: connection.execute(self._renewed, given).rowcount):
+            self._stands(lease, self.store.held)
             raise self._exceeds(lease.owner, lease.lease_s)
+
+    @cached_property
+    def _renewed(self) -> Update:
+        request = self.store.tables.request
+        end_us = self.store.clock_us + bindparam("of_lease_us", type_=BigInteger)
+        renewed = update(request).where(self.store.of_lease).values(end_us=end_us, lease_s=bindparam("of_lease_s"))
+        return (
+            renewed
+            if self.max_lease_s is None
+            else renewed.where(end_us <= request.c.granted_us + later(0, self.max_lease_s))
+        )
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         if wake is not None:
-            self._attendant.expect(_place(lease.id), lease.epoch, wake)
-        self._verified(lease, self.store.standing)
+            self._attendant.expect(parse_id(lease.id)[1], lease.epoch, wake)
+        record = self._stands(lease, self.store.standing)
+        if (
+            wake is not None
+            and record.audience != EVERYBODY
+            and not self.store.write(
+                lambda connection: self.store.leave_word(connection, EVERYBODY, self.store.of_lease, **of(lease))
+            )
+        ):
+            self._stands(lease, self.store.standing)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self._put_work(lease, name, application, new=True)
@@ -104,10 +120,7 @@ class DatabaseBackend:
             )
 
     def release(self, lease: Lease) -> bool:
-        place, touched = _place(lease.id), units(lease.locks)
-        return self.store.transact(
-            lambda connection: self.store.end(connection, place, touched, State.ENDED, *self._is(lease))
-        )
+        return self.store.write(lambda connection: self.store.end(connection, State.ENDED, "lease", **of(lease)))
 
     def find(self, lease_id: str) -> Lease | None:
         return self._lease(*self._named(lease_id))
@@ -123,9 +136,7 @@ class DatabaseBackend:
 
         def release(connection: Connection) -> bool:
             found = store.records(connection, *self._named(lease_id), store.standing)
-            if not found or not store.end(
-                connection, found[0].place, units(found[0].locked), State.ENDED, store.standing
-            ):
+            if not found or not store.end(connection, State.ENDED, "standing", of_place=found[0].place):
                 return False
             record = found[0]
             entry = {"lease_id": lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
@@ -189,16 +200,37 @@ class DatabaseBackend:
         tenures = [record.tenure for record in records if rules.concern(record.locked, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
 
-    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
-        self._attendant.watch(units(Lock(target, LockMode.SHARED) for target in targets), wake)
+    def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
+        """See :meth:`~airflow_hivelock.locks.backend.Backend.watch`. SHARED on what others of *targets* lie in is left
+        out, for everybody takes it. Where nothing is held nothing can go: then it is looked at again."""
+        request, lock, store = self.store.tables.request, self.store.tables.lock, self.store
+        parents = {parent for target in targets for parent in target.parents}
+        keys = {
+            "any": store.dialect.numbers(object_key(target) for target in targets if target not in parents),
+            "parents": store.dialect.numbers(map(object_key, parents)),
+        }
+        touched = select(lock.c.place).where(
+            or_(
+                store.dialect.among(lock.c.object_key, "any"),
+                and_(store.dialect.among(lock.c.object_key, "parents"), lock.c.lease_type == "x"),
+            )
+        )
+        held = select(request.c.place).where(request.c.place.in_(touched), store.standing)
+        places = store.read(lambda connection: connection.execute(held, keys).scalars().all())
+        for place in places:
+            self._attendant.expect(place, None, wake)
+        found = and_(store.dialect.among(request.c.place, "places"), store.held)
+        given = store.dialect.numbers(places)
+        if not places or store.write(
+            lambda connection: store.leave_word(connection, EVERYBODY, found, places=given)
+        ) < len(places):
+            return WATCH_S
+        return None
 
     def sweep(self) -> int:
         store, request = self.store, self.store.tables.request
         day_ago, week_ago = (store.clock_us - later(0, age_s) for age_s in (KEPT_S, HISTORY_S))
-        late = or_(
-            and_(request.c.state == State.WAITING.value, request.c.seen_us < day_ago),
-            and_(store.void, request.c.end_us < day_ago),
-        )
+        late = case((store.held, request.c.end_us), else_=request.c.seen_us) < day_ago
         over = and_(
             request.c.state.in_((State.FREE.value, State.ENDED.value)),
             request.c.seen_us < week_ago,
@@ -225,7 +257,7 @@ class DatabaseBackend:
 
     def _put_work(self, lease: Lease, name: str, application: str | None, *, new: bool) -> Lease:
         def put(connection: Connection) -> Lease | None:
-            now_us, number, record = self.store.enter(connection, owner_key(lease.owner), ())
+            now_us, number, record, _ = self.store.enter(connection, owner_key(lease.owner), ())
             if record is None or not record.is_of(lease) or (self.store.frees and record.expired(now_us)):
                 return None
             written = record.starting(name, application or "", number) if new else record.recording(name, application)
@@ -234,9 +266,10 @@ class DatabaseBackend:
 
         return self.store.transact(put) or self._lost(lease)
 
-    def _verified(self, lease: Lease, stands: ColumnElement[bool]) -> None:
-        if not self._records(*self._is(lease), stands):
-            self._lost(lease)
+    def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
+        """The lease's record, of which *so* must be true."""
+        found = self.store.read(lambda connection: self.store.records(connection, self.store.of_lease, so, **of(lease)))
+        return found[0] if found else self._lost(lease)
 
     def _lost(self, lease: Lease) -> NoReturn:
         """:raises LockLost: saying what became of it."""
@@ -263,20 +296,9 @@ class DatabaseBackend:
     def _records(self, *where: ColumnElement[bool]) -> list[Record]:
         return self.store.read(lambda connection: self.store.records(connection, *where))
 
-    def _is(self, lease: Lease) -> tuple[ColumnElement[bool], ...]:
-        """Whether a request is this very grant, in the hands of this very process."""
-        request = self.store.tables.request.c
-        return (*self._named(lease.id), request.epoch == lease.epoch, request.state == State.GRANTED.value)
-
     def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
-        request = self.store.tables.request.c
-        return request.owner_key == lease_id.rpartition("-")[0], request.place == _place(lease_id)
-
-
-def _place(lease_id: str) -> int:
-    """-1 for what is not an id of this backend's."""
-    place = lease_id.rpartition("-")[2]
-    return int(place) if place.isdecimal() and len(place) < 19 else -1
+        request, (key, place) = self.store.tables.request.c, parse_id(lease_id)
+        return request.owner_key == key, request.place == place
 
 
 _backends: WeakSet[DatabaseBackend] = WeakSet()

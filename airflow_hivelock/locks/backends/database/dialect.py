@@ -6,32 +6,42 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
-    from airflow_hivelock.locks.backends.database.tables import Tables
+
+NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
+"""Audiences of a request's end: none; those who wait for it; and whoever verifies or watches it, wherever he is."""
+
+CLIENT_LENGTH = 16
+"""What the name of an acquisition begins with is its client's."""
 
 
 @dataclass(frozen=True)
 class Change:
     """What others have done.
 
-    :param places: of the requests that were ended or taken over.
-    :param units: the databases and tables in which locks came or went; None: any of them.
-    :param unsure: anything may have happened: look.
+    :param processes: acquisitions of this client's that have to look again.
+    :param places: requests that are gone, or taken over.
+    :param unsure: there may be more than was heard.
     """
 
+    processes: frozenset[str] = frozenset()
     places: frozenset[int] = frozenset()
-    units: frozenset[int] | None = frozenset()
     unsure: bool = False
 
 
 class Dialect(Protocol):
-    """One kind of database."""
+    """One kind of database, for one set of tables in it."""
 
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
+
+    @property
+    def number(self) -> ColumnElement[int]:
+        """A number larger than any that was drawn before; after :meth:`enter`."""
+        ...
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
         """Transactions, each statement of which reads what is committed when it begins."""
@@ -42,15 +52,15 @@ class Dialect(Protocol):
         ...
 
     def writing(self, engine: Engine) -> Engine:
-        """The same for transactions of one statement."""
+        """The same where each statement may be a transaction of its own."""
         ...
 
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """Until the transaction ends, keep out all who name one of *keys* too; two may share one where both say False."""
         ...
 
-    def number(self, connection: Connection, tables: Tables) -> ColumnElement[int]:
-        """A number larger than any before, for the next statement to read."""
+    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+        """:meth:`lock`, and make ready to draw a number."""
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
@@ -65,12 +75,29 @@ class Dialect(Protocol):
         """Microseconds, as this database shows a time."""
         ...
 
-    def tell(self, connection: Connection, tables: Tables, place: int, units: Iterable[int]) -> None:
-        """With the commit, tell all who listen."""
+    def add(
+        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A request, if it is a new row, and its locks, in a constant number of round trips."""
         ...
 
-    def ears(self, engine: Engine, tables: Tables) -> Ears:
-        """A connection that hears of changes from now on."""
+    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Run an update that ends a request, and take away its locks; the place and its audience, if there was one.
+
+        *ended* is one of a few objects that are never made anew, and binds its place to ``of_place``.
+        """
+        ...
+
+    def call(self, connection: Connection, process: str) -> None:
+        """Once this is committed, have that acquisition look again, wherever it is."""
+        ...
+
+    def tell(self, connection: Connection, place: int, audience: int) -> None:
+        """Once this is committed, tell the audience of the request at *place* that it is gone, or another's now."""
+        ...
+
+    def ears(self, engine: Engine, client: str) -> Ears:
+        """A connection that hears, from now on, what concerns the acquisitions of *client*."""
         ...
 
     def passing(self, error: BaseException | None) -> bool:

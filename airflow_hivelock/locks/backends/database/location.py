@@ -41,28 +41,29 @@ def open_store(text: str) -> tuple[Store, float | None]:
         raise InvalidRequest(f"{shown}: expiry={expiry!r}; there are {' and '.join(EXPIRY)}")
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
+    tables = Tables(options.get("prefix", "hivelock_"), options.get("schema", ""))
     store = Store(
         url,
-        _dialect(url),
-        Tables(options.get("prefix", "hivelock_"), options.get("schema", "")),
+        _dialect(url, tables),
+        tables,
         frees=expiry == "frees",
         timeout_s=_seconds("timeout_s", options.get("timeout_s", "10"), shown),
     )
     return store, _seconds("max_lease_s", most, shown) if most is not None else None
 
 
-def _dialect(url: URL) -> Dialect:
+def _dialect(url: URL, tables: Tables) -> Dialect:
     match url.get_backend_name():
         case "sqlite":
             from airflow_hivelock.locks.backends.database.sqlite import SQLite
 
-            return SQLite()
+            return SQLite(tables)
         case "postgresql":
             try:
                 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
             except ImportError as error:
                 raise Unsupported("postgresql:// needs psycopg: pip install 'airflow-hivelock[postgres]'") from error
-            return PostgreSQL()
+            return PostgreSQL(tables)
         case other:
             raise InvalidRequest(
                 f"{other}:// is not a lock store; use postgresql://user@host/database or sqlite:///leases.db"

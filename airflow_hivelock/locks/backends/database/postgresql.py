@@ -3,7 +3,10 @@
 Requests that may conflict are kept apart by advisory locks, taken in the order of their numbers by one statement. Rows
 to lock (SELECT … FOR UPDATE) would have to be there first, and SERIALIZABLE aborts the whole of a transaction wherever
 another reads what it wrote: on a table that everybody wants, most of them. Advisory locks need no row, leave no dead
-one, and let readers of one table pass each other. They are the transaction's: a session may be pooled.
+one, and let those who only read a table pass each other. They are the transaction's, not the session's.
+
+Whoever waits leaves word on the row that it waits for, and the UPDATE that ends that row reads it: so that nobody is told
+who does not wait, and nobody who waits is missed.
 """
 
 from __future__ import annotations
@@ -11,33 +14,47 @@ from __future__ import annotations
 import selectors
 import socket
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import ARRAY, BigInteger, Boolean, any_, bindparam, create_engine, func, literal_column, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    any_,
+    bindparam,
+    create_engine,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+)
 
-from airflow_hivelock.locks.backends.database.dialect import Change
+from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
 
-MAX_PAYLOAD = 7_900
-"""Bytes of a notification; PostgreSQL takes less than 8,000."""
-
 KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """A session that only listens would else learn after two hours that nobody is there any more."""
+
+PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
+"""Tables that fill and empty within seconds have no statistics to go by: each plan is made once, and uses the indexes."""
 
 _LOCK = text(
     "SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END "
     "FROM unnest(:keys, :exclusive) AS wanted (key, exclusive)"
 ).bindparams(bindparam("keys", type_=ARRAY(BigInteger)), bindparam("exclusive", type_=ARRAY(Boolean)))
 
-_TELL = text("SELECT pg_notify(:channel, :payload)")
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 _PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
 
@@ -49,9 +66,18 @@ class PostgreSQL:
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._channel = f"airflow_hivelock {tables.key:x}"
+        self._ends: dict[Update, Select[Any]] = {}
+
+    @property
+    def number(self) -> ColumnElement[int]:
+        return self._tables.sequence.next_value()
+
     def engine(self, url: URL, timeout_s: float) -> Engine:
         most_ms = max(1, round(timeout_s * 1000))
-        limits = f"-c statement_timeout={most_ms} -c idle_in_transaction_session_timeout={most_ms}"
+        limits = f"{PLANS} -c statement_timeout={most_ms} -c idle_in_transaction_session_timeout={most_ms}"
         defaults = {"connect_timeout": str(max(2, round(timeout_s))), **KEEPALIVES}
         given = {name: value for name, value in url.query.items() if name != "options"}
         options = f"{limits} {url.query.get('options', '')}".strip()
@@ -70,8 +96,7 @@ class PostgreSQL:
         ordered = sorted(keys)
         connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
 
-    def number(self, connection: Connection, tables: Tables) -> ColumnElement[int]:
-        return tables.sequence.next_value()
+    enter = lock
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))
@@ -82,27 +107,75 @@ class PostgreSQL:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.to_timestamp(column / literal_column("1000000.0"))
 
-    def tell(self, connection: Connection, tables: Tables, place: int, units: Iterable[int]) -> None:
-        payload = " ".join(map(str, (place, *units)))
-        if len(payload) > MAX_PAYLOAD:
-            payload = f"{place} *"
-        connection.execute(_TELL, {"channel": channel(tables), "payload": payload})
+    def add(
+        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        arrays = {f"locks_{name}": [lock[name] for lock in locks] for name in locks[0]}
+        if request is None:
+            connection.execute(self._add_locks, arrays)
+        else:
+            connection.execute(
+                self._add_both, {**arrays, **{f"request_{name}": value for name, value in request.items()}}
+            )
 
-    def ears(self, engine: Engine, tables: Tables) -> PostgreSQLEars:
-        return PostgreSQLEars(self.reading(engine), tables)
+    @cached_property
+    def _add_locks(self) -> Insert:
+        columns = list(self._tables.lock.c)
+        arrays = (func.unnest(bindparam(f"locks_{column.name}", type_=ARRAY(column.type))) for column in columns)
+        return insert(self._tables.lock).from_select(columns, select(*arrays))
+
+    @cached_property
+    def _add_both(self) -> Insert:
+        table = self._tables.request
+        values = {column.name: bindparam(f"request_{column.name}", type_=column.type) for column in table.c}
+        return self._add_locks.add_cte(insert(table).values(**values).cte("request"))
+
+    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
+        if ended not in self._ends:
+            request, lock = self._tables.request.c, self._tables.lock
+            gone = ended.returning(request.place, request.audience).cte("gone")
+            removed = delete(lock).where(lock.c.place.in_(select(gone.c.place))).cte("removed")
+            self._ends[ended] = select(gone).add_cte(removed)
+        row = connection.execute(self._ends[ended], values).one_or_none()
+        return None if row is None else (row.place, row.audience)
+
+    def call(self, connection: Connection, process: str) -> None:
+        channel = f"{self._channel} {process[:CLIENT_LENGTH]}"
+        connection.execute(_NOTIFY, {"channel": channel, "payload": process})
+
+    def tell(self, connection: Connection, place: int, audience: int) -> None:
+        connection.execute(self._tell_those_behind, {"of_place": place})
+        if audience == EVERYBODY:
+            connection.execute(_NOTIFY, {"channel": self._channel, "payload": str(place)})
+
+    @cached_property
+    def _tell_those_behind(self) -> Select[Any]:
+        request = self._tables.request.c
+        channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
+        waits = (request.ahead == bindparam("of_place"), request.state == "waiting")
+        return select(func.pg_notify(channel, request.process)).where(*waits)
+
+    def ears(self, engine: Engine, client: str) -> PostgreSQLEars:
+        return PostgreSQLEars(self.reading(engine), self._channel, f"{self._channel} {client}")
 
     def passing(self, error: BaseException | None) -> bool:
         return getattr(error, "sqlstate", None) in _PASSING
 
 
 class PostgreSQLEars:
-    """A session that listens, outside the pool."""
+    """A session that listens, outside the pool.
 
-    def __init__(self, engine: Engine, tables: Tables) -> None:
+    :param channel: where the places of requests are told.
+    :param own: where acquisitions are called.
+    """
+
+    def __init__(self, engine: Engine, channel: str, own: str) -> None:
+        self._own = own
         self._connection = engine.connect()
         self._session: psycopg.Connection[Any] = self._connection.connection.driver_connection  # type: ignore[assignment]
         self._connection.detach()
-        self._connection.exec_driver_sql(f'LISTEN "{channel(tables)}"')
+        for name in (channel, own):
+            self._connection.exec_driver_sql(f'LISTEN "{name}"')
         self._bell, self._button = socket.socketpair()
         self._button.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -113,9 +186,13 @@ class PostgreSQLEars:
         if any(key.fileobj is self._bell for key, _ in self._selector.select(most_s)):
             self._bell.recv(4096)
         try:
-            return _change([notice.payload for notice in self._session.notifies(timeout=0)])
+            heard = list(self._session.notifies(timeout=0))
         except psycopg.Error as error:
             raise StoreUnavailable(f"the session that listens for changes has ended: {error}") from error
+        return Change(
+            frozenset(notice.payload for notice in heard if notice.channel == self._own),
+            frozenset(int(notice.payload) for notice in heard if notice.channel != self._own),
+        )
 
     def interrupt(self) -> None:
         with suppress(OSError):  # rung so often that it is full, or closed
@@ -126,15 +203,3 @@ class PostgreSQLEars:
         self._bell.close()
         self._button.close()
         self._connection.close()
-
-
-def _change(payloads: list[str]) -> Change:
-    heard = [payload.split() for payload in payloads]
-    units = {unit for _, *touched in heard for unit in touched}
-    places = frozenset(int(place) for place, *_ in heard)
-    return Change(places, None if "*" in units else frozenset(map(int, units)))
-
-
-def channel(tables: Tables) -> str:
-    """Where the changes of these tables are told."""
-    return f"airflow_hivelock {tables.key:x}"

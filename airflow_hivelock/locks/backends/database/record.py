@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks.backends.database.dialect import NOBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, Work, locks_from_json, locks_to_json
@@ -46,6 +47,8 @@ class Record:
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
     :param place: the store's number when the request was made; among requests that conflict, their order.
+    :param ahead: the place of the request that it waits for.
+    :param audience: who is to be told when it is gone; written by those, and not by its owner.
     :param locks: :func:`encode`'s.
     :param works: as JSON.
     :param seen_us: the last sign of life of a waiter.
@@ -69,6 +72,8 @@ class Record:
     named: str
     asked_us: int
     seen_us: int
+    ahead: int | None = None
+    audience: int = NOBODY
     granted_us: int | None = None
     end_us: int | None = None
     ended_us: int | None = None

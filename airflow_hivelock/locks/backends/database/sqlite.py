@@ -10,17 +10,18 @@ import json
 import sqlite3
 import threading
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, bindparam, create_engine, event, func, literal_column, select, update
+from sqlalchemy import BigInteger, bindparam, create_engine, delete, event, func, insert, literal_column, select, update
 
-from airflow_hivelock.locks.backends.database.dialect import Change
+from airflow_hivelock.locks.backends.database.dialect import NOBODY, Change
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine
+    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
 
@@ -35,6 +36,14 @@ class SQLite:
     clock_us: ColumnElement[int] = literal_column(
         "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)", BigInteger
     )
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._draw = update(tables.store).values(number=tables.store.c.number + 1)
+
+    @property
+    def number(self) -> ColumnElement[int]:
+        return select(self._tables.store.c.number).scalar_subquery()
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
         if not url.database or url.database == ":memory:":
@@ -53,9 +62,8 @@ class SQLite:
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """BEGIN IMMEDIATE has kept everybody out already."""
 
-    def number(self, connection: Connection, tables: Tables) -> ColumnElement[int]:
-        connection.execute(update(tables.store).values(number=tables.store.c.number + 1))
-        return select(tables.store.c.number).scalar_subquery()
+    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+        connection.execute(self._draw)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -66,10 +74,32 @@ class SQLite:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.strftime("%Y-%m-%d %H:%M:%f", column / literal_column("1000000.0"), "unixepoch")
 
-    def tell(self, connection: Connection, tables: Tables, place: int, units: Iterable[int]) -> None:
+    def add(
+        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        if request is not None:
+            connection.execute(insert(self._tables.request), request)
+        connection.execute(insert(self._tables.lock), locks)
+
+    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
+        if not connection.execute(ended, values).rowcount:
+            return None
+        place = {"of_place": values["of_place"]}
+        connection.execute(self._take_away, place)
+        return values["of_place"], NOBODY
+
+    @cached_property
+    def _take_away(self) -> Delete:
+        lock = self._tables.lock
+        return delete(lock).where(lock.c.place == bindparam("of_place"))
+
+    def call(self, connection: Connection, process: str) -> None:
         """The commit changes the counter that everybody looks at."""
 
-    def ears(self, engine: Engine, tables: Tables) -> SQLiteEars:
+    def tell(self, connection: Connection, place: int, audience: int) -> None:
+        """The commit changes the counter that everybody looks at."""
+
+    def ears(self, engine: Engine, client: str) -> SQLiteEars:
         return SQLiteEars(self.reading(engine))
 
     def passing(self, error: BaseException | None) -> bool:
@@ -91,7 +121,7 @@ class SQLiteEars:
             version = self._version()
             if version != self._seen:
                 self._seen = version
-                return Change(units=None, unsure=True)
+                return Change(unsure=True)
             left = deadline - time.monotonic()
             if left <= 0 or self._interrupted.wait(min(pause_s, left)):
                 self._interrupted.clear()

@@ -8,7 +8,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import and_, bindparam, case, delete, exc, func, insert, literal, not_, or_, select, union_all, update
+from sqlalchemy import (
+    and_,
+    bindparam,
+    case,
+    exc,
+    false,
+    func,
+    insert,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+    true,
+    union_all,
+    update,
+)
 
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
@@ -17,13 +33,13 @@ from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Row, Select
+    from sqlalchemy import URL, ColumnElement, Connection, Row, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
     from airflow_hivelock.locks.backends.database.tables import Tables
-    from airflow_hivelock.locks.model import Lock
+    from airflow_hivelock.locks.model import Lease, Lock
 
     Result = TypeVar("Result")
 
@@ -41,9 +57,9 @@ class InTheWay:
     """A request that came earlier, and a lock of its that conflicts.
 
     :param void: a dead waiter, or an expired lease where those are free: it may be taken away.
+    :param end_us: when its lease ends; None while it waits.
     """
 
-    owner_key: str
     place: int
     void: bool
     end_us: int | None
@@ -76,18 +92,23 @@ class Store:
                 with self._translated(), self.engine.begin() as connection:
                     return work(connection)
             except _Passing:
-                log.debug("transaction %d of %s was the victim of another", tries + 1, self)
-        raise StoreUnavailable(f"{self}: {MAX_TRIES} transactions in turn were the victims of others; try again")
+                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
+        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
         with self._translated(), self._reading.connect() as connection:
             return work(connection)
 
-    def write(self, statement: Any, values: dict[str, Any] | None = None) -> int:
-        """Run one statement in a transaction of its own; how many rows it has changed."""
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """What *work* returns, each of whose statements may be a transaction of its own."""
         with self._translated(), self._writing.begin() as connection:
-            return int(connection.execute(statement, values).rowcount)
+            return work(connection)
+
+    def ears(self, client: str) -> Ears:
+        """A connection that hears of changes."""
+        with self._translated():
+            return self.dialect.ears(self.engine, client)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -96,72 +117,118 @@ class Store:
         except exc.DBAPIError as error:
             cause = str(error.orig).strip().partition("\n")[0]
             if self.dialect.passing(error.orig):
-                raise _Passing(f"{self}: {cause}") from error
+                raise _Passing(f"{self!r}: {cause}") from error
             if isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
-                raise StoreUnavailable(f"{self} does not answer: {cause}") from error
-            raise StoreCorrupted(f"{self} is not as this version of airflow-hivelock made it: {cause}") from error
+                raise StoreUnavailable(f"{self!r} does not answer: {cause}") from error
+            raise StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}") from error
         except exc.TimeoutError as error:
-            raise StoreUnavailable(f"{self}: all connections of the pool are busy; try again") from error
+            raise StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again") from error
 
-    # Reading.
+    # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
 
     @property
     def clock_us(self) -> ColumnElement[int]:
         return self.dialect.clock_us
 
     @cached_property
+    def held(self) -> ColumnElement[bool]:
+        """Whether a request is granted, be it expired or not."""
+        return self.tables.request.c.state == State.GRANTED.value
+
+    @cached_property
+    def queued(self) -> ColumnElement[bool]:
+        return self.tables.request.c.state == State.WAITING.value
+
+    @cached_property
+    def expired(self) -> ColumnElement[bool]:
+        """Whether a request holds what nobody has to respect any more."""
+        return and_(self.held, self.tables.request.c.end_us <= self.clock_us) if self.frees else false()
+
+    @cached_property
     def standing(self) -> ColumnElement[bool]:
         """Whether a request holds its locks."""
-        request = self.tables.request.c
-        held = request.state == State.GRANTED.value
-        return and_(held, request.end_us > self.clock_us) if self.frees else held
+        return and_(self.held, self.tables.request.c.end_us > self.clock_us) if self.frees else self.held
 
     @cached_property
     def void(self) -> ColumnElement[bool]:
         """Whether a request keeps others waiting for nothing."""
-        request = self.tables.request.c
-        dead = and_(request.state == State.WAITING.value, request.seen_us < self.clock_us - DEAD_US)
-        expired = and_(request.state == State.GRANTED.value, request.end_us <= self.clock_us)
-        return or_(dead, expired) if self.frees else dead
+        dead = and_(self.queued, self.tables.request.c.seen_us < self.clock_us - DEAD_US)
+        return or_(dead, self.expired) if self.frees else dead
 
-    def enter(self, connection: Connection, owner_key: str, locks: Iterable[Lock]) -> tuple[int, int, Record | None]:
+    @cached_property
+    def of_lease(self) -> ColumnElement[bool]:
+        """Whether a request is a very grant, in the hands of a very process; bound by :func:`of`."""
+        request = self.tables.request.c
+        return and_(
+            request.owner_key == bindparam("of_key"),
+            request.place == bindparam("of_place"),
+            request.epoch == bindparam("of_epoch"),
+            self.held,
+        )
+
+    # Reading.
+
+    def enter(
+        self, connection: Connection, owner_key: str, locks: Sequence[Lock]
+    ) -> tuple[int, int, Record | None, list[InTheWay]]:
         """Keep out everybody whose request may conflict, or who acts for the owner.
 
-        :return: the time, a number larger than any before, and the owner's record.
+        :return: the time, a number larger than any before, the owner's record, and who is :meth:`in_the_way` of it;
+            if it neither waits nor holds, of a new request.
         """
         keys = {number(self.tables.name, str(unit)): exclusive for unit, exclusive in units(locks).items()}
         keys[number(self.tables.name, "owner", owner_key)] = True
-        self.dialect.lock(connection, keys)
-        request, once = self.tables.request, select(literal(1).label("one")).subquery()
-        drawn = self.dialect.number(connection, self.tables).label("drawn")
-        row = connection.execute(
-            select(self.clock_us.label("now_us"), drawn, request).select_from(
-                once.outerjoin(request, request.c.owner_key == bindparam("key"))
-            ),
-            {"key": owner_key},
-        ).one()
-        return row.now_us, row.drawn, Record.of(row) if row.owner_key is not None else None
-
-    def records(self, connection: Connection, *where: ColumnElement[bool]) -> list[Record]:
-        """The records of which all of *where* is so, in the order of their places."""
-        request = self.tables.request
-        rows = connection.execute(select(request).where(*where).order_by(request.c.place))
-        return [Record.of(row) for row in rows]
+        self.dialect.enter(connection, keys)
+        rows = connection.execute(self._enter, {"of_key": owner_key, **self._wanted(locks)}).all()
+        record = Record.of(rows[0]) if rows[0].owner_key is not None else None
+        ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
+        return rows[0].now_us, rows[0].drawn, record, ahead
 
     def in_the_way(self, connection: Connection, locks: Iterable[Lock], place: int) -> list[InTheWay]:
         """Who came before *place* and conflicts: of those that live the nearest and then the first, and all that are void."""
+        given = {"of_place": place, **self._wanted(locks)}
+        return [_in_the_way(row) for row in connection.execute(self._in_the_way, given)]
+
+    def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
+        """The records of which all of *where* is so, in the order of their places."""
+        request = self.tables.request
+        rows = connection.execute(select(request).where(*where).order_by(request.c.place), values)
+        return [Record.of(row) for row in rows]
+
+    def epochs(self, places: Iterable[int]) -> dict[int, int]:
+        """The epoch of each request, among those at *places*, that still keeps others waiting."""
+        request = self.tables.request.c
+        found = select(request.place, request.epoch).where(
+            self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void)
+        )
+        given = {"places": self.dialect.numbers(places)}
+        return self.read(lambda connection: {row.place: row.epoch for row in connection.execute(found, given)})
+
+    def _wanted(self, locks: Iterable[Lock]) -> dict[str, Any]:
         keys: dict[LockMode, list[int]] = {mode: [] for mode in LockMode}
         for lock in locks:
             keys[lock.mode].append(object_key(lock.object))
-        given = {
-            "shared": self.dialect.numbers(keys[LockMode.SHARED]),
-            "exclusive": self.dialect.numbers(keys[LockMode.EXCLUSIVE]),
-            "mine": place,
-        }
-        return [_in_the_way(row) for row in connection.execute(self._conflicts, given)]
+        return {mode.value.lower(): self.dialect.numbers(numbers) for mode, numbers in keys.items()}
 
     @cached_property
-    def _conflicts(self) -> Select[Any]:
+    def _enter(self) -> Select[Any]:
+        request = self.tables.request
+        own = request.c.owner_key == bindparam("of_key")
+        mine = select(request.c.place).where(own, or_(self.queued, self.held)).scalar_subquery()
+        ahead = self._conflicts(func.coalesce(mine, literal_column(str(1 << 62)))).subquery("ahead")
+        once = select(literal(1).label("one")).subquery()
+        return (
+            select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), request, ahead)
+            .select_from(once.outerjoin(request, own).outerjoin(ahead, true()))
+            .order_by(ahead.c.ahead_void, ahead.c.ahead_place.desc())
+        )
+
+    @cached_property
+    def _in_the_way(self) -> Select[Any]:
+        found = self._conflicts(bindparam("of_place")).subquery()
+        return select(found).order_by(found.c.ahead_void, found.c.ahead_place.desc())
+
+    def _conflicts(self, mine: ColumnElement[Any]) -> Select[Any]:
         request, lock = self.tables.request, self.tables.lock
         excluded = or_(
             self.dialect.among(lock.c.object_key, "exclusive"),
@@ -169,129 +236,137 @@ class Store:
         )
         found = (
             select(lock.c.place, func.min(lock.c.position).label("position"))
-            .where(excluded, lock.c.place < bindparam("mine"))
+            .where(excluded, lock.c.place < mine)
             .group_by(lock.c.place)
             .cte("found")
         )
-        void = case((self.void, 1), else_=0).label("void")
         held = (
-            select(request.c.owner_key, request.c.owner, request.c.state, request.c.end_us, found, void)
+            select(
+                request.c.owner.label("ahead_owner"),
+                request.c.state.label("ahead_state"),
+                request.c.end_us.label("ahead_end_us"),
+                found.c.place.label("ahead_place"),
+                found.c.position.label("position"),
+                case((self.void, 1), else_=0).label("ahead_void"),
+            )
             .join_from(found, request, request.c.place == found.c.place)
             .cte("held")
         )
-        ends = (select(end(held.c.place)).where(held.c.void == 0) for end in (func.max, func.min))
+        ends = (select(end(held.c.ahead_place)).where(held.c.ahead_void == 0) for end in (func.max, func.min))
         return (
             select(held, lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
-            .join_from(held, lock, and_(lock.c.place == held.c.place, lock.c.position == held.c.position))
-            .where(or_(held.c.void == 1, held.c.place.in_(union_all(*ends))))
-            .order_by(held.c.void, held.c.place.desc())
+            .join_from(held, lock, and_(lock.c.place == held.c.ahead_place, lock.c.position == held.c.position))
+            .where(or_(held.c.ahead_void == 1, held.c.ahead_place.in_(union_all(*ends))))
         )
-
-    def epochs(self, places: Iterable[int]) -> dict[int, int]:
-        """The epoch of each request, among those at *places*, that still keeps others waiting."""
-        request = self.tables.request.c
-        found = select(request.place, request.epoch).where(
-            self.dialect.among(request.place, "places"),
-            request.state.in_((State.WAITING.value, State.GRANTED.value)),
-            not_(self.void),
-        )
-        given = {"places": self.dialect.numbers(places)}
-        return self.read(lambda connection: {row.place: row.epoch for row in connection.execute(found, given)})
-
-    def ears(self) -> Ears:
-        """A connection that hears of changes."""
-        with self._translated():
-            return self.dialect.ears(self.engine, self.tables)
 
     # Writing.
 
-    def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
-        """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
-        if not waiting:
-            return
-        request, epochs = self.tables.request.c, dict(waiting)
-
-        def sign(connection: Connection) -> None:
-            mine = select(request.place, request.epoch).where(
-                self.dialect.among(request.place, "places"), request.state == State.WAITING.value
-            )
-            found = connection.execute(
-                mine.order_by(request.place).with_for_update(skip_locked=True),
-                {"places": self.dialect.numbers(epochs)},
-            )
-            living = [row.place for row in found if row.epoch == epochs[row.place]]
-            connection.execute(
-                update(self.tables.request)
-                .where(self.dialect.among(request.place, "places"))
-                .values(seen_us=self.clock_us),
-                {"places": self.dialect.numbers(living)},
-            )
-
-        self.transact(sign)
-
-    def put(self, connection: Connection, record: Record, existing: Record | None) -> None:
-        """Write the record over the owner's *existing* one."""
+    def put(self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Lock] = ()) -> None:
+        """Write the record over the owner's *existing* one, and *locks* that it has got."""
         request = self.tables.request
-        if existing is None:
-            connection.execute(insert(request), record.values())
-        elif changed := record.changes(existing):
+        if existing is not None and (changed := record.changes(existing)):
             connection.execute(update(request).where(request.c.owner_key == record.owner_key).values(**changed))
+        values = record.values() if existing is None else None
+        if rows := [_row(record.place, position, lock) for position, lock in enumerate(locks)]:
+            self.dialect.add(connection, values, rows)
+        elif values:
+            connection.execute(insert(request), values)
 
-    def add_locks(self, connection: Connection, record: Record, locks: Iterable[Lock]) -> None:
-        """What the request of *record* waits for or holds."""
-        rows = [
-            {
-                "place": record.place,
-                "position": position,
-                "object_key": object_key(lock.object),
-                "db_name": lock.object.database,
-                "table_name": lock.object.table,
-                "partition_name": "/".join(lock.object.path[2:]),
-                "lease_type": "x" if lock.mode is LockMode.EXCLUSIVE else "s",
-            }
-            for position, lock in enumerate(locks)
-        ]
-        connection.execute(insert(self.tables.lock), rows)
+    def leave_word(self, connection: Connection, audience: int, *where: ColumnElement[bool], **values: Any) -> int:
+        """Have the end of the requests of which *where* is so be told; how many there are."""
+        request = self.tables.request
+        heard = case((request.c.audience < audience, audience), else_=request.c.audience)
+        return int(connection.execute(update(request).where(*where).values(audience=heard), values).rowcount)
 
-    def end(
-        self, connection: Connection, place: int, touched: Iterable[int], state: State, *where: ColumnElement[bool]
-    ) -> bool:
-        """Take the request at *place* away, if *where* is so, and tell those who wait for that.
+    def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
+        """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
 
-        :param touched: the units of its locks.
-        :param state: ENDED for a lease, FREE for a place in the queue.
+        :param which: ``lease``, bound by :func:`of`; or, at the place ``of_place``, ``standing``, ``queued`` or ``void``.
         """
-        request, lock = self.tables.request, self.tables.lock
-        now = self.clock_us
-        ended = case((request.c.end_us < now, request.c.end_us), else_=now) if self.frees else now
-        values = {"state": state.value, "ended_us": ended if state is State.ENDED else None}
-        gone = connection.execute(update(request).where(request.c.place == place, *where).values(**values))
-        if not gone.rowcount:
+        gone = self.dialect.end(connection, self._ends[state, which], values)
+        if gone is None:
             return False
-        connection.execute(delete(lock).where(lock.c.place == place))
-        self.dialect.tell(connection, self.tables, place, touched)
+        place, audience = gone
+        if audience:
+            self.dialect.tell(connection, place, audience)
         return True
 
-    def clear(self, connection: Connection, where: ColumnElement[bool]) -> int:
-        """Take away the requests of which *where* is so, but for those that another transaction is at; how many there were."""
+    @cached_property
+    def _ends(self) -> Mapping[tuple[State, str], Update]:
         request = self.tables.request
-        found = select(request).where(where).order_by(request.c.place).with_for_update(skip_locked=True)
-        cleared = 0
-        for row in connection.execute(found).all():
-            record = Record.of(row)
-            state = State.ENDED if record.state is State.GRANTED else State.FREE
-            cleared += self.end(connection, record.place, units(record.locked), state, where)
-        return cleared
+        at_place = request.c.place == bindparam("of_place")
+        conditions = {
+            "lease": self.of_lease,
+            "standing": and_(at_place, self.standing),
+            "queued": and_(at_place, self.queued),
+            "void": and_(at_place, self.void),
+            "held": and_(at_place, self.held),
+        }
+        now_us = self.clock_us
+        ended_us = case((request.c.end_us < now_us, request.c.end_us), else_=now_us) if self.frees else now_us
+        return {
+            (state, which): update(request)
+            .where(condition)
+            .values(state=state.value, ended_us=ended_us if state is State.ENDED else None)
+            for which, condition in conditions.items()
+            for state in (State.ENDED, State.FREE)
+        }
+
+    def clear(self, connection: Connection, *where: ColumnElement[bool]) -> int:
+        """Take away the void requests of which *where* is so, but for those that another transaction is at; how many."""
+        request = self.tables.request
+        found = select(request.c.place, request.c.state).where(self.void, *where).order_by(request.c.place)
+        rows = connection.execute(found.with_for_update(skip_locked=True)).all()
+        states = {State.GRANTED.value: State.ENDED}
+        return sum(self.end(connection, states.get(row.state, State.FREE), "void", of_place=row.place) for row in rows)
+
+    def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
+        """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
+        if waiting:
+            self.transact(lambda connection: self._sign(connection, dict(waiting)))
+
+    def _sign(self, connection: Connection, epochs: Mapping[int, int]) -> None:
+        request = self.tables.request
+        among = self.dialect.among(request.c.place, "places")
+        mine = select(request.c.place, request.c.epoch).where(among, self.queued).order_by(request.c.place)
+        given = {"places": self.dialect.numbers(epochs)}
+        found = connection.execute(mine.with_for_update(skip_locked=True), given)
+        living = self.dialect.numbers(row.place for row in found if row.epoch == epochs[row.place])
+        connection.execute(update(request).where(among).values(seen_us=self.clock_us), {"places": living})
+
+
+def of(lease: Lease) -> dict[str, Any]:
+    """What :attr:`Store.of_lease` is bound to."""
+    key, place = parse_id(lease.id)
+    return {"of_key": key, "of_place": place, "of_epoch": lease.epoch}
+
+
+def parse_id(lease_id: str) -> tuple[str, int]:
+    """The owner's key, and the place; -1 for what is not an id of this backend's."""
+    key, _, place = lease_id.rpartition("-")
+    return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
 
 
 class _Passing(StoreUnavailable):
     """Another transaction was in the way; try again."""
 
 
+def _row(place: int, position: int, lock: Lock) -> dict[str, Any]:
+    return {
+        "place": place,
+        "position": position,
+        "object_key": object_key(lock.object),
+        "db_name": lock.object.database,
+        "table_name": lock.object.table,
+        "partition_name": "/".join(lock.object.path[2:]),
+        "lease_type": "x" if lock.mode is LockMode.EXCLUSIVE else "s",
+    }
+
+
 def _in_the_way(row: Row[Any]) -> InTheWay:
-    waiting = row.state == State.WAITING.value
     levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
     target = LockObject(row.db_name, row.table_name, levels)
     mode = LockMode.EXCLUSIVE if row.lease_type == "x" else LockMode.SHARED
-    blocker = Blocker(row.owner, target, mode, waiting)
-    return InTheWay(row.owner_key, row.place, bool(row.void), None if waiting else row.end_us, blocker)
+    waiting = row.ahead_state == State.WAITING.value
+    blocker = Blocker(row.ahead_owner, target, mode, waiting)
+    return InTheWay(row.ahead_place, bool(row.ahead_void), None if waiting else row.ahead_end_us, blocker)

@@ -25,6 +25,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Sequence,
+    SmallInteger,
     String,
     Table,
     Text,
@@ -81,6 +82,8 @@ class Tables:
             Column("attempt", BigInteger, nullable=False),
             Column("began", BigInteger, nullable=False),
             Column("place", BigInteger, nullable=False),
+            Column("ahead", BigInteger),
+            Column("audience", SmallInteger, nullable=False),
             Column("token", BigInteger, nullable=False),
             Column("lease_s", Float(53), nullable=False),
             Column("locks", LONG_TEXT, nullable=False),
@@ -93,6 +96,7 @@ class Tables:
             Column("end_us", BigInteger),
             Column("ended_us", BigInteger),
             Index(f"{prefix}request_place", "place", unique=True),
+            Index(f"{prefix}request_ahead", "ahead"),
         )
         self.lock = Table(
             f"{prefix}lock",

@@ -1,0 +1,130 @@
+"""What is done under a lease: a counter an object, read and then written, and a row that tells of it."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from sqlalchemy import make_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+BUSY_S = 120.0
+TABLES = 5
+
+Job = list[tuple[int, bool]]
+"""Objects by number, in their order, each with whether it is written."""
+
+
+def job(chance: random.Random, objects: int) -> Job:
+    """One or two objects; three of four are written."""
+    chosen = sorted(chance.sample(range(objects), chance.choice((1, 1, 2))))
+    return [(number, chance.random() < 0.75) for number in chosen]
+
+
+def name(number: int) -> str:
+    return f"dw.flights_{number % TABLES}/day={number}"
+
+
+@dataclass(frozen=True)
+class Done:
+    """One piece of work on one object.
+
+    :param value: what it wrote; of one that only reads, what it read first and at last.
+    """
+
+    number: int
+    writes: bool
+    token: int
+    value: int
+    last: int
+
+
+class Ground:
+    """A plain connection to the counters, in the database that also holds the leases."""
+
+    def __init__(self, url: str) -> None:
+        given = make_url(url)
+        self.postgres = given.get_backend_name() == "postgresql"
+        plain = given.set(query={}).render_as_string(hide_password=False)
+        self._connection: Any = (
+            psycopg.connect(plain, autocommit=True)
+            if self.postgres
+            else sqlite3.connect(given.database or "", timeout=BUSY_S, isolation_level=None)
+        )
+
+    def create(self, objects: int) -> None:
+        self.run("drop table if exists counter")
+        self.run("drop table if exists done")
+        self.run("create table counter (number bigint primary key, value bigint not null)")
+        self.run("create table done (number bigint, writes integer, token bigint, value bigint, last bigint)")
+        for number in range(objects):
+            self.run("insert into counter values (%s, 0)", number)
+
+    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        found = self._connection.execute(statement if self.postgres else statement.replace("%s", "?"), values)
+        return list(found.fetchall()) if found.description else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.run("begin" if self.postgres else "begin immediate")
+        yield
+        self.run("commit")
+
+    def value(self, number: int, suffix: str = "") -> int:
+        return int(self.run(f"select value from counter where number = %s {suffix}", number)[0][0])
+
+    def work(self, job: Job, token: int) -> None:
+        """Under a lock of another's: nothing but that keeps two who work on one object apart."""
+        found = [self.value(number) for number, _ in job]
+        with self.transaction():
+            self.put(job, found, token)
+
+    def put(self, job: Job, found: Sequence[int], token: int) -> None:
+        for (number, writes), value in zip(job, found, strict=True):
+            last = value + 1 if writes else self.value(number)
+            if writes:
+                self.run("update counter set value = %s where number = %s", last, number)
+            self.run(
+                "insert into done values (%s, %s, %s, %s, %s)",
+                number,
+                int(writes),
+                token,
+                last if writes else value,
+                last,
+            )
+
+    def done(self) -> list[Done]:
+        rows = self.run("select number, writes, token, value, last from done")
+        return [Done(number, bool(writes), *others) for number, writes, *others in rows]
+
+    def counters(self) -> dict[int, int]:
+        return dict(self.run("select number, value from counter"))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def broken(ground: Ground, *, fenced: bool = True) -> list[str]:
+    """What must not be, in the history that the database tells.
+
+    Taken in the order of the tokens, each writer finds what the last one has written, and a reader finds it twice.
+    """
+    wrong: list[str] = []
+    values = dict.fromkeys(ground.counters(), 0)
+    for done in sorted(ground.done(), key=lambda done: (done.token, done.value) if fenced else (done.value, done.last)):
+        if done.writes:
+            values[done.number] += 1
+        if fenced and (done.value, done.last) != (values[done.number],) * 2:
+            wrong.append(f"{done}, where the counter stood at {values[done.number]}")
+    wrong += [
+        f"{name(number)} was written {values[number]} times, and counts {value}"
+        for number, value in ground.counters().items()
+        if value != values[number]
+    ]
+    return wrong
