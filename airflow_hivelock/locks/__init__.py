@@ -20,6 +20,7 @@ from airflow_hivelock.locks.errors import (
     Superseded,
     Unsupported,
 )
+from airflow_hivelock.locks.hive_leases import HiveLease, HiveLeases
 from airflow_hivelock.locks.manager import LockManager, PendingLease
 from airflow_hivelock.locks.model import (
     Blocker,
@@ -40,6 +41,8 @@ __all__ = [
     "Blocker",
     "ExceedsMaxLeaseTime",
     "ForcedRelease",
+    "HiveLease",
+    "HiveLeases",
     "HiveLockError",
     "Holder",
     "InvalidArguments",

@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
@@ -19,10 +20,6 @@ from tests.leases.work import BUSY_S, Ground, Job, job, name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-
-from contextlib import contextmanager
-
-Way = "Callable[[Job], None]"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import psycopg
 from sqlalchemy import make_url
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator, Sequence
 
 BUSY_S = 120.0
@@ -104,7 +104,7 @@ class Ground:
         return [Done(number, bool(writes), *others) for number, writes, *others in rows]
 
     def counters(self) -> dict[int, int]:
-        return dict(self.run("select number, value from counter"))  # type: ignore[arg-type]
+        return dict(self.run("select number, value from counter"))
 
     def close(self) -> None:
         self._connection.close()

@@ -22,6 +22,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "thrift_client": ("errors",),
     "backends": (*CORE, "thrift_client"),
     "connect": ("errors", "manager", "backends", "coverage"),
+    "hive_leases": (*CORE, "manager"),
     "catalog": (*CORE[:3], "thrift_client"),
     "plan": (*CORE[:4], "catalog"),
     "coverage": (*CORE, "manager", "catalog"),

@@ -1,0 +1,178 @@
+"""Hive leases: the calls of the Hive lease manager as it is documented, over any backend that grants locks.
+
+``objs`` are pairs of a name and ``"s"`` (shared, to read) or ``"x"`` (exclusive, to write) where something is locked or
+named by what was locked, and names alone where leases are listed or forced away. Names are those of all of this package,
+ranges included; what lies above an object is locked SHARED, and the object itself need not exist.
+"""
+
+from __future__ import annotations
+
+import getpass
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import InvalidArguments, InvalidRequest, LeaseAlreadyExists, LockLost, LockTimeout
+from airflow_hivelock.locks.manager import LockManager
+from airflow_hivelock.locks.model import LockMode, LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from airflow_hivelock.locks.backend import Backend
+    from airflow_hivelock.locks.model import Lease, Lock
+
+    Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class HiveLease:
+    """What a lease holds on one object. Times are the store's.
+
+    :param table_name: "" for a lease on a database; *partition_name*: "" for one on a database or a table.
+    :param start_utc: when it was granted; extending does not move it.
+    :param end_utc: None where the store does not say.
+    """
+
+    user: str
+    lease_id: str
+    db_name: str
+    table_name: str
+    partition_name: str
+    start_utc: datetime
+    end_utc: datetime | None
+    lease_type: str
+
+
+class HiveLeases:
+    """The Hive lease manager; as safe for threads as what it is made from.
+
+    :param over: whose locks the leases are.
+    :param user: who grabs; each lease is owned by ``user:…``.
+    """
+
+    def __init__(self, over: Backend | LockManager, user: str | None = None) -> None:
+        self.manager = over if isinstance(over, LockManager) else LockManager(over)
+        self.user = user or getpass.getuser()
+
+    def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float = 0.0) -> str:
+        """Lease all of *objs* or nothing.
+
+        :return: the lease id, to extend and drop it with.
+        :raises LeaseAlreadyExists: not within *lease_wait_duration_sec*; it names the holder.
+        :raises ExceedsMaxLeaseTime: longer than the store allows.
+        :raises InvalidArguments: *objs*, or a duration.
+        """
+        reads, writes = _read_and_written(objs)
+        try:
+            lease = self.manager.acquire(
+                owner=f"{self.user}:{uuid.uuid4().hex}",
+                reads=reads,
+                writes=writes,
+                lease_s=lease_duration_sec,
+                timeout_s=lease_wait_duration_sec,
+            )
+        except LockTimeout as error:
+            raise LeaseAlreadyExists(str(error), error.blocked_by) from error
+        except InvalidRequest as error:
+            raise _invalid(error) from error
+        return lease.id
+
+    def list_lease(self, objs: Sequence[str] = ()) -> list[HiveLease]:
+        """The leases on *objs* and below them; on everything if there are none."""
+        targets: list[LockObject | None] = [*_targets(objs)] or [None]
+        holders = [holder for target in targets for holder in self.manager.show(target)]
+        return [
+            HiveLease(
+                _user(holder.owner),
+                holder.lease_id or "",
+                holder.object.database,
+                holder.object.table,
+                "/".join(holder.object.path[2:]),
+                holder.since,
+                holder.expires,
+                "x" if holder.mode is LockMode.EXCLUSIVE else "s",
+            )
+            for holder in dict.fromkeys(holders)
+        ]
+
+    def extend_lease(self, lease_id: str, objs: Pairs) -> None:
+        """Have the lease last as long from now on as it was grabbed for.
+
+        :param objs: all that it was grabbed for.
+        :raises ExceedsMaxLeaseTime: past the longest that the store allows; it keeps the end that it has.
+        :raises LockLost: it is gone.
+        """
+        self.manager.renew(self._lease(lease_id, objs))
+
+    def drop_lease(self, lease_id: str, objs: Pairs) -> bool:
+        """Give the lease back. What is gone already is success.
+
+        :param objs: all that it was grabbed for: a lease is granted whole, and given back whole.
+        :return: whether this call freed it.
+        """
+        try:
+            return self.manager.release(self._lease(lease_id, objs))
+        except LockLost:
+            return False
+
+    def force_drop_lease(self, objs: Sequence[str] = (), *, reason: str = "force_drop_lease") -> list[str]:
+        """Free what dead processes have left on *objs* and below; everything if there are none. It is audited.
+
+        :return: the ids of the leases that were freed; each with all that it held.
+        """
+        freed: list[Lease] = []
+        targets: list[LockObject | None] = [*_targets(objs)] or [None]
+        for target in targets:
+            freed += self.manager.force_release_all(target, held_s=0, reason=reason, user=self.user)
+        return [lease.id for lease in freed]
+
+    def _lease(self, lease_id: str, objs: Pairs) -> Lease:
+        lease = self.manager.find(lease_id)
+        if lease is None:
+            raise LockLost(f"lease {lease_id} no longer stands: it was dropped or has expired; grab another")
+        if (wanted := rules.with_parents(*map(_targets, _read_and_written(objs)))) != lease.locks:
+            raise InvalidArguments(
+                f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}; "
+                "name all that it was grabbed for"
+            )
+        return lease
+
+
+def _read_and_written(objs: Any) -> tuple[list[str], list[str]]:
+    named: dict[str, list[str]] = {"s": [], "x": []}
+    if isinstance(objs, str):
+        raise InvalidArguments(f"{objs!r} must be a list of pairs, as in [({objs!r}, 'x')]")
+    for pair in objs:
+        match pair:
+            case (str(name), "s" | "x" as lease_type):
+                named[lease_type].append(name)
+            case _:
+                raise InvalidArguments(f"{pair!r} is not a pair of a name and 's' or 'x', as in ('dw.flights', 'x')")
+    return named["s"], named["x"]
+
+
+def _targets(objs: Sequence[str]) -> list[LockObject]:
+    try:
+        return rules.objects("objs", objs)
+    except InvalidRequest as error:
+        raise _invalid(error) from error
+
+
+def _invalid(error: InvalidRequest) -> InvalidRequest:
+    """As the documented calls name it; a more special error stays."""
+    return InvalidArguments(str(error)) if type(error) is InvalidRequest else error
+
+
+def _user(owner: str) -> str:
+    """Who grabbed, where it was by these calls; else the owner as it is."""
+    user, _, grab = owner.rpartition(":")
+    return user if user and len(grab) == 32 else owner
+
+
+def _some(locks: Sequence[Lock]) -> str:
+    parents = {parent for lock in locks for parent in lock.object.parents}
+    leaves = [str(lock) for lock in locks if lock.object not in parents or lock.mode is LockMode.EXCLUSIVE]
+    return ", ".join(leaves[:3]) + (f" and {len(leaves) - 3} more" if len(leaves) > 3 else "") or "nothing"

@@ -1,0 +1,95 @@
+"""The calls of the Hive lease manager, over the plainest backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_hivelock.locks import (
+    HiveLeases,
+    InvalidArguments,
+    LeaseAlreadyExists,
+    LockLost,
+    LockManager,
+    LockTimeout,
+)
+from airflow_hivelock.locks.backends.memory import MemoryBackend
+
+DAY = "dw.flights/dt=2013-01-01"
+
+
+@pytest.fixture
+def leases() -> HiveLeases:
+    return HiveLeases(MemoryBackend(), user="ann")
+
+
+def rows(leases: HiveLeases, *names: str) -> list[tuple[str, str, str, str]]:
+    return [(row.db_name, row.table_name, row.partition_name, row.lease_type) for row in leases.list_lease(names)]
+
+
+def test_a_lease_is_listed_until_it_is_dropped(leases: HiveLeases) -> None:
+    objs = [(DAY, "x"), ("dw.airports", "s")]
+    lease_id = leases.grab_lease(objs, 60)
+    assert rows(leases) == [
+        ("dw", "", "", "s"),
+        ("dw", "airports", "", "s"),
+        ("dw", "flights", "", "s"),
+        ("dw", "flights", "dt=2013-01-01", "x"),
+    ]
+    (row,) = leases.list_lease([DAY])
+    assert (row.user, row.lease_id) == ("ann", lease_id)
+    assert row.end_utc
+    assert (row.end_utc - row.start_utc).total_seconds() == 60
+    leases.extend_lease(lease_id, objs)
+    (extended,) = leases.list_lease([DAY, DAY])
+    assert extended.start_utc == row.start_utc, "extending moves the end only"
+    assert extended.end_utc
+    assert extended.end_utc >= row.end_utc
+    assert leases.drop_lease(lease_id, objs)
+    assert not leases.drop_lease(lease_id, objs)
+    assert rows(leases) == []
+    with pytest.raises(LockLost, match="grab another"):
+        leases.extend_lease(lease_id, objs)
+
+
+def test_all_or_none_and_the_holder_is_named(leases: HiveLeases) -> None:
+    leases.grab_lease([(DAY, "s")], 60)
+    leases.grab_lease([(DAY, "s")], 60)
+    other = HiveLeases(leases.manager, user="bob")
+    with pytest.raises(LeaseAlreadyExists, match="ann") as refused:
+        other.grab_lease([("dw.delays", "x"), (DAY, "x")], 60)
+    assert isinstance(refused.value, LockTimeout)
+    assert refused.value.blocked_by[0].owner.startswith("ann:")
+    assert rows(leases, "dw.delays") == []
+
+
+def test_a_lease_is_extended_and_dropped_whole(leases: HiveLeases) -> None:
+    lease_id = leases.grab_lease([(DAY, "x"), ("dw.delays", "x")], 60)
+    for objs in ([(DAY, "x")], [(DAY, "s"), ("dw.delays", "x")], []):
+        with pytest.raises(InvalidArguments, match="name all"):
+            leases.drop_lease(lease_id, objs)
+    assert len(rows(leases)) == 4
+
+
+def test_forcing_drops_what_is_named_or_everything_and_is_audited(leases: HiveLeases) -> None:
+    first, second, third = (leases.grab_lease([(name, "x")], 60) for name in (DAY, "dw.delays", "lake.raw"))
+    assert leases.force_drop_lease(["dw.flights"]) == [first]
+    assert leases.force_drop_lease([]) == [second, third]
+    assert leases.force_drop_lease([]) == []
+    assert [entry.user for entry in leases.manager.audit()] == ["ann"] * 3
+
+
+@pytest.mark.parametrize(
+    "objs", [[], "dw.flights", ["dw.flights"], [("dw.flights", "y")], [("dw flights", "x")], [(1, "x")]]
+)
+def test_what_cannot_be_meant_is_refused(leases: HiveLeases, objs: object) -> None:
+    with pytest.raises(InvalidArguments):
+        leases.grab_lease(objs, 60)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArguments):
+        leases.grab_lease([(DAY, "x")], 0)
+    assert rows(leases) == []
+
+
+def test_a_manager_does_as_well_as_its_backend() -> None:
+    manager = LockManager(MemoryBackend())
+    assert HiveLeases(manager).grab_lease([(DAY, "x")], 60)
+    assert manager.show(DAY)
