@@ -110,7 +110,8 @@ class DatabaseAcquisition:
         if not fresh and mine.locks != records.encode(self._locks):
             raise _OtherLocks(mine.locked)
         if existing and fresh and store.end(connection, State.ENDED, "held", of_place=existing.place):
-            found = store.in_the_way(connection, self._locks, mine.place)  # it was expired, and for other locks
+            existing = replace(existing, state=State.ENDED, ended_us=now_us)  # it was expired, and for other locks
+            found = store.in_the_way(connection, self._locks, mine.place)
         elif existing and not fresh and mine is not existing:
             self._tell_superseded(connection, existing)
         ahead: Sequence[InTheWay] = ()

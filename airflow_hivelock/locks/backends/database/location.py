@@ -29,8 +29,10 @@ def open_store(text: str) -> tuple[Store, float | None]:
     """
     try:
         url = make_url(text)
-    except exc.ArgumentError as error:
-        raise InvalidRequest("the URL of the lock store cannot be read; write sqlite:///leases.db") from error
+    except (exc.ArgumentError, ValueError):  # which repeat the URL
+        raise InvalidRequest(
+            "the URL of the lock store cannot be read; write postgresql://user:password@host:5432/database"
+        ) from None
     ours = {name: value for name, value in url.query.items() if name in OPTIONS}
     shown = url.render_as_string(hide_password=True)
     if twice := [name for name, value in ours.items() if not isinstance(value, str)]:

@@ -32,6 +32,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
@@ -164,7 +165,7 @@ class Tables:
         connection.execute(insert(self.store).values(version=0, number=0))
         name = f"{self.schema}.{self.prefix}lease" if self.schema else f"{self.prefix}lease"
         shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
-        connection.exec_driver_sql(f"CREATE VIEW {name} AS {str(shown).replace('%', '%%')}")
+        connection.execute(text(f"CREATE VIEW {name} AS {shown}".replace(":", "\\:")))
 
     def leases(self, dialect: Dialect) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""

@@ -1,0 +1,475 @@
+"""What only a database can be asked: its tables, its clock, expiry, and who is told of what."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import event, inspect, select, text, update
+
+from airflow_hivelock.locks import (
+    ExceedsMaxLeaseTime,
+    HiveLeases,
+    HiveLockError,
+    InvalidRequest,
+    LockLost,
+    LockManager,
+    LockTimeout,
+    StoreCorrupted,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, store, tables
+from airflow_hivelock.locks.testing import Polling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers import PostgresServer
+
+    Connect = Callable[..., LockManager]
+
+HANG_S = 60.0
+DAY = "dw.flights/dt=2013-01-01"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty store in each kind of database."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Connect]:
+    """Managers of the store, with options; closed in the end."""
+    managers: list[LockManager] = []
+
+    def open_(**options: object) -> LockManager:
+        given = "&".join(f"{name}={value}" for name, value in options.items())
+        managers.append(connect(f"{url}{'&' if '?' in url else '?'}{given}" if given else url))
+        return managers[-1]
+
+    yield open_
+    for manager in managers:
+        manager.close()
+
+
+def database(manager: LockManager) -> store.Store:
+    assert isinstance(manager.backend, DatabaseBackend)
+    return manager.backend.store
+
+
+def change(manager: LockManager, **values: object) -> None:
+    """Have every request be otherwise."""
+    kept = database(manager)
+    columns = {name: text(str(value)) for name, value in values.items()}
+    kept.transact(lambda connection: connection.execute(update(kept.tables.request).values(**columns)))
+
+
+def lapse(manager: LockManager) -> None:
+    """Every lease has ended an hour ago."""
+    change(manager, end_us="end_us - 7200000000")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < deadline, "still not so"
+        time.sleep(0.01)
+
+
+# The tables.
+
+
+def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        managers = list(pool.map(lambda _: opened(), range(8)))
+    kept = database(managers[0])
+    rows = kept.read(lambda connection: connection.execute(select(kept.tables.store.c.version)).all())
+    assert rows == [(tables.VERSION,)]
+    tokens = [manager.acquire(owner=str(n), writes=[f"dw.t{n}"]).token for n, manager in enumerate(managers)]
+    assert tokens == sorted(set(tokens))
+
+
+def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
+    kept = database(opened())
+    kept.transact(lambda connection: connection.execute(update(kept.tables.store).values(version=99)))
+    with pytest.raises(StoreCorrupted, match=r"version 99.*upgrade it here too"):
+        opened()
+
+
+def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = opened().acquire(owner="old", writes=[DAY])
+
+    def add(made: tables.Tables, connection: Any, dialect: object) -> None:
+        connection.execute(text(f"CREATE TABLE {made.metadata.schema or 'main'}.{made.prefix}added (id integer)"))
+
+    monkeypatch.setattr(tables, "STEPS", [*tables.STEPS, add])
+    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
+    for _ in range(2):
+        manager = opened()
+        kept = database(manager)
+        assert kept.read(lambda connection: inspect(connection).has_table("hivelock_added", kept.tables.schema or None))  # noqa: B023
+        assert manager.leases() == [lease]
+
+
+def test_stores_with_different_prefixes_do_not_meet(opened: Connect) -> None:
+    opened(prefix="one_").acquire(owner="a", writes=[DAY])
+    assert opened(prefix="two_").acquire(owner="b", writes=[DAY])
+
+
+def test_the_hive_lease_can_be_read_as_it_is_documented(opened: Connect) -> None:
+    manager = opened()
+    lease = manager.acquire(owner="ann", reads=["dw.airports"], writes=[DAY], lease_s=60)
+    Polling(manager, "waits", writes=[DAY]).blocked()
+    kept = database(manager)
+    name = f"{kept.tables.schema}.hivelock_lease" if kept.tables.schema else "hivelock_lease"
+    rows = kept.read(lambda connection: connection.execute(text(f"SELECT * FROM {name} ORDER BY 3, 4, 5")).all())
+    assert [(*tuple(row)[:5], row.lease_type) for row in rows] == [
+        ("ann", lease.id, "dw", "", "", "s"),
+        ("ann", lease.id, "dw", "airports", "", "s"),
+        ("ann", lease.id, "dw", "flights", "", "s"),
+        ("ann", lease.id, "dw", "flights", "dt=2013-01-01", "x"),
+    ]
+    assert str(rows[0].start_utc)[:19] == f"{lease.since:%Y-%m-%d %H:%M:%S}"
+    assert lease.expires
+    assert str(rows[0].end_utc)[:19] == f"{lease.expires:%Y-%m-%d %H:%M:%S}"
+
+
+def test_any_number_of_partitions_costs_as_many_statements_as_one(opened: Connect) -> None:
+    manager = opened()
+    counts: list[int] = []
+    event.listen(database(manager).engine, "before_cursor_execute", lambda *_: counts.append(counts.pop() + 1))
+
+    def statements(number: int) -> list[int]:
+        taken = []
+        for turn in range(2):
+            counts.append(0)
+            lease = manager.acquire(owner=f"{number}/{turn}", writes=[f"dw.t/n={n}" for n in range(number)])
+            taken.append(counts.pop())
+            for act in (manager.renew, manager.release):
+                counts.append(0)
+                act(lease)
+                taken.append(counts.pop())
+        return taken
+
+    assert statements(1_000) == statements(1)
+
+
+# Time.
+
+
+def test_a_client_whose_clock_is_wrong_by_a_month_changes_nothing(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = opened(expiry="frees"), opened(expiry="frees")
+    bound: list[object] = []
+    event.listen(database(wrong).engine, "before_cursor_execute", lambda *given: bound.append(given[3]))
+    real, month_s = time.time, 30 * 86_400
+    monkeypatch.setattr(time, "time", lambda: real() + month_s)
+    monkeypatch.setattr(time, "time_ns", lambda: int((real() + month_s) * 1e9))
+    first = wrong.acquire(owner="first", writes=[DAY])
+    with pytest.raises(LockTimeout):
+        right.acquire(owner="second", writes=[DAY])
+    wrong.renew(first)
+    (shown,) = right.show(DAY)
+    assert first.since <= right.now()
+    assert (right.now() - first.since).total_seconds() < HANG_S
+    assert shown.expires
+    assert 3500 < (shown.expires - right.now()).total_seconds() <= 3600
+    wrong.release(first)
+    months = [
+        int(word) for word in str(bound).replace("'", " ").replace(",", " ").replace("}", " ").split() if word.isdigit()
+    ]
+    around = range(int((real() + month_s - 86_400) * 1e6), int((real() + month_s + 86_400) * 1e6))
+    assert len(months) > 5
+    assert [number for number in months if number in around] == [], "a client's time was sent to the database"
+
+
+def test_an_expired_lease_blocks_on_unless_it_is_to_free(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    lease = manager.acquire(owner="slow", writes=[DAY])
+    lapse(manager)
+    with pytest.raises(LockTimeout, match="slow"):
+        other.acquire(owner="next", writes=[DAY])
+    assert manager.find(lease.id)
+    manager.renew(lease)
+    other.verify(lease)
+
+
+def test_where_leases_free_an_expired_one_can_be_renewed_until_another_has_taken_its_place(opened: Connect) -> None:
+    manager, other = opened(expiry="frees"), opened(expiry="frees")
+    assert manager.capabilities.expires
+    lease = manager.acquire(owner="slow", writes=[DAY])
+    lapse(manager)
+    assert (manager.show(), manager.leases(), manager.find(lease.id), manager.lease_of("slow")) == ([], [], None, None)
+    with pytest.raises(LockLost, match="expired"):
+        manager.verify(lease)
+    with pytest.raises(LockLost):
+        manager.start_work(lease, "delays", "app-1")
+    manager.renew(lease)
+    manager.verify(lease)
+    lapse(manager)
+    taken = other.acquire(owner="next", writes=[DAY])
+    assert taken.token > lease.token
+    with pytest.raises(LockLost, match="taken by another"):
+        manager.renew(lease)
+    assert not manager.release(lease)
+    ended = next(tenure for tenure in manager.history() if tenure.owner == "slow")
+    assert ended.ended
+    assert ended.ended < taken.since, "it ended when it expired, not when that was found"
+
+
+def test_where_leases_free_an_owner_may_ask_for_other_locks_once_its_lease_has_expired(opened: Connect) -> None:
+    manager = opened(expiry="frees")
+    first = manager.acquire(owner="me", writes=[DAY])
+    lapse(manager)
+    assert manager.acquire(owner="me", writes=[DAY]).id == first.id
+    lapse(manager)
+    second = manager.acquire(owner="me", writes=[DAY, "dw.delays"])
+    assert second.id != first.id
+    assert {holder.lease_id for holder in manager.show()} == {second.id}
+
+
+def test_who_waits_for_a_killed_holder_goes_on_when_its_lease_ends(url: str, opened: Connect) -> None:
+    manager = opened(expiry="frees")
+    code = (
+        "import sys; from airflow_hivelock.locks import connect; "
+        f"print(connect(sys.argv[1]).acquire(owner='killed', writes=['{DAY}'], lease_s=3).id, flush=True); sys.stdin.read()"
+    )
+    with_option = f"{url}{'&' if '?' in url else '?'}expiry=frees"
+    holder = subprocess.Popen([sys.executable, "-c", code, with_option], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout
+    assert holder.stdout.readline()
+    (held,) = manager.show(DAY)
+    holder.kill()
+    holder.communicate()
+    lease = manager.acquire(owner="next", writes=[DAY], timeout_s=HANG_S)
+    assert held.expires
+    assert held.expires <= lease.since
+
+
+def test_no_lease_lasts_longer_than_the_most(opened: Connect) -> None:
+    manager = opened(max_lease_s=100)
+    with pytest.raises(ExceedsMaxLeaseTime, match="100 s"):
+        manager.acquire(owner="me", writes=[DAY], lease_s=101)
+    lease = manager.acquire(owner="me", writes=[DAY], lease_s=60)
+    manager.renew(lease)
+    change(manager, granted_us="granted_us - 50000000", end_us="end_us - 50000000")
+    before = manager.show(DAY)[0].expires
+    with pytest.raises(ExceedsMaxLeaseTime, match="me"):
+        manager.renew(lease)
+    assert manager.show(DAY)[0].expires == before
+    with pytest.raises(ExceedsMaxLeaseTime):
+        HiveLeases(manager).grab_lease([("dw.other", "x")], 3600)
+
+
+# Who waits.
+
+
+def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(store, "DEAD_US", 1_000_000)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    code = (
+        "import sys; from airflow_hivelock.locks import connect; from airflow_hivelock.locks.testing import Polling; "
+        f"Polling(connect(sys.argv[1]), 'dead', writes=['{DAY}'], attempt=1).blocked(); print('waits', flush=True); "
+        "sys.stdin.read()"
+    )
+    url = database(manager).url.update_query_dict(
+        {"schema": database(manager).tables.schema} if database(manager).tables.schema else {}
+    )
+    dying = subprocess.Popen(
+        [sys.executable, "-c", code, url.render_as_string(hide_password=False)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert dying.stdout
+    assert dying.stdout.readline() == b"waits\n"
+    late = Polling(other, "late", reads=[DAY])
+    dying.kill()
+    dying.communicate()
+    lease = late.granted()  # although nobody has released anything
+    assert [waiter.owner for waiter in manager.waiters()] == []
+    manager.release(reader)
+    other.release(lease)
+
+
+def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(store, "DEAD_US", 5_000_000)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    writer = Polling(manager, "writer", writes=[DAY])
+    writer.blocked()
+    kept = database(manager)
+    queued = manager.now().timestamp() * 1e6
+
+    def signs() -> bool:
+        (record,) = kept.read(lambda connection: kept.records(connection, kept.queued))
+        return bool(record.seen_us > queued + store.DEAD_US)
+
+    wait_until(signs)
+    assert Polling(other, "late", reads=[DAY]).blocked().by[0].owner == "writer"
+    manager.release(reader)
+    manager.release(writer.granted())
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks: who is not told is never woken."""
+    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_release_a_takeover_and_a_force_release_are_told_without_a_look(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    lease = manager.acquire(owner="holder", writes=[DAY])
+    lost, superseded = threading.Event(), threading.Event()
+    other.verify(lease, lost.set)
+    waiting = Polling(other, "waits", writes=[DAY])
+    waiting.blocked()
+    first = other.begin(rules.request("taken over", writes=[DAY]), superseded.set)
+    first.poll()
+    second = Polling(manager, "taken over", writes=[DAY])
+    second.blocked()
+    assert superseded.wait(HANG_S), "a process that has to stop waits on"
+    manager.force_release(lease.id, reason="test", user="test")
+    assert lost.wait(HANG_S), "a job would go on without its locks"
+    other.release(waiting.granted())
+    manager.release(second.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    elsewhere = manager.acquire(owner="elsewhere", writes=["dw.delays"])
+    lease = manager.acquire(owner="holder", writes=[DAY])
+    changed = threading.Event()
+    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set) is None
+    manager.release(elsewhere)
+    assert not changed.is_set()
+    manager.release(lease)
+    assert changed.wait(HANG_S)
+    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set), "nothing is there that could go"
+
+
+@pytest.mark.integration
+def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendant, "RECONNECT_S", 2.0)
+    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waits", writes=[DAY])
+        waiting.blocked()
+        kept = database(manager)
+        listening = "query LIKE 'LISTEN%' OR query LIKE '%notif%'"
+
+        def cut() -> int:
+            cutting = text(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ({listening})"
+            )
+            return len(kept.read(lambda connection: connection.execute(cutting).all()))
+
+        wait_until(cut)
+        manager.release(lease)
+        other.release(waiting.granted())
+
+
+# The way there.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:s3cret@127.0.0.1:1/db?timeout_s=2",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?expiry=never",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?timeout_s=soon",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?expirey=frees",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?prefix=Drop%20Table",
+        "postgresql://ann:s3cret@127.0.0.1:port/db",
+        "mysql://ann:s3cret@127.0.0.1/db",
+        "sqlite://",
+        "sqlite:///leases.db?max_lease_s=0",
+    ],
+)
+def test_no_error_tells_the_password(url: str) -> None:
+    with pytest.raises(HiveLockError) as refused:
+        connect(url)
+    cause: BaseException | None = refused.value
+    while cause:
+        assert "s3cret" not in f"{cause} {cause!r}"
+        cause = cause.__cause__
+    if "timeout_s=2" not in url and "expirey" not in url:
+        assert isinstance(refused.value, InvalidRequest)
+
+
+@pytest.mark.parametrize(("module", "scheme"), [("sqlalchemy", "sqlite:///x.db"), ("psycopg", "postgresql://h/d")])
+def test_a_library_that_is_missing_is_named_with_its_extra(module: str, scheme: str) -> None:
+    code = (
+        f"import sys; sys.modules['{module}'] = None\n"
+        "from airflow_hivelock.locks import HiveLockError, connect\n"
+        f"try:\n    connect('{scheme}')\nexcept HiveLockError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
+    assert "pip install 'airflow-hivelock[postgres]'" in done.stdout
+
+
+def test_a_forked_process_has_connections_of_its_own(url: str) -> None:
+    code = f"""
+import os, sys, threading
+from airflow_hivelock.locks import LockTimeout, connect, rules
+manager = connect(sys.argv[1])
+lease = manager.acquire(owner="parent", writes=["{DAY}"])
+lost = threading.Event()
+manager.verify(lease, lost.set)
+pid = os.fork()
+if pid == 0:
+    try:
+        manager.acquire(owner="child", writes=["{DAY}"], timeout_s=0.1)
+    except LockTimeout:
+        manager.release(manager.acquire(owner="child", writes=["dw.delays"]))
+        manager.close()
+        os._exit(7)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+manager.verify(lease)
+manager.release(lease)
+assert lost.wait({HANG_S})
+manager.close()
+"""
+    command = [sys.executable, "-W", "ignore:.*fork:DeprecationWarning", "-c", code, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.integration
+def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waits", writes=[DAY])
+        waiting.blocked()
+        postgres.kill()
+        with pytest.raises(HiveLockError):
+            manager.renew(lease)
+        postgres.start()
+
+        def released() -> bool:
+            try:
+                return manager.release(lease)
+            except HiveLockError:
+                return False
+
+        wait_until(released)
+
+        lease = waiting.granted()
+        assert lease.token > 0
+        other.release(lease)
