@@ -83,6 +83,9 @@ class Attendant:
             except HiveLockError as error:
                 log.warning("%s; until it does, those who wait here are not woken", error)
                 self._over.wait(RECONNECT_S)
+            except Exception:  # an attendant that ended of it would leave everybody waiting
+                log.exception("those who wait here are looked after again in %g s", RECONNECT_S)
+                self._over.wait(RECONNECT_S)
 
     def _attend(self) -> None:
         """Hear, look and wake, until it is over or the connection is."""

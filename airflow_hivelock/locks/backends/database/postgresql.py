@@ -202,4 +202,5 @@ class PostgreSQLEars:
         self._selector.close()
         self._bell.close()
         self._button.close()
-        self._connection.close()
+        self._connection.invalidate()  # there may be nothing left to say good-bye to
+        self._session.close()
