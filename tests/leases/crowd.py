@@ -33,9 +33,9 @@ class Grabber:
 
     def end(self) -> int:
         """Let it finish; how much it has done."""
-        done = self.hear()
         assert self.process.stdin
         self.process.stdin.close()
+        done = self.hear()
         assert self.process.wait(READY_S) == 0, "a grabber failed; its traceback is above"
         return int(done)
 
