@@ -89,7 +89,7 @@ def test_a_history_tells_of_processes_that_take_no_locks(url: str, ground: Groun
     deadline = time.monotonic() + HANG_S
     while not broken(ground, fenced=False):
         assert time.monotonic() < deadline, "nobody met anybody"
-        race(url, "lawless", processes=4, jobs=400, objects=1, seed=SEED)
+        race(url, "lawless", processes=4, jobs=400, objects=2, seed=SEED)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
