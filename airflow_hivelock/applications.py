@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,9 @@ MARK = "AIRFLOW_HIVELOCK_WORK"
 
 STOP_S = 30.0
 """How long what was killed may take to be gone."""
+
+POLL_S = 0.5
+"""How often a cluster is asked meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -110,21 +114,46 @@ class SparkJob:
 
         :raises CannotTell: the cluster does not answer.
         """
-        asking = self._operator()
         try:
-            return bool(asking.is_job_active(asking.get_job_status(self.job_id, {})))
+            asking = self._operator()
+            status = asking.get_job_status(self.job_id, {})
+            active = bool(asking.is_job_active(status))
         except Exception as error:
             raise CannotTell(f"{self} cannot be asked for through connection {self.conn_id!r}: {error}") from error
+        if not active and status.upper() == "UNKNOWN":  # a pod whose node does not answer
+            raise CannotTell(f"{self}: the cluster does not know how it is")
+        return active
 
     def stop(self) -> None:
-        """Refused: ending what a cluster runs is for a person, or for the retry that reconnects to it.
+        """Have the cluster end it, and wait until it has.
 
-        :raises CannotTell: always.
+        :raises CannotTell: the cluster does not answer, or it does not end.
         """
-        raise CannotTell(f"{self} runs; end it there, or let a retry reconnect to it (durable=True)")
+        try:
+            self._kill()
+        except Exception as error:
+            raise CannotTell(f"{self} cannot be ended through connection {self.conn_id!r}: {error}") from error
+        deadline = time.monotonic() + STOP_S
+        while self.running():
+            if time.monotonic() > deadline:
+                raise CannotTell(f"{self} did not end within {STOP_S:g} s of being killed")
+            time.sleep(POLL_S)
 
     def __str__(self) -> str:
         return f"Spark job {self.job_id}"
+
+    def _kill(self) -> None:
+        operator = self._operator()
+        operator._hook = hook = operator._get_hook()
+        if hook._is_yarn_cluster_mode:
+            hook._yarn_application_id = self.job_id
+        elif hook._is_kubernetes:
+            _, hook._kubernetes_driver_pod = operator._parse_k8s_external_id(self.job_id)
+            hook._delete_driver_pod()  # its on_kill() does so only while it tracks
+            return
+        else:
+            hook._driver_id = self.job_id
+        operator.on_kill()
 
     def _operator(self) -> SparkSubmitOperator:
         return SparkSubmitOperator(

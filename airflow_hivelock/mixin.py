@@ -121,10 +121,13 @@ class HiveLockMixin(AcquiresLocks):
     def use_lease(self, lease: Lease, work: Work) -> None:
         """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
 
-    def reconnects(self, context: Any) -> Application | None:
+    def reconnects(self, context: Any, earlier: Application | None) -> Application | None:
         """What an earlier try has started and ``execute()`` will take up; None where it starts anew.
 
         For an operator to override that can: the work then keeps its token.
+
+        :param earlier: what the lease has recorded of it.
+        :raises CannotTell: whether there is something to take up.
         """
         return None
 
@@ -176,11 +179,11 @@ class HiveLockMixin(AcquiresLocks):
         if earlier is not None and resumed:
             return manager.record_work(lease, name, here)
         if earlier is not None:
-            if (taken_up := self.reconnects(context)) is not None:
-                self.log.info("Going on with %s, which an earlier try has started", taken_up)
-                return manager.record_work(lease, name, applications.encode(taken_up))
             try:
                 application = applications.of(earlier)
+                if (taken_up := self.reconnects(context, application)) is not None:
+                    self.log.info("Going on with %s, which an earlier try has started", taken_up)
+                    return manager.record_work(lease, name, applications.encode(taken_up))
                 if application.running():
                     self.log.warning("Ending %s, which an earlier try has left behind", application)
                     application.stop()

@@ -24,6 +24,7 @@ from airflow_hivelock.waiting import OFF
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from airflow_hivelock.applications import Application
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Work
 
@@ -245,11 +246,16 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
             conf[SAFE_INSERT] = "false"
         self.conf = {**conf, **(self.conf or {})}
 
-    def reconnects(self, context: Any) -> SparkJob | None:
+    def reconnects(self, context: Any, earlier: Application | None) -> SparkJob | None:
         """What an earlier try submitted, if the cluster still runs it: SparkSubmitOperator goes on with that."""
-        store = context.get("task_state_store")
-        job_id = store.get(self.external_id_key) if store is not None and self.durable else None
-        return self._job(job_id) if job_id and self.is_job_active(self.get_job_status(job_id, context)) else None
+        store = context.get("task_state_store") if self.durable else None
+        if store is None:
+            return None
+        if isinstance(earlier, SparkJob) and store.get(self.external_id_key) != earlier.job_id:
+            store.set(self.external_id_key, earlier.job_id)  # it was killed between the lease's record and Airflow's
+        job_id = store.get(self.external_id_key)
+        job = self._job(job_id) if job_id else None
+        return job if job and job.running() else None
 
     def submit_job(self, context: Any) -> Any:
         job_id = super().submit_job(context)

@@ -11,8 +11,12 @@ from typing import Any
 class Order:
     """SQL statements to run in order, as one job.
 
-    :param locks_url: where to lock ``reads`` and ``writes`` for the time of the job; None: nowhere.
+    :param locks_url: where to lock ``reads`` and ``writes`` for the time of the job, or where ``lease`` is; None: nowhere.
     :param settings: Spark's SQL settings, which stay until the next order's.
+    :param lease: id and token of the lease that the owner works under.
+    :param overwrites: what to overwrite, under that lease, with the rows of the last statement, by way of the guard;
+        empty: they are the answer.
+    :param pause_at: where to say so, and wait for a line; empty: nowhere.
     """
 
     owner: str
@@ -21,6 +25,9 @@ class Order:
     locks_url: str | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    lease: tuple[str, int] | None = None
+    overwrites: str = ""
+    pause_at: str = ""
 
     def to_line(self) -> str:
         return json.dumps(asdict(self)) + "\n"
@@ -32,10 +39,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """The rows of an order's last statement, or Spark's error."""
+    """The rows of an order's last statement, or its error, or where it pauses."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     error: str | None = None
+    paused_at: str | None = None
 
     def to_line(self) -> str:
         return json.dumps(asdict(self)) + "\n"
@@ -43,4 +51,4 @@ class Reply:
     @classmethod
     def from_line(cls, line: str) -> Reply:
         data = json.loads(line)
-        return cls(tuple(map(tuple, data["rows"])), data["error"])
+        return cls(tuple(map(tuple, data["rows"])), data["error"], data["paused_at"])

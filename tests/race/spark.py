@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -86,6 +87,20 @@ class ResidentSpark(Server):
         """Run one order."""
         self.send(order)
         return self.receive()
+
+    def go_on(self) -> None:
+        """Let it go on from where its order pauses."""
+        self._open_stream.write("\n")
+        self._open_stream.flush()
+
+    def suspend(self) -> None:
+        """SIGSTOP, to its JVM and its Python."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.killpg(self.pid, signal.SIGCONT)
 
     def command(self) -> list[str]:
         return submit(Path(__file__).with_name("job.py"), str(self._listener.getsockname()[1]))

@@ -1,4 +1,4 @@
-"""Two real Spark jobs on one Hive table: not harmed under our locks, harmed when these are taken away."""
+"""Two real Spark jobs on one Hive table: not harmed under our locks and by way of the guard, harmed without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.race.late import STOPS, UNGUARDED, overtake
 from tests.race.scenario import SAME_PARTITION, SCENARIOS, WEEK_READ, Scenario
 from tests.race.track import LOCKS_ALONE, OURS, Mode, Track, track
 
@@ -41,3 +42,25 @@ def test_a_lock_manager_that_grants_everything_is_noticed(course: Track) -> None
     apart = replace(course, locks_url="memory://")
     outcomes = (apart.race(SAME_PARTITION, LOCKS_ALONE) for _ in range(TRIES_MAX))
     assert any(outcome.harmed for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("at", "options"),
+    [
+        *((at, {}) for at in STOPS),
+        *((at, {"later_try": True}) for at in STOPS[1:3]),
+        *((at, {"partition": False}) for at in STOPS[2:]),
+    ],
+    ids=str,
+)
+def test_a_job_that_was_stopped_does_not_publish_over_a_later_one(
+    course: Track, at: str, options: dict[str, bool]
+) -> None:
+    late = overtake(course, at, **options)
+    print(f"{at} {options}: {late.window_ms:.1f} ms between the other's look and its effect")
+    assert late.rows == ("other",)
+    assert "LockLost" in str(late.stopped.error)
+
+
+def test_without_the_guard_it_does(course: Track) -> None:
+    assert overtake(course, UNGUARDED).rows == ("stopped",)

@@ -1,0 +1,97 @@
+"""Guard: a job's token, and what may be done with it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_hivelock.locks.connect import connect
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost
+from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.spark.publication import Publication
+from airflow_hivelock.spark.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks.manager import LockManager
+
+URL = "AIRFLOW_HIVELOCK_URL"
+"""In the environment of what HiveLockMixin's operators start: where the lease is kept. Spark's own page shows it nowhere."""
+
+
+class Guard:
+    """The lease that a job works under, by the token that it was started with.
+
+    :param work: the job's name under the lease.
+    :param spark: its SparkSession, where it publishes.
+    """
+
+    def __init__(self, manager: LockManager, lease_id: str, work: str, token: int, spark: Any = None) -> None:
+        self.lease_id = lease_id
+        self.work = work
+        self.token = token
+        self._manager = manager
+        self._spark = spark
+
+    @classmethod
+    def of(cls, spark: Any, url: str | None = None) -> Self:
+        """The guard of a job that HiveLockedSparkSubmitOperator started.
+
+        :param spark: the SparkSession; its configuration names the lease.
+        :param url: the lock store, as ``connect`` takes it; needed in cluster mode, which passes no environment on.
+        :raises InvalidRequest: the job was not started under a lease, or nothing says where that is kept.
+        :raises StoreUnavailable: the lock store does not answer.
+        """
+        lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
+        if not (lease_id and work and token):
+            raise InvalidRequest("this job has no lease; start it with HiveLockedSparkSubmitOperator")
+        if not (url := url or os.environ.get(URL)):
+            raise InvalidRequest(f"the lock store of lease {lease_id} is not known here: give its url, or set {URL}")
+        return cls(connect(url), lease_id, work, int(token), spark)
+
+    def check(self) -> None:
+        """The last look before the job publishes.
+
+        :raises LockLost: it must not: its lease, or one of its locks, is gone, or a later try has started.
+        :raises StoreUnavailable: nobody can tell; it must not publish either.
+        """
+        self._manager.check_token(self.lease_id, self.work, self.token)
+
+    @contextmanager
+    def overwrite(self, name: str) -> Iterator[str]:
+        """Replace a partition, or an unpartitioned table: the body writes to the path, in the table's own format.
+
+        Readers see all of what was there until the body has ended, and from one moment on all of what it wrote; what
+        was there before stays on disk until the next time. A body that raises publishes nothing.
+
+        :param name: as in the task's ``writes``: ``dw.delays/dt=2013-01-01``.
+        :raises LockLost: the lease is gone, or a later try or another owner has published; nothing was.
+        :raises InvalidRequest: the lease does not lock that to be written, or the table cannot be published so.
+        :raises StoreUnavailable: the lock store, or the metastore, does not answer.
+        """
+        self.check()
+        publication = Publication(self._target(self._locked(name)), self.token, self.check)
+        try:
+            yield publication.begin()
+            publication.publish()
+        finally:
+            publication.end()
+
+    def close(self) -> None:
+        """End the session with the lock store; the lease stands."""
+        self._manager.close()
+
+    def _target(self, written: LockObject) -> Target:
+        return Target(self._spark, written)
+
+    def _locked(self, name: str) -> LockObject:
+        """What *name* names, which the lease locks to be written."""
+        written, lease = LockObject.parse(name), self._manager.find(self.lease_id)
+        if lease is None:
+            raise LockLost(f"lease {self.lease_id} no longer stands: {self.work} must not write {written}")
+        exclusive = {lock.object for lock in lease.locks if lock.mode is LockMode.EXCLUSIVE}
+        if not exclusive & {written, LockObject(written.database, written.table)}:
+            raise InvalidRequest(f"lease {self.lease_id} does not lock {written} to be written; name it in writes")
+        return written

@@ -1,0 +1,193 @@
+"""Publication: output is staged in a directory of its own, and becomes the table's or partition's by a change of location.
+
+Each output is a *generation*, a directory named by the token that wrote it. A job publishes in this order:
+
+1. It looks whether a later generation was published, and whether its token is current; if not, nothing is changed.
+2. It sets the location to its generation: for a table, and a metastore that compares (Hive 2.3.10, and 4: HIVE-26882),
+   only if nobody has altered the table since 1; for a partition no metastore compares.
+3. It marks its generation as published, and looks back: where a later one is marked, it sets the location to that, and
+   fails; where the location is no longer its own although no later one is marked, it begins again at 1.
+
+Between 1 and 2 a window remains for partitions. A job that is stopped there, for so long that another publishes, undoes
+that when it goes on, and puts it back in 3, milliseconds later: one of any two writes its location before the other has
+set its mark, and then sees the mark, or else is itself seen (as in Dekker's mutual exclusion). Only where it is killed
+between its late 2 and 3 does the older data stay.
+
+A location is changed, and nothing renamed: a reader that has listed the files goes on with them, as on an object store a
+rename copies. Who reads by path, and not by the metastore, sees nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+TURNS = 10
+"""How often it begins again because somebody has altered the table at the same moment."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A staged or published output.
+
+    :param path: of its directory.
+    :param token: of the job that wrote it.
+    """
+
+    path: str
+    token: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of location, ready to be made.
+
+    :param location: what the metastore has until then; None where there is no such partition yet.
+    :param make: make it; False where the table or partition is known to have been altered since, and nothing was done.
+    """
+
+    location: str | None
+    make: Callable[[], bool]
+
+
+class Place(Protocol):
+    """A table or partition: its location in the metastore, and the directories of its generations."""
+
+    def stage(self, token: int) -> str:
+        """The path of a new generation, not made yet."""
+        ...
+
+    def generations(self) -> Collection[Generation]:
+        """Those that exist."""
+        ...
+
+    def published(self, generation: Generation) -> bool:
+        """Whether it is marked."""
+        ...
+
+    def mark(self, path: str) -> None:
+        """Mark the generation at *path* as published."""
+        ...
+
+    def change(self, path: str) -> Change:
+        """The change to *path* of what the metastore has now."""
+        ...
+
+    def discard(self, paths: Collection[str]) -> None:
+        """Remove directories of former data, as far as they are this place's own."""
+        ...
+
+    def former(self, live: str) -> Collection[str]:
+        """What else than generations may hold former data: where Hive puts it by default, unless that is *live*."""
+        ...
+
+    def close(self) -> None:
+        """Give back connections, and have the session see what there is now."""
+        ...
+
+
+class Publication:
+    """One generation, from its staging to its end.
+
+    :param check: the last look at the lock store; raises LockLost.
+    """
+
+    def __init__(self, place: Place, token: int, check: Callable[[], None]) -> None:
+        self._place = place
+        self._token = token
+        self._check = check
+        self._path = ""
+        self._marked = False
+
+    def begin(self) -> str:
+        """Where to write.
+
+        :raises LockLost: a later generation was published.
+        """
+        self._refuse_if_late()
+        self._path = self._place.stage(self._token)
+        return self._path
+
+    def publish(self) -> None:
+        """Make what was staged the data.
+
+        :raises LockLost: the token is not current any more, or a later generation was published; that stands.
+        :raises InvalidRequest: nothing was staged.
+        :raises StoreUnavailable: the metastore does not answer, or others alter the table all the time.
+        """
+        if self._path not in {one.path for one in self._place.generations()}:
+            self._refuse_if_late()  # a later one has removed it
+            self._check()
+            raise InvalidRequest(f"{self._place}: nothing was written to {self._path}, so nothing is published")
+        replaced = self._switch()
+        self._place.mark(self._path)
+        self._marked = True
+        self._settle()
+        self._tidy(replaced)
+
+    def end(self) -> None:
+        """Remove what was staged and not published. What was stays, also while a late job has undone it, to be put back."""
+        try:
+            if self._path and not self._marked and self._place.change(self._path).location != self._path:
+                self._place.discard([self._path])
+        except HiveLockError as error:
+            log.warning("%s is left behind: %s", self._path, error)
+        finally:
+            self._place.close()
+
+    def _switch(self) -> str | None:
+        for _ in range(TURNS):
+            change = self._place.change(self._path)
+            self._refuse_if_late()
+            self._check()
+            if change.make():
+                return change.location
+        raise StoreUnavailable(f"{self._place} was altered {TURNS} times while it was to be published; nothing was")
+
+    def _settle(self) -> None:
+        for _ in range(TURNS):
+            later = self._later()
+            newest = later.path if later else self._path
+            change = self._place.change(newest)
+            if change.location == newest:
+                if later:
+                    raise self._late(later)
+                return
+            if not later:
+                self._check()
+            log.warning("%s lies at %s; setting it to %s", self._place, change.location, newest)
+            change.make()
+        raise StoreUnavailable(f"{self._place}: others have changed its location {TURNS} times; look where it lies now")
+
+    def _tidy(self, replaced: str | None) -> None:
+        """Remove what is older than what was just replaced, which readers may still be in."""
+        kept = {self._path, replaced}
+        earlier = [one.path for one in self._place.generations() if one.token <= self._token]
+        former = {*earlier, *self._place.former(self._path)} - kept
+        if former:
+            self._check()  # or a later job may have come to use one of them
+            self._place.discard(former)
+
+    def _refuse_if_late(self) -> None:
+        if later := self._later():
+            raise self._late(later)
+
+    def _later(self) -> Generation | None:
+        """The latest generation that was published with a larger token."""
+        larger = (one for one in self._place.generations() if one.token > self._token)
+        return max(filter(self._place.published, larger), key=lambda one: one.token, default=None)
+
+    def _late(self, later: Generation) -> LockLost:
+        return LockLost(
+            f"{self._place}: not published with token {self._token}, for token {later.token} has published {later.path}. "
+            "Clear the task to do the work again; if the lock store was made anew, whose tokens begin anew, remove that "
+            "directory's mark first"
+        )

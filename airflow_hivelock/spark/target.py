@@ -1,0 +1,206 @@
+"""Target: a Hive table or partition as a PySpark driver reaches it, through the JVM's own metastore client and file systems.
+
+So it has the job's own configuration and credentials, whatever those are.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
+from airflow_hivelock.spark.publication import Change, Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from airflow_hivelock.locks.model import LockObject
+
+HIDDEN = ".hivelock"
+"""Below a table's location, or beside an unpartitioned table's: generations. Hive, Spark and MSCK pass over such names."""
+
+PUBLISHED = "_PUBLISHED"
+"""The mark, a file in a generation that readers pass over."""
+
+VERSION = "transient_lastDdlTime"
+"""The table parameter that every ALTER TABLE of Hive's and Spark's sets, to seconds since 1970; our own raises it."""
+
+STATISTICS = ("numFiles", "totalSize", "numRows", "rawDataSize", "COLUMN_STATS_ACCURATE")
+"""Parameters that describe the data, and so the former."""
+
+_CHANGED = ("AlreadyExistsException", "InvalidOperationException", "NoSuchObjectException")
+
+
+class Target:
+    """A :class:`Place`.
+
+    :raises InvalidRequest: no such table, or neither an unpartitioned table nor a whole partition of one.
+    :raises StoreUnavailable: the metastore does not answer.
+    """
+
+    def __init__(self, spark: Any, written: LockObject) -> None:
+        self._spark = spark
+        self._written = written
+        self._jvm, hadoop = _java(spark)
+        self._hadoop = hadoop
+        self._api = self._jvm.org.apache.hadoop.hive.metastore.api
+        self._name = (written.database, written.table)
+        self._levels = str(written).partition("/")[2]
+        with self._answers():
+            conf = self._jvm.org.apache.hadoop.hive.conf.HiveConf(hadoop, hadoop.getClass())
+            self._client = self._jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
+        table = self._table()
+        columns = [column.getName() for column in table.getPartitionKeys() or ()]
+        if columns != [column for column, _ in written.partition]:
+            raise InvalidRequest(
+                f"{written} cannot be published: name an unpartitioned table, or one partition with all its levels"
+                + (f" ({', '.join(columns)})" if columns else "")
+            )
+        self._default, self._root = self._directories(table.getSd().getLocation())
+
+    def __str__(self) -> str:
+        return str(self._written)
+
+    def stage(self, token: int) -> str:
+        return f"{self._root}/{token}-{uuid.uuid4().hex[:8]}"
+
+    def generations(self) -> list[Generation]:
+        system, root = self._file(self._root)
+        with self._answers():
+            names = [found.getPath().getName() for found in system.listStatus(root)] if system.exists(root) else []
+        tokens = ((name, name.partition("-")[0]) for name in names)
+        return [Generation(f"{self._root}/{name}", int(token)) for name, token in tokens if token.isdecimal()]
+
+    def published(self, generation: Generation) -> bool:
+        system, mark = self._file(f"{generation.path}/{PUBLISHED}")
+        with self._answers():
+            return bool(system.exists(mark))
+
+    def mark(self, path: str) -> None:
+        system, mark = self._file(f"{path}/{PUBLISHED}")
+        with self._answers():
+            system.create(mark, True).close()
+
+    def change(self, path: str) -> Change:
+        location, alter = self._to_table(path) if not self._levels else self._to_partition(path)
+
+        def make() -> bool:
+            try:
+                with self._answers():
+                    alter()
+            except _ChangedMeanwhile:
+                return False
+            return True
+
+        return Change(location, make)
+
+    def discard(self, paths: Collection[str]) -> None:
+        for path in paths:
+            system, directory = self._file(path)
+            with self._answers():
+                system.delete(directory, True)
+
+    def former(self, live: str) -> list[str]:
+        return [] if live == self._default else [self._default]
+
+    def close(self) -> None:
+        self._client.close()
+        self._spark.catalog.refreshTable(".".join(self._name))
+
+    def _to_table(self, path: str) -> tuple[str, Callable[[], None]]:
+        table = self._table()
+        location = table.getSd().getLocation()
+        table.getSd().setLocation(path)
+        options = table.getSd().getSerdeInfo().getParameters()
+        if options.containsKey("path"):  # where Spark looks for the data of a table made USING parquet
+            options.put("path", path)
+        version = table.getParameters().get(VERSION) or "0"
+        self._describe(table, int(version) + 1)
+        context = self._api.EnvironmentContext(self._jvm.java.util.HashMap())
+        context.putToProperties("expected_parameter_key", VERSION)
+        context.putToProperties("expected_parameter_value", version)
+        alter = self._client.alter_table_with_environmentContext
+        return location, lambda: alter(*self._name, table, context)
+
+    def _to_partition(self, path: str) -> tuple[str | None, Callable[[], None]]:
+        storage, found = self._table().getSd().deepCopy(), self._partition()
+        storage.setLocation(path)
+        if found is None:
+            values = self._jvm.java.util.ArrayList()
+            for _, value in self._written.partition:
+                values.add(value)
+            new = self._api.Partition(values, *self._name, int(time.time()), 0, storage, self._jvm.java.util.HashMap())
+            return None, lambda: self._client.add_partition(new)
+        location = found.getSd().getLocation()
+        found.setSd(storage)
+        self._describe(found)
+        context = self._api.EnvironmentContext()
+        return location, lambda: self._client.alter_partition(*self._name, found, context)
+
+    def _describe(self, altered: Any, version_min: int = 0) -> None:
+        parameters = altered.getParameters()
+        for name in [*STATISTICS, *(name for name in parameters if name.startswith("spark.sql.statistics."))]:
+            parameters.remove(name)
+        parameters.put(VERSION, str(max(version_min, int(time.time()))))
+
+    def _table(self) -> Any:
+        try:
+            with self._answers():
+                return self._client.getTable(*self._name)
+        except _ChangedMeanwhile as error:
+            raise InvalidRequest(f"there is no table to write {self._written} to; create it first") from error
+
+    def _partition(self) -> Any:
+        try:
+            with self._answers():
+                return self._client.getPartition(*self._name, self._levels)
+        except _ChangedMeanwhile:
+            return None
+
+    def _directories(self, location: str) -> tuple[str, str]:
+        """Where Hive puts the data by default, and where its generations lie."""
+        if self._levels:
+            return f"{location}/{self._levels}", f"{location}/{HIDDEN}/{self._levels}"
+        parent, _, name = location.rpartition("/")
+        if (base := parent.rpartition(f"/{HIDDEN}/"))[0]:
+            parent, name = base[0], base[2]
+        return f"{parent}/{name}", f"{parent}/{HIDDEN}/{name}"
+
+    def _file(self, path: str) -> tuple[Any, Any]:
+        found = self._jvm.org.apache.hadoop.fs.Path(path)
+        with self._answers():
+            return found.getFileSystem(self._hadoop), found
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            kind, message = error.java_exception.getClass().getSimpleName(), error.java_exception.getMessage()
+            if kind in _CHANGED or "The table has been modified" in str(message):
+                raise _ChangedMeanwhile(message) from error
+            raise StoreUnavailable(
+                f"{self._written}: {kind}: {message}. Where it lies now is for the metastore to say; a retry writes it anew"
+            ) from error
+
+
+class _ChangedMeanwhile(Exception):
+    """The metastore has something else than it had when it was asked."""
+
+
+def _java(spark: Any) -> tuple[Any, Any]:
+    """The driver's JVM, and its Hadoop configuration.
+
+    :raises Unsupported: Spark Connect has none, and Spark without Hive's metastore client cannot be used.
+    """
+    try:
+        jvm, hadoop = spark._jvm, spark._jsc.hadoopConfiguration()
+    except Exception as error:
+        raise Unsupported("publishing needs the driver's own JVM, which Spark Connect does not give") from error
+    if not callable(jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient):
+        raise Unsupported("publishing needs Hive's metastore client among Spark's jars")
+    return jvm, hadoop
