@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean test-cluster
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -12,6 +12,7 @@ help:
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (a quarter of an hour)"
+	@echo "make test-cluster  drivers that outlive their tasks, on a standalone Spark cluster"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
@@ -45,6 +46,8 @@ test-race: install
 
 test-airflow: install
 	$(BIN)/python -m pytest tests/deaths
+test-cluster: install
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 # FULL=1 takes an hour and a half.
 soak: install

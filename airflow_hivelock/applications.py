@@ -133,11 +133,20 @@ class SparkJob:
             self._kill()
         except Exception as error:
             raise CannotTell(f"{self} cannot be ended through connection {self.conn_id!r}: {error}") from error
-        deadline = time.monotonic() + STOP_S
+        if not self.ends(STOP_S):
+            raise CannotTell(f"{self} did not end within {STOP_S:g} s of being killed")
+
+    def ends(self, patience_s: float) -> bool:
+        """Whether it has ended within *patience_s*: a cluster says so some time after it was told to end it.
+
+        :raises CannotTell: as :meth:`running`.
+        """
+        deadline = time.monotonic() + patience_s
         while self.running():
             if time.monotonic() > deadline:
-                raise CannotTell(f"{self} did not end within {STOP_S:g} s of being killed")
+                return False
             time.sleep(POLL_S)
+        return True
 
     def __str__(self) -> str:
         return f"Spark job {self.job_id}"

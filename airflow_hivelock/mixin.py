@@ -121,7 +121,7 @@ class HiveLockMixin(AcquiresLocks):
     def use_lease(self, lease: Lease, work: Work) -> None:
         """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
 
-    def reconnects(self, context: Any, earlier: Application | None) -> Application | None:
+    def reconnects(self, context: Any, earlier: Application) -> Application | None:
         """What an earlier try has started and ``execute()`` will take up; None where it starts anew.
 
         For an operator to override that can: the work then keeps its token.
@@ -294,8 +294,10 @@ class _Held:
 
         :raises HiveLockError: it could not be; nobody would know what to wait for.
         """
+        if application == self._application:
+            return
+        self._application = application  # first, for it runs whether or not that can be recorded
         self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
-        self._application = application
 
     def pause(self, elsewhere: str | None) -> None:
         """Record that nothing of the work runs here, if that is so.
@@ -314,12 +316,11 @@ class _Held:
         try:
             if isinstance(self._application, Processes):
                 self._application.stop(STOP_S)
-            elif self._application.running():
-                return False
+                return True
+            return self._application.ends(STOP_S)
         except CannotTell as error:
             self._log.warning("The locks stay: %s", error)
             return False
-        return True
 
     def release(self) -> None:
         """Free the lease if it is ours; else record that the work has ended.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
@@ -17,12 +20,13 @@ from airflow_hivelock.locks.model import Lease, LockMode, LockObject
 from airflow_hivelock.mixin import HiveLockMixin
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, work_under
+from airflow_hivelock.spark import URL
 from airflow_hivelock.stale import Verdict, judge
 from airflow_hivelock.triggers import HiveLockTrigger
 from airflow_hivelock.waiting import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.applications import Application
     from airflow_hivelock.locks.manager import LockManager
@@ -246,7 +250,7 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
             conf[SAFE_INSERT] = "false"
         self.conf = {**conf, **(self.conf or {})}
 
-    def reconnects(self, context: Any, earlier: Application | None) -> SparkJob | None:
+    def reconnects(self, context: Any, earlier: Application) -> SparkJob | None:
         """What an earlier try submitted, if the cluster still runs it: SparkSubmitOperator goes on with that."""
         store = context.get("task_state_store") if self.durable else None
         if store is None:
@@ -263,5 +267,41 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
             self.record_application(self._job(job_id))
         return job_id
 
+    def _get_hook(self) -> Any:
+        hook: Any = super()._get_hook()
+        if hook._connection["deploy_mode"] == "cluster":
+            if not (
+                hook._should_track_driver_status
+                or hook._should_track_driver_via_k8s_api()
+                or hook._should_track_yarn_application_via_rm_api()
+            ):
+                raise InvalidRequest(
+                    f"{self.task_id}: in cluster mode the job outlives spark-submit, and nobody could tell when it ends; "
+                    "set yarn_track_via_rm_api=True or track_driver_via_k8s_api=True"
+                )
+            hook._conf = _driver_environment(hook) | hook._conf
+            hook._process_spark_submit_log = partial(self._record_from, hook, hook._process_spark_submit_log)
+        return hook
+
+    def _record_from(self, hook: Any, process: Callable[[Iterator[str]], None], lines: Iterator[str]) -> None:
+        """Record the job as soon as spark-submit has said its id: it then goes on for seconds, and the job runs."""
+        for line in lines:
+            process(iter((line,)))
+            job_id = hook._driver_id or hook._yarn_application_id
+            if hook._kubernetes_driver_pod:
+                job_id = f"{hook._connection['namespace']}:{hook._kubernetes_driver_pod}"
+            if job_id:
+                self.record_application(self._job(job_id))
+
     def _job(self, job_id: str) -> SparkJob:
         return SparkJob(self._conn_id, job_id, self._deploy_mode)
+
+
+def _driver_environment(hook: Any) -> dict[str, str]:
+    """The settings that tell a driver in a cluster, which inherits no environment, where its lease is kept.
+
+    None where that would show a password, as Spark's own page shows all settings; nor on a standalone cluster.
+    """
+    prefix = "spark.yarn.appMasterEnv" if hook._is_yarn else "spark.kubernetes.driverEnv" if hook._is_kubernetes else ""
+    url = os.environ.get(URL, "")
+    return {f"{prefix}.{URL}": url} if prefix and url and urlsplit(url).password is None else {}

@@ -234,7 +234,7 @@ def test_a_durable_spark_job_is_taken_up_with_the_token_that_it_has(
     def execute(self: Any, context: Any) -> None:
         seen.extend(work for lease in manager.leases() for work in lease.works)
 
-    monkeypatch.setattr(HiveLockedSparkSubmitOperator, "reconnects", lambda self, context: job)
+    monkeypatch.setattr(HiveLockedSparkSubmitOperator, "reconnects", lambda self, context, earlier: job)
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", **NAMES)

@@ -7,7 +7,7 @@ import urllib.request
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.servers.jvm import java, jars
+from tests.servers.jvm import jars, java
 from tests.servers.server import START_S, Server, accepts, free_port
 
 if TYPE_CHECKING:

@@ -1,0 +1,178 @@
+"""Cluster mode, where a job outlives spark-submit: it is recorded at once, asked for, taken up and ended by its id."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_hivelock import HiveLockedSparkSubmitOperator, applications
+from airflow_hivelock.applications import Processes, SparkJob
+from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.spark import URL
+from airflow_hivelock.supervisor import CannotTell
+from tests.airflow.test_mixin import DAY, NAMES, dag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+JOB_ID = "application_1_0001"
+
+
+class ResourceManager(ThreadingHTTPServer):
+    """As much of YARN's as the provider asks: every application is in one state, until it is killed."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.state = ["FINISHED", "SUCCEEDED"]
+        self.killed: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: ResourceManager
+
+    def do_GET(self) -> None:
+        state, final = self.server.state
+        self._answer({"app": {"state": state, "finalStatus": final}})
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.killed.append(self.path.split("/")[-2])
+        self.server.state = ["KILLED", "KILLED"]
+        self._answer({"state": "KILLED"})
+
+    def _answer(self, body: Any) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def yarn(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
+    with ResourceManager() as manager:
+        threading.Thread(target=manager.serve_forever, daemon=True).start()
+        connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+        connection["extra"] |= {"yarn_resourcemanager_webapp_address": manager.url}  # type: ignore[operator]
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+        yield manager
+        manager.shutdown()
+    with warnings.catch_warnings():  # the provider leaves spark-submit's output and its requests open
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a spark-submit was given that says the job's id, and ends once that has been recorded."""
+    binary = tmp_path / "spark-submit"
+    binary.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\necho "Submitted application {JOB_ID}"\n'
+        f"for _ in $(seq 300); do [ -e {tmp_path}/recorded ] && exit 0; sleep 0.1; done; exit 1\n"
+    )
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "called"
+
+
+def test_a_job_is_recorded_while_spark_submit_goes_on(
+    manager: LockManager,
+    run: Callable[..., Ran],
+    yarn: ResourceManager,
+    spark_submit: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = manager.record_work
+
+    def record_work(lease: Any, name: str, application: str | None) -> Any:
+        assert applications.decode(application or "") == SparkJob("spark_default", JOB_ID)
+        spark_submit.with_name("recorded").touch()
+        return original(lease, name, application)
+
+    monkeypatch.setattr(manager, "record_work", record_work)
+    with dag() as works:
+        HiveLockedSparkSubmitOperator(task_id="job", application="job.py", yarn_track_via_rm_api=True, **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert f"spark.yarn.appMasterEnv.{URL}=memory://" in spark_submit.read_text().split()
+    assert not manager.show()
+
+
+def test_a_job_that_nobody_could_follow_is_not_submitted(
+    manager: LockManager, run: Callable[..., Ran], yarn: ResourceManager, spark_submit: Path
+) -> None:
+    with dag() as works:
+        job = HiveLockedSparkSubmitOperator(task_id="job", application="job.py", durable=False, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"job": "failed"}
+    assert not spark_submit.exists()
+    with pytest.raises(InvalidRequest, match="yarn_track_via_rm_api=True"):
+        job._get_hook()
+    assert not manager.show()
+
+
+def test_a_url_with_a_password_is_not_shown_on_sparks_page(
+    yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, "postgresql://scott:tiger@db/locks")
+    job = HiveLockedSparkSubmitOperator(task_id="job", yarn_track_via_rm_api=True, **NAMES)
+    assert "tiger" not in str(job._get_hook()._conf)
+
+
+def test_what_the_lease_has_recorded_is_taken_up_although_airflow_has_not(yarn: ResourceManager) -> None:
+    yarn.state = ["RUNNING", "UNDEFINED"]
+    store: dict[str, Any] = {}
+    context = {"task_state_store": _Store(store)}
+    job = SparkJob("spark_default", JOB_ID)
+    operator = HiveLockedSparkSubmitOperator(task_id="job", yarn_track_via_rm_api=True, **NAMES)
+    assert operator.reconnects(context, Processes()) is None
+    assert operator.reconnects(context, job) == job
+    assert store == {"spark_job_id": JOB_ID}
+    operator.durable = False
+    assert operator.reconnects(context, job) is None
+
+
+class _Store:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.get = values.get
+        self.set = values.__setitem__
+
+
+def test_a_job_is_ended_by_its_id(yarn: ResourceManager) -> None:
+    yarn.state = ["RUNNING", "UNDEFINED"]
+    job = SparkJob("spark_default", JOB_ID)
+    assert not job.ends(patience_s=0)
+    job.stop()
+    assert yarn.killed == [JOB_ID]
+    assert not job.running()
+
+
+def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager) -> None:
+    yarn.shutdown()
+    yarn.server_close()
+    for ask in (SparkJob("spark_default", JOB_ID).running, SparkJob("spark_default", JOB_ID).stop):
+        with pytest.raises(CannotTell, match="spark_default"):
+            ask()
+
+
+def test_an_unknown_state_is_not_taken_for_an_end(yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's, whose node does not answer."""
+    monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "Unknown")
+    with pytest.raises(CannotTell, match="does not know"):
+        SparkJob("spark_default", JOB_ID).running()
