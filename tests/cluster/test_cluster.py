@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.servers import ZooKeeperServer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 WAIT_S = 180
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
@@ -257,7 +257,7 @@ def test_the_daily_dag_runs_on_the_cluster_as_it_is(
     run_id = af.trigger(
         "flights_daily", conf={}, run_id="on the cluster", logical_date=datetime.fromisoformat(DAY).replace(tzinfo=UTC)
     )
-    af.wait(lambda: af.run("flights_daily", run_id).state in ("success", "failed"), 2 * WAIT_S, "the day's run to end")
+    af.wait(lambda: af.run("flights_daily", run_id).state in ("success", "failed"), 4 * WAIT_S, "the day's run to end")
     assert af.run("flights_daily", run_id).state == "success"
     report = run_job(metastore, EXAMPLES / "jobs" / "weekly_report.py", "--to", DAY)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if "|" in line]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 REPLY_S = 180.0
-SUBMIT_S = 240.0
+SUBMIT_S = 600.0
 
 # A driver that lives for seconds spends most of them compiling itself.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
