@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 URL = "AIRFLOW_HIVELOCK_URL"
-"""In the environment of what HiveLockMixin's operators start: where the lease is kept. Spark's own page shows it nowhere."""
+"""In the environment of what HiveLockMixin's operators start, and in cluster mode of its driver: where the lease is kept.
+
+Spark's own page shows it in cluster mode only, and never a password: one that has a password is not passed on there."""
 
 
 class Guard:
@@ -40,7 +42,7 @@ class Guard:
         """The guard of a job that HiveLockedSparkSubmitOperator started.
 
         :param spark: the SparkSession; its configuration names the lease.
-        :param url: the lock store, as ``connect`` takes it; needed in cluster mode, which passes no environment on.
+        :param url: the lock store, as ``connect`` takes it; needed in cluster mode where it has a password.
         :raises InvalidRequest: the job was not started under a lease, or nothing says where that is kept.
         :raises StoreUnavailable: the lock store does not answer.
         """
@@ -92,6 +94,6 @@ class Guard:
         if lease is None:
             raise LockLost(f"lease {self.lease_id} no longer stands: {self.work} must not write {written}")
         exclusive = {lock.object for lock in lease.locks if lock.mode is LockMode.EXCLUSIVE}
-        if not exclusive & {written, LockObject(written.database, written.table)}:
+        if not exclusive & {written, *written.parents}:
             raise InvalidRequest(f"lease {self.lease_id} does not lock {written} to be written; name it in writes")
         return written

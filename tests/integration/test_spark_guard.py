@@ -84,6 +84,17 @@ def test_a_lock_that_hive_removed_is_noticed(manager: LockManager, lease: Lease,
         guard.check()
 
 
+def test_only_what_the_lease_locks_can_be_overwritten(guard: Guard) -> None:
+    with pytest.raises(InvalidRequest, match="name it in writes"), guard.overwrite("dw.flights/dt=2013-01-02"):
+        pytest.fail("it was let write")
+
+
+def test_a_job_that_has_lost_its_lease_does_not_begin(manager: LockManager, lease: Lease, guard: Guard) -> None:
+    manager.force_release(lease.id, reason="stopped for too long", user="ops")
+    with pytest.raises(LockLost), guard.overwrite(DAY):
+        pytest.fail("it was let write")
+
+
 def test_a_job_without_a_lease_is_told_so(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidRequest, match="HiveLockedSparkSubmitOperator"):
         Guard.of(SimpleNamespace(conf={}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
@@ -11,6 +11,7 @@ from tests.race.order import Order, Reply
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager
+    from tests.race.spark import ResidentSpark
     from tests.race.track import Track
 
 UNGUARDED = "before it writes"
@@ -36,48 +37,57 @@ class Late:
 def overtake(track: Track, at: str, *, later_try: bool = False, partition: bool = True) -> Late:
     """Stop one job at *at*, force its lease free (or start its later try), have the other publish, and let it go on."""
     table, (one, other) = f"race.late_{next(_numbers)}", track.sparks
-    name = f"{table}/dt=1" if partition else table
-    columns, spec = (
-        ("(job STRING) PARTITIONED BY (dt STRING)", "PARTITION (dt = '1')") if partition else ("(job STRING)", "")
-    )
-    make = (
-        "CREATE DATABASE IF NOT EXISTS race",
-        f"CREATE TABLE {table} {columns} STORED AS PARQUET",
-        f"INSERT OVERWRITE TABLE {table} {spec} SELECT 'base'",
-    )
+    name, spec = (f"{table}/dt=1", "PARTITION (dt = '1')") if partition else (table, "")
+    make(track, table, f"(job STRING) {'PARTITIONED BY (dt STRING)' if partition else ''} STORED AS PARQUET")
     with connect(track.locks_url) as manager:
 
         def order(job: str, lease: Lease) -> Order:
-            work = lease.work("job")
-            assert work
-            rows = f"SELECT '{job}' AS job"
-            given = {"locks_url": track.locks_url, "lease": (lease.id, work.token), "overwrites": name}
             if at == UNGUARDED:
-                given, rows = {}, f"INSERT OVERWRITE TABLE {table} {spec} {rows}"
-            return Order("job", (rows,), pause_at=at if job == "stopped" else "", **given)  # type: ignore[arg-type]
+                insert = f"INSERT OVERWRITE TABLE {table} {spec} SELECT '{job}'"
+                return Order("job", (insert,), pause_at=at if job == "stopped" else "")
+            return replace(overwriting(track, name, job, lease), pause_at=at if job == "stopped" else "")
 
-        reply = one.run(Order("job", make))
-        assert not reply.error, reply.error
-        lease = _start(manager, manager.acquire(owner=f"{table} a", writes=[name], attempt=1))
+        lease = start(manager, f"{table} a", name)
         assert one.run(order("stopped", lease)).paused_at == at
         one.suspend()
         try:
             if later_try:
-                taken = manager.acquire(owner=lease.owner, writes=[name], attempt=2)
+                taken = start(manager, lease.owner, name, attempt=2)
             else:
                 manager.force_release(lease.id, reason="it does not answer", user="test")
-                taken = manager.acquire(owner=f"{table} b", writes=[name])
-            published = other.run(order("other", _start(manager, taken)))
+                taken = start(manager, f"{table} b", name)
+            published = other.run(order("other", taken))
             assert not published.error, published.error
         finally:
             one.resume()
         one.go_on()
         stopped = one.receive()
-        read = other.run(Order("job", (f"REFRESH TABLE {table}", f"SELECT job FROM {table}")))
         manager.force_release(taken.id, reason="over", user="test")
-    window_ms = published.rows[0][0] if published.rows else 0.0
-    return Late(stopped, tuple(row[0] for row in read.rows), window_ms)
+    return Late(stopped, rows(other, table), published.rows[0][0] if published.rows else 0.0)
 
 
-def _start(manager: LockManager, lease: Lease) -> Lease:
-    return manager.start_work(lease, "job", "")
+def make(track: Track, table: str, columns: str) -> None:
+    """A table, empty."""
+    reply = track.sparks[0].run(Order("job", ("CREATE DATABASE IF NOT EXISTS race", f"CREATE TABLE {table} {columns}")))
+    assert not reply.error, reply.error
+
+
+def start(manager: LockManager, owner: str, name: str, attempt: int = 1) -> Lease:
+    """A lease on *name*, with a job under it."""
+    return manager.start_work(manager.acquire(owner=owner, writes=[name], attempt=attempt), "job", "")
+
+
+def overwriting(track: Track, name: str, job: str, lease: Lease) -> Order:
+    """One row, by that job, by way of the guard."""
+    work = lease.work("job")
+    assert work
+    return Order(
+        "job", (f"SELECT '{job}' AS job",), locks_url=track.locks_url, lease=(lease.id, work.token), overwrites=name
+    )
+
+
+def rows(spark: ResidentSpark, table: str) -> tuple[str, ...]:
+    """Whose rows there are, by the word of one that may have cached others."""
+    reply = spark.run(Order("job", (f"REFRESH TABLE {table}", f"SELECT job FROM {table}")))
+    assert not reply.error, reply.error
+    return tuple(row[0] for row in reply.rows)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.race.late import STOPS, UNGUARDED, overtake
+from airflow_hivelock.locks import connect
+from tests.race.late import STOPS, UNGUARDED, make, overtake, overwriting, rows, start
 from tests.race.scenario import SAME_PARTITION, SCENARIOS, WEEK_READ, Scenario
 from tests.race.track import LOCKS_ALONE, OURS, Mode, Track, track
 
@@ -64,3 +65,25 @@ def test_a_job_that_was_stopped_does_not_publish_over_a_later_one(
 
 def test_without_the_guard_it_does(course: Track) -> None:
     assert overtake(course, UNGUARDED).rows == ("stopped",)
+
+
+@pytest.mark.parametrize(
+    ("number", "columns", "partition"),
+    [
+        (1, "(job STRING) STORED AS PARQUET", ""),
+        (2, "(job STRING) USING parquet", ""),
+        (3, "(job STRING) PARTITIONED BY (dt STRING, hr INT) STORED AS PARQUET", "/dt=2013-01-15/hr=4"),
+        (4, "(job STRING, dt STRING) USING parquet PARTITIONED BY (dt)", "/dt=a%3Ab"),
+    ],
+    ids=str,
+)
+def test_everybody_reads_what_was_published_last(course: Track, number: int, columns: str, partition: str) -> None:
+    table, (one, other) = f"race.kind_{number}", course.sparks
+    make(course, table, columns)
+    with connect(course.locks_url) as manager:
+        for turn, job in enumerate(["new", "again", "over that"]):
+            lease = start(manager, f"{table} {turn}", table + partition)
+            reply = one.run(overwriting(course, table + partition, job, lease))
+            assert not reply.error, reply.error
+            assert rows(other, table) == (job,)
+            manager.release(lease)
