@@ -261,12 +261,6 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
         job = self._job(job_id) if job_id else None
         return job if job and job.running() else None
 
-    def submit_job(self, context: Any) -> Any:
-        job_id = super().submit_job(context)
-        if job_id:
-            self.record_application(self._job(job_id))
-        return job_id
-
     def _get_hook(self) -> Any:
         hook: Any = super()._get_hook()
         if hook._connection["deploy_mode"] == "cluster":

@@ -3,8 +3,8 @@
 Each output is a *generation*, a directory named by the token that wrote it. A job publishes in this order:
 
 1. It looks whether a later generation was published, and whether its token is current; if not, nothing is changed.
-2. It sets the location to its generation: for a table, and a metastore that compares (Hive 2.3.10, and 4: HIVE-26882, HIVE-28121),
-   only if nobody has altered the table since 1; for a partition no metastore compares.
+2. It sets the location to its generation: for a table, and a metastore that compares (Hive 2.3.10, and 4; HIVE-26882 and
+   HIVE-28121), only if nobody has altered the table since 1; for a partition no metastore compares.
 3. It marks its generation as published, and looks back: where a later one is marked, it sets the location to that, and
    fails; where the location is no longer its own although no later one is marked, it begins again at 1.
 

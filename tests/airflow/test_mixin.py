@@ -504,7 +504,7 @@ class TestSpark:
         """In cluster mode a task can fail while its application goes on; a durable retry finds it again."""
 
         def execute(self: Any, context: Any) -> None:
-            assert self.submit_job(context) == "driver-1"
+            self.record_application(self._job("driver-1"))
             raise RuntimeError("lost contact")
 
         def ask(self: Any, job_id: str, context: Any) -> str:
@@ -514,7 +514,6 @@ class TestSpark:
             return status
 
         monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-        monkeypatch.setattr(SparkSubmitOperator, "submit_job", lambda self, context: "driver-1")
         monkeypatch.setattr(SparkSubmitOperator, "get_job_status", ask)
         monkeypatch.setattr(SparkSubmitOperator, "is_job_active", lambda _, now: now == "RUNNING")
         with dag() as works:

@@ -255,7 +255,7 @@ def test_the_daily_dag_runs_on_the_cluster_as_it_is(
     """In client mode, by nothing but another connection."""
     run_job(metastore, EXAMPLES / "jobs" / "load_flights.py", "--from", DAY, "--to", DAY)
     run_id = af.trigger(
-        "flights_daily", conf={}, run_id="on the cluster", logical_date=datetime.fromisoformat(DAY).replace(tzinfo=UTC)
+        "flights_daily", conf={}, run_id="on-the-cluster", logical_date=datetime.fromisoformat(DAY).replace(tzinfo=UTC)
     )
     af.wait(lambda: af.run("flights_daily", run_id).state in ("success", "failed"), 4 * WAIT_S, "the day's run to end")
     assert af.run("flights_daily", run_id).state == "success"
@@ -263,4 +263,4 @@ def test_the_daily_dag_runs_on_the_cluster_as_it_is(
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if "|" in line]
     assert sum(int(row[1]) for row in rows[1:]) == FLIGHTS
     assert [app["name"] for app in cluster.master.state()["completedapps"]], "it ran somewhere else"
-    assert not manager.show("dw.delays")
+    assert not owners(manager, "dw.delays")
