@@ -60,7 +60,8 @@ class SparkWorker(Server):
         return any(worker["state"] == "ALIVE" for worker in self._master.state()["workers"])
 
     def environment(self) -> Mapping[str, str]:
-        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(jars().parent)}
+        # spark-class would set the last; without it the worker finds no jars for its executors.
+        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(jars().parent), "SPARK_SCALA_VERSION": "2.13"}
 
     def command(self) -> list[str]:
         offers = ["--host", "127.0.0.1", "--webui-port", str(free_port()), "--cores", str(CORES), "--memory", MEMORY]
