@@ -24,7 +24,17 @@ BACKENDS = (*PORTS, "sqlite", "memory")
 _OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "dynamic")
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0}
+_UNITS_S = {
+    "": 1.0,
+    "ms": 0.001,
+    "msec": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
@@ -123,7 +133,7 @@ def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
         return None
     retries = NUMRETRIES if retries is None else retries
     found = _TIME.fullmatch(str(SLEEP if sleep is None else sleep).strip().lower())
-    unit = _UNITS_S.get((found[2] or "s").removesuffix("s") or "s") if found else None
+    unit = _UNITS_S.get(found[2]) if found else None
     if isinstance(retries, bool) or not str(retries).isdecimal() or found is None or unit is None:
         raise InvalidRequest(
             f"numretries={retries!r} and sleep_between_retries={sleep!r} must be a whole number and a time, as in 100, '60s'"

@@ -22,7 +22,7 @@ def sql_source(jinja_env: Any, name: str) -> str:
     :raises InvalidRequest: it is not there.
     """
     try:
-        return str(jinja_env.loader.get_source(jinja_env, name)[0])
+        return str((jinja_env.loader or jinja2.DictLoader({})).get_source(jinja_env, name)[0])
     except jinja2.TemplateNotFound as error:
         raise InvalidRequest(f"the file {name!r} is not found where this DAG's templates are") from error
 

@@ -418,6 +418,7 @@ def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:
         "lease",
         "reads",
         "writes",
+        "lock_sql",
         *SparkSubmitOperator.template_fields,
     }
 

@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_while_it_pokes_leaves_the_queue(
     tasks: list[HiveLockOperator] = []
     acquire = HiveLockOperator._acquire
 
-    def noted(self: HiveLockOperator, context: Any, **options: Any) -> Lease:
+    def noted(self: HiveLockOperator, context: Any, **options: Any) -> Lease | None:
         tasks.append(self)
         return acquire(self, context, **options)
 

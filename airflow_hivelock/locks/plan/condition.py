@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import names
@@ -44,6 +45,14 @@ class Literal:
         if (not kind or _STRING.fullmatch(kind)) and self.kind == "string":
             return self.text or None
         return None
+
+    def kept(self, kind: str) -> str | None:
+        """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
+        if not self.text:
+            return names.DEFAULT_PARTITION
+        if (not kind or _STRING.fullmatch(kind)) and (self.kind != "number" or _INTEGER.fullmatch(self.text)):
+            return self.text
+        return self.value(kind)
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,48 @@ class Compare(Condition):
 
 
 @dataclass(frozen=True)
+class OneOf(Condition):
+    """``column IN (literal, …)``."""
+
+    column: str
+    literals: tuple[Literal, ...]
+
+    def holds(self, partition: Partition) -> bool | None:
+        value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
+        if not value:
+            return None
+        exact, others = self._split(kind)
+        if (str(int(value)) if kind in INTEGERS and _INTEGER.fullmatch(value) else value) in exact:
+            return True
+        return _any(Compare(self.column, "=", literal).holds(partition) for literal in others)
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        if column != self.column:
+            return None
+        exact, others = self._split(kind)
+        return None if others else exact
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        column = source(self.column)
+        return UNKNOWN if column is None else OneOf(column, self.literals)
+
+    def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
+        """The values that it stands for, and the literals that may be equal to more than one: IN can be long."""
+        if kind not in self._known:
+            values = {literal: literal.value(kind) for literal in self.literals}
+            exact = frozenset(value for value in values.values() if value is not None)
+            self._known[kind] = exact, tuple(literal for literal, value in values.items() if value is None)
+        return self._known[kind]
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[frozenset[str], tuple[Literal, ...]]]:
+        return {}
+
+
+@dataclass(frozen=True)
 class Not(Condition):
     inner: Condition
 
@@ -147,8 +198,8 @@ class And(_Several):
     """Nothing of AND is true."""
 
     def holds(self, partition: Partition) -> bool | None:
-        found = {part.holds(partition) for part in self.parts}
-        return False if False in found else None if None in found else True
+        some_false = _any(None if (held := part.holds(partition)) is None else not held for part in self.parts)
+        return None if some_false is None else not some_false
 
     def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
         found = [values for part in self.parts if (values := part.values(column, kind, ranges)) is not None]
@@ -174,8 +225,7 @@ class Or(_Several):
     """Nothing of OR is false."""
 
     def holds(self, partition: Partition) -> bool | None:
-        found = {part.holds(partition) for part in self.parts}
-        return True if True in found else None if None in found else False
+        return _any(part.holds(partition) for part in self.parts)
 
     def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
         union: frozenset[str] = frozenset()
@@ -189,6 +239,18 @@ class Or(_Several):
 ALWAYS = And(())
 
 
+def any_of(conditions: Iterable[Condition]) -> Condition:
+    """OR of them; what says the same column's values is put together."""
+    others: list[Condition] = []
+    literals: dict[str, list[Literal]] = {}
+    for each in conditions:
+        if isinstance(each, Compare) and each.sign == "=":
+            literals.setdefault(each.column, []).append(each.literal)
+        else:
+            others.append(each)
+    return Or((*(OneOf(column, tuple(found)) for column, found in literals.items()), *others))
+
+
 def all_of(conditions: Iterable[Condition]) -> Condition:
     """AND of them."""
     return And(tuple(conditions))
@@ -200,6 +262,17 @@ def is_date(text: str) -> bool:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def _any(found: Iterable[bool | None]) -> bool | None:
+    """Whether one is True; None where one may be."""
+    known: bool | None = False
+    for each in found:
+        if each:
+            return True
+        if each is None:
+            known = None
+    return known
 
 
 def _order(value: str, kind: str, literal: Literal) -> int | None:

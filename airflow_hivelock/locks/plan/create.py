@@ -29,7 +29,7 @@ _CLAUSES = frozenset(
 
 def create(cursor: Cursor, planner: Planner) -> None:
     """After CREATE."""
-    replace = cursor.take("OR", "REPLACE")
+    replace = cursor.take("OR", "REPLACE") or cursor.take("REPLACE")
     temporary = cursor.take_any("GLOBAL", "LOCAL") != "" and cursor.sees("TEMPORARY")
     temporary = cursor.take_any("TEMPORARY", "TEMP") != "" or temporary
     if cursor.take_any(*DATABASES):

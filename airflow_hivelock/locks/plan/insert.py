@@ -61,11 +61,8 @@ def _target(cursor: Cursor, planner: Planner) -> None:
     if spec is None:
         _whole(table, planner)
         return
-    target, complete = planner.place(cursor.statement, table, spec)
-    if complete or not planner.as_hive:
-        planner.write(target)
-    else:
-        planner.look(target)
+    target, dynamic = planner.place(cursor.statement, table, spec)
+    (planner.look if dynamic and planner.as_hive else planner.write)(target)
 
 
 def _whole(table: LockObject, planner: Planner) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.narrow import narrow
@@ -107,10 +106,10 @@ class Planner:
         return narrow(table, spec.condition(), self.session.tables, self.limit)
 
     def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
-        """The partition that *spec* says to write, or its longest known prefix; and whether that is all of it."""
+        """The partition that *spec* says to write, or the prefix of it that is known; and whether the rest is dynamic."""
         columns = self._columns(statement, table, spec)
         if columns is None:
-            return self._in_order(table, spec), spec.static
+            return self._in_order(table, spec), not spec.static
         known = self.session.tables.table(table)
         kinds = dict(zip(columns, known.partition_types, strict=False)) if known else {}
         levels: list[tuple[str, str]] = []
@@ -119,13 +118,11 @@ class Planner:
             level = given.get(column)
             if level is None or level.value is None:
                 break
-            text = level.value.value(kinds.get(column, "")) if level.value.text else names.DEFAULT_PARTITION
-            if text is None:
-                statement.refuse(
-                    spec.place, f"how Hive keeps {level.value.text!r} in {column}, a {kinds[column]}, is not known"
-                )
+            if (text := level.value.kept(kinds.get(column, ""))) is None:
+                break  # how Hive keeps it is not known: all that it can be
             levels.append((column, text))
-        return LockObject(table.database, table.table, tuple(levels)), len(levels) == len(columns)
+        dynamic = any(column not in given or given[column].value is None for column in columns)
+        return LockObject(table.database, table.table, tuple(levels)), dynamic
 
     def _in_order(self, table: LockObject, spec: Spec) -> LockObject:
         """The leading levels of *spec* that have a value, in the order in which they are written."""
@@ -133,7 +130,9 @@ class Planner:
         for level in spec.levels:
             if level.value is None or level.sign != "=":
                 break
-            levels.append((level.column, level.value.text or names.DEFAULT_PARTITION))
+            if (text := level.value.kept("")) is None:
+                break
+            levels.append((level.column, text))
         return LockObject(table.database, table.table, tuple(levels))
 
     def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:

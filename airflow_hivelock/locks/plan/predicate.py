@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from sqlglot import TokenType, exp
 
-from airflow_hivelock.locks.plan.condition import UNKNOWN, And, Compare, Condition, Literal, Not, Or, all_of, is_date
+from airflow_hivelock.locks.plan.condition import (
+    UNKNOWN,
+    And,
+    Compare,
+    Condition,
+    Literal,
+    Not,
+    all_of,
+    any_of,
+    is_date,
+)
 from airflow_hivelock.locks.plan.scope import belongs, narrowed_by_on
 
 if TYPE_CHECKING:
@@ -33,15 +43,19 @@ class Predicates:
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
         """For each source, what WHERE and ON say of its columns."""
         where = select.args.get("where")
-        ons = [(source.place, source.join, source.join.args.get("on")) for source in sources if source.join is not None]
+        ons = [
+            (source.place, source.join, on, {column.table.lower() for column in on.find_all(exp.Column)})
+            for source in sources
+            if source.join is not None and (on := source.join.args.get("on")) is not None
+        ]
 
         def of(source: Source) -> Condition:
             owns = _owner(select, source, sources)
             found = [self._condition(where.this, owns)] if where and source.where else []
             found += [
                 self._condition(on, owns)
-                for place, join, on in ons
-                if on is not None and narrowed_by_on(source, join, place)
+                for place, join, on, named in ons
+                if (source.alias in named or "" in named) and narrowed_by_on(source, join, place)
             ]
             return all_of(found)
 
@@ -51,7 +65,7 @@ class Predicates:
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
             parts = tuple(self._condition(part, owns) for part in _operands(node))
-            return And(parts) if isinstance(node, exp.And) else Or(parts)
+            return And(parts) if isinstance(node, exp.And) else any_of(parts)
         if isinstance(node, exp.Not):
             return Not(self._condition(node.this, owns))
         if (sign := _SIGNS.get(type(node))) is not None:
@@ -60,7 +74,7 @@ class Predicates:
             low = self._compare(node.this, ">=", node.args["low"], owns)
             return And((low, self._compare(node.this, "<=", node.args["high"], owns)))
         if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-            return Or(tuple(self._compare(node.this, "=", value, owns) for value in node.expressions))
+            return any_of(self._compare(node.this, "=", value, owns) for value in node.expressions)
         return UNKNOWN
 
     def _compare(self, left: exp.Expr, sign: str, right: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:

@@ -71,12 +71,16 @@ def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
     tokens = _without_table_queries(tokens)
     try:
         trees = Dialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
+    except RecursionError:
+        raise
     except ParseError as error:
         found = error.errors[0]
         line, end = found["line"] or 1, found["col"] or 1
         start = sum(len(text) + 1 for text in statement.text.split("\n")[: line - 1])
         at = max(start, start + end - len(found["highlight"] or " "))
         raise InvalidRequest(placed(statement.text, at, f"not understood: {found['description']}")) from error
+    except Exception as error:  # some input breaks the parser itself
+        raise InvalidRequest(placed(statement.text, tokens[0].start, f"not understood: {error!r}")) from error
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, (*_TREES, exp.Merge, exp.Update, exp.Delete)):
         statement.refuse(tokens[0], "this is not understood; it does not parse as a query")
@@ -214,7 +218,7 @@ class Reader:
             self._rest(node, ("with_",), scope)
 
     def _select(self, select: exp.Select, outer: Condition, scope: Mapping[str, Named]) -> None:
-        known = [replace(source, columns=self._columns(source, scope)) for source in sources(select)]
+        known = [self._known(source, scope) for source in sources(select)]
         conditions = self._predicates.of_sources(select, known)
         for source in known:
             condition = all_of([conditions[source.place], handed_down(select, source, known, outer)])
@@ -240,20 +244,22 @@ class Reader:
 
     # Tables, views and CTEs.
 
-    def _columns(self, source: Source, scope: Mapping[str, Named]) -> frozenset[str] | None:
-        """The partition columns of a source; None where it is no table, or nothing is known of it."""
-        if not isinstance(source.node, exp.Table) or self._named(source.node, scope) is not None:
-            return None
-        if isinstance(source.node.this, exp.Func):
-            return None
-        table = self.session.tables.table(self._object(source.node))
-        return frozenset(table.partition_columns) if table else None
+    def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
+        """*source* with what is known of it, if it is a table."""
+        node = source.node
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier) or self._named(node, scope):
+            return source
+        target = self._object(node)
+        table = self.session.tables.table(target)
+        return replace(source, columns=frozenset(table.partition_columns) if table else None, database=target.database)
 
     def _table(self, node: exp.Table, condition: Condition, scope: Mapping[str, Named]) -> None:
         self._rest(node, ("this", "db", "catalog"), scope)
-        if not isinstance(node.this, exp.Identifier):
+        if isinstance(node.this, exp.Func):
             self._function(node, scope)
             return
+        if not isinstance(node.this, exp.Identifier):
+            self._refuse(node, "this is not the name of a table of Hive's")
         if self.session.refers_again() > MOST_REFERENCES:
             self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts")
         if (named := self._named(node, scope)) is not None:

@@ -23,6 +23,7 @@ class Source:
         engines read that before they join, nor for what a semi join does not show.
     :param narrows: whether any condition may: not for samples and pivots.
     :param columns: its partition columns, where it is a table of which they are known.
+    :param database: of that table.
     """
 
     node: exp.Expr
@@ -32,6 +33,7 @@ class Source:
     filled: bool
     narrows: bool
     columns: frozenset[str] | None = None
+    database: str = ""
 
     @property
     def alias(self) -> str:
@@ -42,7 +44,7 @@ class Source:
         """Whether *column* says that it is one of its columns."""
         if not column.table or column.table.lower() != self.alias:
             return False
-        return not column.db or (isinstance(self.node, exp.Table) and column.db.lower() == self.node.db.lower())
+        return not column.db or column.db.lower() == self.database
 
 
 def sources(select: exp.Select) -> list[Source]:

@@ -21,6 +21,7 @@ MOST_NESTED = 100
 
 _SHOWN = 40
 _OPEN, _CLOSE = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
+_TYPES = (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT)
 _OFFSET = re.compile(r"from \d+:(\d+)$")
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 
@@ -89,12 +90,14 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _check(tokens: list[Token], text: str) -> None:
-    depth = 0
+    depth, before = 0, None
     for token in tokens:
         if (found := _TEMPLATE.search(text, token.start, token.end + 2)) is not None:
             raise InvalidRequest(
                 placed(text, found.start(), "a variable is not known here; render the SQL before it is planned")
             )
         depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        depth += token.token_type is TokenType.LT and before in _TYPES
+        before = token.token_type
         if depth > MOST_NESTED:
             raise InvalidRequest(placed(text, token.start, f"nested more than {MOST_NESTED} deep; it is not planned"))

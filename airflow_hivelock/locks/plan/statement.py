@@ -294,6 +294,7 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "MSCK": _repair,
     "REFRESH": _refresh,
     "REPAIR": _repair,
+    "REPLACE": _create,
     "SHOW": _show,
     "TRUNCATE": _truncate,
     "UPDATE": _query,

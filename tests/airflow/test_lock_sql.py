@@ -1,0 +1,276 @@
+"""The SQL that a task runs declares its locks; and the switch that turns locking off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.sdk import DAG, BaseOperator
+from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent
+
+from airflow_hivelock import (
+    HiveLockedSparkSubmitOperator,
+    HiveLockHook,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveLockSensor,
+    HiveUnlockOperator,
+)
+from airflow_hivelock.locks import InvalidRequest, LockManager
+from airflow_hivelock.waiting import OFF
+from tests.airflow.conftest import HOME
+from tests.airflow.triggerer import Triggerer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+SQL = "INSERT OVERWRITE TABLE dw.delays PARTITION (dt='{{ ds }}') SELECT * FROM dw.planes"
+LOCKS = ["dw SHARED", "dw.delays SHARED", "dw.delays/dt=2013-01-15 EXCLUSIVE", "dw.planes SHARED"]
+GIVEN: dict[str, Any] = {"lock_sql": SQL, "unpartitioned": ["dw.planes"]}
+
+
+class Locked(HiveLockMixin, SparkSqlOperator):
+    """Runs no Spark; says what is locked."""
+
+
+class Work(BaseOperator):
+    def __init__(self, *, manager: LockManager, seen: list[list[str]], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.manager, self.seen = manager, seen
+
+    def execute(self, context: Any) -> None:
+        self.seen.append([f"{holder.object} {holder.mode.value}" for holder in self.manager.show()])
+
+
+class LockedWork(HiveLockMixin, Work):
+    pass
+
+
+def dag(**options: Any) -> DAG:
+    return DAG("sql", schedule=None, start_date=DAY, **options)
+
+
+def of_connection(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> None:
+    connection = {"conn_type": "hivelock", "extra": {"backend": "memory", "installation": "here", **extra}}
+    monkeypatch.setenv("AIRFLOW_CONN_HIVELOCK_DEFAULT", json.dumps(connection))
+
+
+@pytest.fixture
+def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
+    return Triggerer(monkeypatch)
+
+
+@pytest.fixture
+def sql_file() -> str:
+    (HOME / "dags" / "delays.sql").write_text(SQL)
+    return "delays.sql"
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer", "poke"])
+@pytest.mark.parametrize("from_file", [False, True], ids=["text", "file"])
+def test_what_the_sql_reads_and_writes_is_locked(
+    waiting: Any, from_file: bool, sql_file: str, manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    seen: list[list[str]] = []
+    with dag(template_searchpath=str(HOME / "dags")) as made:
+        given = {**GIVEN, "lock_sql": sql_file} if from_file else GIVEN
+        LockedWork(task_id="work", manager=manager, seen=seen, waiting=waiting, **given)
+    assert run(made, logical_date=DAY).state == "success"
+    assert [sorted(each) for each in seen] == [LOCKS]
+    assert not manager.show()
+
+
+def test_the_trigger_renders_and_plans_the_sql(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        with dag():
+            task = HiveLockOperator(task_id="lock", **GIVEN)
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        assert isinstance(event, TaskSuccessEvent)
+
+    asyncio.run(body())
+    assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
+
+
+def test_a_files_text_is_shipped_to_the_triggerer(sql_file: str, manager: LockManager, triggerer: Triggerer) -> None:
+    """Where no DAG files are."""
+
+    async def body() -> None:
+        with dag(template_searchpath=str(HOME / "dags")) as made:
+            task = HiveLockOperator(task_id="lock", **{**GIVEN, "lock_sql": sql_file})
+        made.resolve_template_files()  # type: ignore[no-untyped-call]  # as the DAG processor does
+        (HOME / "dags" / sql_file).unlink()
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        assert isinstance(event, TaskSuccessEvent)
+
+    asyncio.run(body())
+    assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
+
+
+def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -> None:
+    (HOME / "dags" / "both.sql").write_text("{% include 'delays.sql' %}; SELECT * FROM dw.planes")
+    with dag(template_searchpath=str(HOME / "dags")) as made:
+        task = HiveLockOperator(task_id="lock", **{**GIVEN, "lock_sql": "both.sql"})
+    assert task.start_from_trigger
+    made.resolve_template_files()  # type: ignore[no-untyped-call]
+    assert not task.start_from_trigger
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT * FRM dw.planes", "line 1, column 14"),
+        ("SELECT * FROM dw.t WHERE dt = '{{ nothing }}'", "'nothing' is undefined"),
+        ("nowhere.sql", "'nowhere.sql' is not found where this DAG's templates are"),
+    ],
+)
+def test_sql_that_cannot_be_planned_locks_nothing(
+    sql: str, said: str, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        with dag():
+            task = HiveLockOperator(task_id="lock", lock_sql=sql)
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        assert isinstance(event, TaskFailedEvent)
+
+    asyncio.run(body())
+    assert said in lines()
+    assert not manager.show()
+
+
+def test_an_operators_own_sql_can_be_what_declares_its_locks() -> None:
+    with dag():
+        task = Locked(task_id="work", sql=SQL, lock_sql=True)
+        other = Locked(task_id="other", sql="SELECT 1", lock_sql=SQL)
+        assert (task.lock_sql, other.lock_sql, other.sql) == (SQL, SQL, "SELECT 1")
+        assert HiveLockedSparkSubmitOperator(task_id="submit", application="x.py", lock_sql=SQL).lock_sql == SQL
+        with pytest.raises(InvalidRequest, match="no sql or hql of its own"):
+            HiveLockedSparkSubmitOperator(task_id="none", application="x.py", lock_sql=True)
+    assert {"sql", "lock_sql"} <= set(Locked.template_fields)
+
+
+def test_the_operators_own_schema_is_the_default_database(manager: LockManager) -> None:
+    class OfHive(BaseOperator):
+        def __init__(self, *, hql: str, schema: str = "default", **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.hql, self.schema = hql, schema
+
+    class LockedHive(HiveLockMixin, OfHive):
+        pass
+
+    with dag():
+        task = LockedHive(task_id="work", hql="DROP TABLE t", schema="dw", lock_sql=True)
+        assert (task.lock_sql, task.lock_database) == ("DROP TABLE t", "dw")
+        assert LockedHive(task_id="other", hql="x", schema="dw", lock_sql="y", lock_database="z").lock_database == "z"
+
+
+@pytest.mark.parametrize("off_by", ["connection", "default_args", "task"])
+@pytest.mark.parametrize("waiting", ["trigger", "poke"])
+def test_locking_can_be_turned_off_and_says_what_that_risks(
+    off_by: str,
+    waiting: Any,
+    manager: LockManager,
+    run: Callable[..., Ran],
+    lines: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if off_by == "connection":
+        of_connection(monkeypatch, concurrency=False)
+    off = {"support_concurrency": False}
+    seen: list[list[str]] = []
+    with dag(default_args=off if off_by == "default_args" else {}) as made:
+        own = off if off_by == "task" else {}
+        lock = HiveLockOperator(task_id="lock", waiting=waiting, **GIVEN, **own)
+        adopts = LockedWork(task_id="adopts", manager=manager, seen=seen, lease=lock.output)
+        alone = LockedWork(task_id="alone", manager=manager, seen=seen, waiting=waiting, **GIVEN, **own)
+        sensor = HiveLockSensor(task_id="sensor", writes=["dw.delays"], **own)
+        lock >> adopts >> alone >> sensor >> HiveUnlockOperator(task_id="unlock", lease=lock.output)
+    assert run(made, logical_date=DAY).state == "success"
+    assert seen == [[], []]
+    assert "warning: NOT LOCKED: locking is turned off by " in lines()
+    assert ("connection 'hivelock_default'" if off_by == "connection" else "support_concurrency") in lines()
+
+
+def test_a_task_can_lock_although_its_connection_does_not(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_connection(monkeypatch, concurrency=False)
+    with dag() as made:
+        HiveLockOperator(task_id="lock", waiting="poke", writes=["dw.delays"], support_concurrency=True)
+    assert run(made, logical_date=DAY).state == "success"
+    assert manager.show("dw.delays")
+
+
+def test_the_trigger_locks_nothing_where_it_is_turned_off(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        with dag():
+            task = HiveLockOperator(task_id="lock", writes=["dw.delays"], support_concurrency=False)
+        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        assert isinstance(event, TaskSuccessEvent)
+
+    asyncio.run(body())
+    assert [xcom.value for xcom in triggerer.xcoms] == [OFF]
+    assert "NOT LOCKED" in lines()
+    assert not manager.show()
+
+
+@pytest.mark.parametrize(
+    ("extra", "timeout_s"),
+    [
+        ({}, None),
+        ({"numretries": 100, "sleep_between_retries": "60s"}, 6000),
+        ({"numretries": "3", "sleep_between_retries": 5}, 15),
+        ({"numretries": 2}, 120),
+        ({"sleep_between_retries": "200ms"}, 20),
+        ({"numretries": 0}, 0),
+    ],
+)
+def test_hives_retries_are_a_time_out(
+    extra: dict[str, Any], timeout_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_connection(monkeypatch, **extra)
+    assert HiveLockHook().settings.lock_timeout_s == timeout_s
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"numretries": -1},
+        {"numretries": True},
+        {"sleep_between_retries": "soon"},
+        {"concurrency": "no"},
+        {"dynamic": "x"},
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    of_connection(monkeypatch, **extra)
+    with pytest.raises(InvalidRequest, match=next(iter(extra))):
+        _ = HiveLockHook().settings
+
+
+@pytest.mark.parametrize("own", [None, timedelta(0)])
+def test_the_connections_time_out_is_that_of_tasks_that_name_none(
+    own: timedelta | None,
+    manager: LockManager,
+    triggerer: Triggerer,
+    lines: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_connection(monkeypatch, numretries=1 if own is None else 100, sleep_between_retries="50ms")
+    manager.acquire(owner="somebody", writes=["dw.delays"])
+
+    async def body() -> None:
+        with dag():
+            task = HiveLockOperator(task_id="lock", writes=["dw.delays"], timeout=own)
+        assert isinstance(await triggerer.event(await triggerer.start(task)), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert "somebody holds dw.delays" in lines()

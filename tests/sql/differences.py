@@ -1,0 +1,25 @@
+"""Where a plan differs from what real Hive 2.3.10 locks, and why: all there is."""
+
+from __future__ import annotations
+
+MORE = {
+    "added": "documented: EXCLUSIVE on a partition that is added. Hive: SHARED on the table, so that two jobs can add one",
+    "condition": "functions, and what only follows from other tables, are not evaluated: all partitions are read",
+    "described": "documented: EXCLUSIVE on a partition whose description changes. Hive: SHARED",
+    "dynamic": "documented: EXCLUSIVE on all that may be written. Hive: SHARED (HIVE-3509), as with dynamic='hive'",
+    "exists": "Hive looks when it compiles whether there is anything to do. Here that may have changed when the lock is had",
+    "moved": "a partition that comes or goes is EXCLUSIVE under both of its names. Hive locks one, or neither",
+    "name": "a name that is made or changed is EXCLUSIVE, one that is only asked about SHARED. Hive locks neither",
+    "prefix": "EXCLUSIVE on the table or prefix also keeps out those who would add partitions to it. Hive locks what exists",
+    "properties": "documented: EXCLUSIVE. Hive: SHARED",
+    "repair": "which partitions come or go is found out when it runs. Hive: SHARED on the table",
+    "touch": "documented: EXCLUSIVE on what is touched. Hive: SHARED on the table",
+}
+"""Reasons for locking more than Hive."""
+
+LESS = {
+    "format": "documented: SHARED on the table for SET SERDE and SET FILEFORMAT. Hive: EXCLUSIVE, as with dynamic='hive'",
+    "loaded": "documented: EXCLUSIVE on the partition. Hive, where LOAD DATA makes it, EXCLUSIVE on the whole table, "
+    "which keeps loads of different days apart that do not meet",
+}
+"""Reasons for locking less."""

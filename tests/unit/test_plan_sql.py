@@ -1,0 +1,343 @@
+"""From statements to locks: each documented row, many shapes, and whatever else somebody may type."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockMode, LockObject, rules
+from airflow_hivelock.locks.catalog import Table
+from airflow_hivelock.locks.plan import explain, explain_json, plan, plan_statements
+from tests.sql.cases import CASES, less
+from tests.sql.differences import LESS, MORE
+from tests.sql.hostile import statements
+from tests.sql.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.sql.cases import Case
+
+PARTITIONED = {"default.t1": ["p"], "default.t2": ["p", "q"]}
+
+
+def locks(sql: str, catalog: Any = None, **options: Any) -> list[str]:
+    """What the statement locks, parents included and the database left out, as ``S t1``."""
+    found = rules.with_parents(*plan_statements(sql, catalog, **options))
+    shown = ((str(lock.object).removeprefix("default").removeprefix("."), lock.mode.value[0]) for lock in found)
+    return [f"{'X' if mode == 'E' else mode} {name}" for name, mode in shown if name]
+
+
+@pytest.mark.parametrize(
+    ("sql", "documented"),
+    [
+        ("select * from T1 where p = 'P1'", ["S t1", "S t1/p=P1"]),
+        (
+            "insert into table T2 partition (p='P2') select * from T1 where p = 'P1'",
+            ["S t1", "S t1/p=P1", "S t2", "X t2/p=P2"],
+        ),
+        (
+            "insert into table T2 partition (p='P', q='Q') select * from T1 where p = 'P1'",
+            ["S t1", "S t1/p=P1", "S t2", "S t2/p=P", "X t2/p=P/q=Q"],
+        ),
+        (
+            "insert into table T2 partition (p, q) select * from T1 where p = 'P1'",
+            ["S t1", "S t1/p=P1", "X t2"],
+        ),
+        (
+            "insert into table T2 partition (p='P', q) select * from T1 where p = 'P1'",
+            ["S t1", "S t1/p=P1", "S t2", "X t2/p=P"],
+        ),
+        ("alter table T1 rename to T2", ["X t1"]),
+        ("alter table T1 add columns (z int)", ["X t1"]),
+        ("alter table T1 replace columns (z int)", ["X t1"]),
+        ("alter table T1 change column x z int", ["X t1"]),
+        ("alter table T1 change x z int", ["X t1"]),
+        ("alter table T1 concatenate", ["X t1"]),
+        ("alter table T1 set tblproperties ('a' = 'b')", ["X t1"]),
+        ("alter table T1 add partition (p='P1')", ["S t1", "X t1/p=P1"]),
+        ("alter table T1 drop partition (p='P1')", ["S t1", "X t1/p=P1"]),
+        ("alter table T1 touch partition (p='P1')", ["S t1", "X t1/p=P1"]),
+        ("alter table T1 set serdeproperties ('a' = 'b')", ["S t1"]),
+        ("alter table T1 set serde 'org.example.S'", ["S t1"]),
+        ("alter table T1 set serde 'org.example.S' with serdeproperties ('a' = 'b')", ["S t1"]),
+        ("alter table T1 set fileformat orc", ["S t1"]),
+        ("alter table T1 partition (p='P1') concatenate", ["S t1", "X t1/p=P1"]),
+        ("drop table T1", ["X t1"]),
+    ],
+)
+def test_each_documented_command(sql: str, documented: list[str]) -> None:
+    columns = {"default.t1": ["p"]} if "p='P2'" in sql else PARTITIONED
+    assert locks(sql, partition_columns=columns) == documented
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sql)
+def test_each_statement_locks_what_it_says(case: Case) -> None:
+    assert case.planned() == case.expected
+    assert case.hive in {"", "no", "refused", *MORE, *LESS}
+
+
+def test_there_are_statements_of_many_shapes() -> None:
+    assert len({case.sql for case in CASES}) == len(CASES) >= 200
+
+
+def test_as_hive_does_a_dynamic_partition_is_shared() -> None:
+    sql = "insert into t2 partition (p, q) select * from t1 where p = '1'; alter table t1 set fileformat orc"
+    assert locks(sql, partition_columns=PARTITIONED, dynamic="hive") == ["X t1", "S t2"]
+    sql = "insert into t2 partition (p='P', q) select 1"
+    assert locks(sql, partition_columns=PARTITIONED, dynamic="hive") == ["S t2", "S t2/p=P"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select * from t1 where p between '2013-01-30' and '2013-02-01'", 3),
+        ("select * from t1 where p between 1 and 5", 5),
+        ("select * from t1 where p in ('a', 'b')", 2),
+        ("select * from t1 a where a.p = 'a' or a.p = 'b' and x = 1", 2),
+        ("select * from t2 where p in ('a', 'b') and q in (1, 2)", 4),
+    ],
+)
+def test_without_a_metastore_what_is_named_is_locked(sql: str, expected: int, caplog: pytest.LogCaptureFixture) -> None:
+    reads, writes = plan_statements(sql, partition_columns=PARTITIONED)
+    assert (len([target for target in reads if target.partition]), writes) == (expected, [])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("sql", "whole"),
+    [
+        ("select * from t1", "default.t1"),
+        ("select * from t1 where p >= '2013-01-01'", "default.t1"),
+        ("select * from t1 where p like '2013%'", "default.t1"),
+        ("select * from t1 where p = current_date()", "default.t1"),
+        ("select * from t2 where q = 1", "default.t2"),
+        ("select * from t2 where p = 'a'", "default.t2/p=a"),
+        ("select * from t2 where p = 'a' and q > 1", "default.t2/p=a"),
+        ("select * from unknown where p = 'a'", "default.unknown"),
+    ],
+)
+def test_without_a_metastore_what_cannot_be_named_is_exclusive(
+    sql: str, whole: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reads, writes = plan_statements(sql, partition_columns=PARTITIONED)
+    assert [str(target) for target in writes] == [whole]
+    assert all(target in writes[0].parents for target in reads)
+    assert "its partitions cannot be listed" in caplog.text
+    assert locks("select * from unknown", unpartitioned=["default.unknown"]) == ["S unknown"]
+
+
+class Daily:
+    """A table with a partition a day, and one of a type whose values are not compared."""
+
+    def table(self, table: LockObject) -> Table | None:
+        kinds = {"daily": "string", "numbered": "int", "padded": "char(10)", "null": "string"}
+        return Table(("p",), partition_types=(kinds[table.table],)) if table.table in kinds else None
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        values: Sequence[str] = {
+            "daily": ["2013-01-01", "2013-1-2", "10", "9"],
+            "numbered": ["10", "9", "-1"],
+            "padded": ["a", "b"],
+            "null": ["", "a"],
+        }[below.table]
+        return (LockObject("default", below.table, (("p", value),)) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        ("daily where p = 9", {"2013-01-01", "2013-1-2", "9"}),  # Hive compares such text as numbers, or as NULL
+        ("daily where p < '2'", {"10"}),
+        ("daily where p = date '2013-01-02'", {"2013-1-2", "10", "9"}),  # as a date it may be the same
+        ("numbered where p > 9", {"10"}),
+        ("numbered where p > '9'", {"10"}),
+        ("numbered where p = '09'", {"9"}),
+        ("numbered where p = -1", {"-1"}),
+        ("numbered where p > 9.5", {"10", "9", "-1"}),
+        ("padded where p = 'a'", {"a", "b"}),
+        ("null where p <> 'a'", {"__HIVE_DEFAULT_PARTITION__"}),
+        ("null where not (p = 'b')", {"__HIVE_DEFAULT_PARTITION__", "a"}),
+        (r"daily where p > '\u0039'", {"2013-01-01", "2013-1-2", "10", "9"}),  # an escape: its meaning is not certain
+    ],
+)
+def test_a_partition_is_left_out_only_where_the_condition_is_certainly_false(where: str, values: set[str]) -> None:
+    reads, writes = plan_statements(f"select * from {where}", Daily())
+    assert {target.path[2].removeprefix("p=") for target in reads if target.partition} == values
+    assert not writes
+
+
+def test_too_many_partitions_are_read_under_exclusive(caplog: pytest.LogCaptureFixture) -> None:
+    reads, writes = plan_statements("select * from daily where p <> 'x'", Daily(), limit=2)
+    assert (reads, [str(target) for target in writes]) == ([], ["default.daily"])
+    assert "more than 2 partitions" in caplog.text
+
+
+def test_the_database_is_the_given_one_until_use() -> None:
+    given: dict[str, Any] = {"unpartitioned": ["a.t", "b.t"]}
+    assert locks("select * from t", database="a", **given) == ["S a", "S a.t"]
+    assert locks("use b; select * from t", database="a", **given) == ["S b", "S b.t"]
+
+
+class Views:
+    """Views by their text."""
+
+    def __init__(self, **texts: str) -> None:
+        self._texts = texts
+
+    def table(self, table: LockObject) -> Table | None:
+        if table.table in self._texts:
+            return Table(table_type="VIRTUAL_VIEW", view_text=self._texts[table.table], view_database="other")
+        return Table()
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        yield from ()
+
+
+def test_a_view_is_read_with_the_tables_below_it() -> None:
+    catalog = Views(v="select * from t join w", w="select * from dw.u")
+    expected = ["dw.u", "dw.v", "other.t", "other.w"]
+    assert [str(target) for target in plan(["dw.v"], [], catalog)[0]] == expected
+    assert [str(target) for target in plan_statements("select * from v", catalog, database="dw")[0]] == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"v": "select * from other.w", "w": "select * from other.v"}, "reads itself"),
+        ({"v": "select * frm t"}, "the text of the view dw.v is not understood: line 1"),
+        ({"v": "drop table t"}, "the text of the view dw.v is not understood"),
+        ({"v": "select 1; select 2"}, "the text of the view dw.v is not understood"),
+    ],
+)
+def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        plan(["dw.v"], [], Views(**texts))
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        plan_statements("select * from dw.v", Views(**texts))
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("selec * from t", "line 1, column 1, at 'selec * from t'"),
+        ("select * from t;\n\n  alter tabel t touch", "line 3, column 9, at 'tabel t touch'"),
+        ("insert into t\nselect * frm u", "line 2, column 14, at 'u'"),
+        ("alter table t frobnicate", "line 1, column 15, at 'frobnicate'"),
+        ("alter table t add partition (p=now())", "line 1, column 32, at 'now())'"),
+        ("drop table t; drop table", "line 1, column 25: a name is wanted"),
+        ("select * from t where p = 'a", 'line 1, column 27, at "\'a": this quote'),
+        ("insert into t partition (p='${day}') select 1", 'line 1, column 29, at "${day}'),
+        ("select * from t where p = '{{ ds }}'", 'line 1, column 28, at "{{ ds }}'),
+        ("select x from t where y > ${hiveconf:z}", "line 1, column 27, at '${hiveconf:z}'"),
+        ("select * from a.b.c.d", "line 1, column 17, at 'b.c.d'"),
+        ("select * from iceberg.db.t", "in a catalog of its own"),
+        ("select * from parquet.`/warehouse/t`", "is not a table name"),
+        ("select * from my_function(1)", "what the table function my_function reads is not known"),
+        ("select * from identifier('t')", "line 1, column 15"),
+        ("select * from u where table t", "not understood"),
+        ("lock table t exclusive", "leave LOCK out"),
+        ("unlock table t", "leave UNLOCK out"),
+        ("dfs -rm -r /warehouse/t", "which tables' files"),
+        ("import from '/x'", "write IMPORT TABLE name"),
+        ("add jar /x/a--b.jar;\ninsert into t select 1", "'--' in such a statement"),
+        ("create function f() returns int return select max(x) from t", "line 1, column 40, at 'select max"),
+        ("create temporary view v using parquet options (path '/x')", "AS and a query are wanted"),
+        ("alter table t drop partition (p='a\\\\b')", "means different things to Hive and Spark"),
+        ("", "asks for no locks"),
+    ],
+)
+def test_what_is_not_understood_is_an_error_that_shows_the_place(sql: str, place: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(place)):
+        rules.request("me", *plan_statements(sql))
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("alter table dw.u add partition (dt='a')", "dw.u has no partitions, not by dt"),
+        ("insert into dw.t partition (day='a') select 1", "dw.t is partitioned by dt, not by day"),
+        ("alter table dw.t drop partition (dt='a', dt='b')", "names a column twice"),
+    ],
+)
+def test_a_partition_that_the_catalog_contradicts_is_refused(sql: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        plan_statements(sql, Warehouse())
+
+
+def test_a_plan_is_explained_as_hive_does() -> None:
+    reads, writes = plan_statements(
+        "insert into dw.h partition (dt='2013-01-01', hr=4) select * from dw.u", Warehouse()
+    )
+    assert explain(reads, writes).splitlines() == [
+        "LOCK INFORMATION:",
+        "dw -> SHARED",
+        "dw.h -> SHARED",
+        "dw.h.dt=2013-01-01 -> SHARED",
+        "dw.h.dt=2013-01-01/hr=4 -> EXCLUSIVE",
+        "dw.u -> SHARED",
+    ]
+    assert explain_json(reads, writes)["locks"][-2:] == [
+        {"object": "dw.h/dt=2013-01-01/hr=4", "mode": "EXCLUSIVE"},
+        {"object": "dw.u", "mode": "SHARED"},
+    ]
+
+
+DEEP = {
+    "parentheses": f"select {'(' * 90}1{')' * 90} from t",
+    "subqueries": f"select * from {'(select * from ' * 99}t{') s' * 99}",
+    "an open end": f"select {'(' * 99}",
+    "NOT": f"select * from t where {'not ' * 900}x",
+    "CASE": f"select {'case when x then ' * 99}1{' end' * 99} from t",
+    "types": f"select cast(x as {'array<' * 99}int{'>' * 99}) from t",
+    "CTEs": "with a0 as (select 1)"
+    + "".join(f", a{n + 1} as (select * from a{n} union all select * from a{n})" for n in range(40))
+    + " select * from a40",
+    "OR": f"select * from t where {' or '.join(f'x = {n}' for n in range(2000))}",
+    "UNION": " union all ".join(["select x from t"] * 300),
+    "comments": "/*" * 10_000,
+}
+
+
+@pytest.mark.parametrize("shape", DEEP)
+def test_what_is_nested_deep_is_planned_or_refused_in_time(shape: str) -> None:
+    began = time.process_time()
+    with suppress(InvalidRequest):
+        reads, writes = plan_statements(DEEP[shape])
+        assert {target.table for target in (*reads, *writes)} <= {"t"}
+    assert time.process_time() - began < 30
+
+
+def test_whatever_is_typed_is_answered_or_refused_and_locks_nothing_that_it_does_not_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seed = int(os.environ.get("SQL_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"SQL_SEED={seed}")
+    caplog.set_level(logging.CRITICAL)
+    catalog, answered = Warehouse(), 0
+    for number, sql in enumerate(statements(seed, 10_000)):
+        try:
+            reads, writes = plan_statements(sql, catalog if number % 2 else None, database="dw")
+        except HiveLockError:
+            continue
+        answered += 1
+        named = sql.lower().replace("day_t", "day_t all_t")  # a view names what it reads
+        for target in (*reads, *writes):
+            assert not target.table or target.table in named, f"{target} for {sql!r}"
+            if target in writes or number % 2 == 0:
+                assert all(value in sql or value == "" for _, value in target.partition), f"{target} for {sql!r}"
+    assert answered > 2_000, "nearly all refused would show nothing"
+
+
+def test_less_is_told_from_more() -> None:
+    table, day = LockObject.parse("dw.t"), LockObject.parse("dw.t/dt=1")
+    shared, exclusive = LockMode.SHARED, LockMode.EXCLUSIVE
+    assert not less({table: exclusive}, {day: exclusive, table: shared})
+    assert [lock.object for lock in less({table: shared}, {day: shared, table: exclusive})] == [day, table]
