@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-_ORDER = attrgetter("database", "table", "partition")  # as a LockObject's own, and quicker
+order = attrgetter("database", "table", "partition")
+"""The order of lock objects, to sort by: as their own, and quicker."""
 
 
 def conflict(one: LockMode, other: LockMode) -> bool:
@@ -39,7 +40,7 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
             modes[shared] = LockMode.SHARED
             shared = shared.parent
     modes |= dict.fromkeys(written, LockMode.EXCLUSIVE)
-    return tuple(Lock(target, modes[target]) for target in sorted(modes, key=_ORDER))
+    return tuple(Lock(target, modes[target]) for target in sorted(modes, key=order))
 
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:

@@ -30,7 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
@@ -39,6 +39,7 @@ from airflow_hivelock.locks.model import (
     ForcedRelease,
     Holder,
     Lease,
+    Lock,
     LockMode,
     LockObject,
     LockRequest,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
-    from airflow_hivelock.locks.model import Lock
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ class ZooKeeperBackend:
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, Record]] = OrderedDict()
         self._known_lock = threading.Lock()
+        self._read_before: dict[str, Record] = {}
         self._make(self.layout.directories)
 
     @classmethod
@@ -246,46 +247,29 @@ class ZooKeeperBackend:
         data = [LockData.decode(node.data) for _, node in placed]
         keys = sorted({lock.owner_key for lock in data if lock.owner_key})
         records = dict(zip(keys, self._read_all(keys), strict=True))
+        leases = {key: record.lease(key) for key, record in records.items() if record}
+        made = {key: record.node_zxids for key, record in records.items() if record}
         holders = []
         for (lock, node), said in zip(placed, data, strict=True):
-            record = records.get(said.owner_key) if lock.node.ours else None
-            if record and node.stat.czxid in record.node_zxids:
-                if not record.holds:
+            key, target, mode = said.owner_key, lock.object, lock.node.mode
+            if lock.node.ours and key in leases and node.stat.czxid in made[key]:
+                if (record := records[key]) is None or not record.holds:
                     continue  # still to be verified: granted to nobody
-                lease = record.lease(said.owner_key)
-                holders.append(
-                    Holder(
-                        lock.object,
-                        lock.node.mode,
-                        lease.owner,
-                        lease.since,
-                        lease.id,
-                        lease.token,
-                        record.expires,
-                        said.explicit,
-                        said.query,
-                        said.details,
-                    )
-                )
+                lease = leases[key]
+                ours = lease.id, lease.token, lease.expires, said.explicit, said.query, said.details
+                holders.append(Holder(target, mode, lease.owner, lease.since, *ours))
             else:
                 since = instant(node.stat.ctime_ms)
-                holders.append(
-                    Holder(
-                        lock.object,
-                        lock.node.mode,
-                        said.query_id,
-                        since,
-                        explicit=said.explicit,
-                        query=said.query,
-                        details=said.details,
-                    )
-                )
-        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+                theirs = None, None, None, said.explicit, said.query, said.details
+                holders.append(Holder(target, mode, said.query_id, since, *theirs))
+        return sorted(holders, key=lambda held: (*rules.order(held.object), held.since, held.owner))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         tickets = self.queues.listed()
         keys = list(dict.fromkeys(ticket.key for ticket in tickets))
         records = dict(zip(keys, self._read_all(keys), strict=True))
+        queued = {key: bool(record and record.queued) for key, record in records.items()}
+        line = Line(tickets, lambda ticket: queued[ticket.key])
         found: dict[str, Waiter] = {}
         for ticket in tickets:
             record = records[ticket.key]
@@ -293,30 +277,29 @@ class ZooKeeperBackend:
                 continue
             if not rules.concern(record.locks, target):
                 continue
-            modes = {lock.object: lock.mode for lock in record.locks}
-            # One of each request: it has a ticket in every table that it asks for.
-            ahead = {t.key: t for t in tickets if t.zxid < ticket.zxid and rules.excludes(modes, t.locks)}
-            queued = {key: bool(holder and holder.queued) for key, holder in records.items()}
-            blockers = [
-                Blocker(other.owner, lock.object, lock.mode, queued[other.key])
-                for other in reversed(ahead.values())
-                for lock in rules.conflicts(record.locks, other.locks)[:1]
-            ]
+            blockers = line.ahead(record.locks, ticket.zxid)
             place = 1 + sum(blocker.waiting for blocker in blockers)
-            since = instant(ticket.since_ms)
-            found[ticket.key] = Waiter(record.owner, record.locks, place, since, tuple(blockers))
-        return [waiter if waiter.blocked_by else self._behind_hive(waiter) for waiter in found.values()]
+            found[ticket.key] = Waiter(record.owner, record.locks, place, instant(ticket.since_ms), blockers)
+        front = [waiter for waiter in found.values() if not waiter.blocked_by]
+        foreign = self._foreign([lock for waiter in front for lock in waiter.locks])
+        return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found.values()]
 
-    def _behind_hive(self, waiter: Waiter) -> Waiter:
-        """The waiter with Hive's own locks that are in its way, since none of ours are."""
-        children = self.namespace.survey(waiter.locks)
-        foreign = self.namespace.foreign_conflicts(waiter.locks, children, {})
-        foreign += self.namespace.foreign_below(waiter.locks, children, self.client.zxid + 1)
-        blockers = (
-            Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode)
-            for lock, node in self.namespace.read(foreign)
-        )
-        return replace(waiter, blocked_by=tuple(blockers))
+    def _foreign(self, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
+        """Hive's own locks on the objects of *locks*, and below those that are to be EXCLUSIVE: of all waiters at once."""
+        modes: dict[LockObject, LockMode] = {}
+        for lock in locks:
+            if modes.get(lock.object) is not LockMode.EXCLUSIVE:
+                modes[lock.object] = lock.mode
+        if not modes:
+            return []
+        wanted = [Lock(target, mode) for target, mode in sorted(modes.items())]
+        children = self.namespace.survey(wanted)
+        placed = self.namespace.foreign_conflicts(wanted, children, {})
+        placed += self.namespace.foreign_below(wanted, children, self.client.zxid + 1)
+        return [
+            (lock.object, Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode))
+            for lock, node in self.namespace.read(placed)
+        ]
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         listing = self.client.submit(Children(self.layout.records))[0]
@@ -447,13 +430,36 @@ class ZooKeeperBackend:
         """For listings: a record that cannot be read is logged, and hides none of the others."""
         paths = [self.layout.record(key) for key in keys]
         nodes = self.client.submit(*map(Get, paths))
-        return [_readable(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+        if len(self._read_before) > 2 * max(REMEMBERED, len(paths)):
+            self._read_before.clear()
+        return [self._decoded(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+
+    def _decoded(self, node: Node, path: str) -> Record | None:
+        """The record, taken apart once: a write gives its node another zxid."""
+        known = self._read_before.get(path)
+        if known is None or known.stat is None or known.stat.mzxid != node.stat.mzxid:
+            known = _readable(node, path)
+            if known is not None:
+                self._read_before[path] = known
+        return known
 
     def _make(self, paths: Iterable[str]) -> None:
         given = list(paths)
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
                 self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+
+
+def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) -> Waiter:
+    """The waiter with those of Hive's own locks that are in its way, since none of ours are."""
+    modes = {lock.object: lock.mode for lock in waiter.locks}
+
+    def blocks(target: LockObject, mode: LockMode) -> bool:
+        if (mine := modes.get(target)) is not None:
+            return rules.conflict(mine, mode)
+        return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
+
+    return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))
 
 
 def _readable(node: Node, path: str) -> Record | None:

@@ -9,6 +9,7 @@ one may be with a server that lags behind, and would not show a ticket or a lock
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -29,10 +30,11 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class Children:
 
     path: str
     wake: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Names(Children):
+    """Children's names alone; its listing's ``czxid`` says nothing. Where thousands are wanted, they come together."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +211,7 @@ class KazooSession:
             raise StoreUnavailable(
                 f"ZooKeeper at {hosts} did not answer within {timeout_s:g} s; check that it runs and can be reached from here"
             ) from error
+        self._reads_in_bulk: bool | None = None
         self._connected = self._zk.handler.event_object()
         self._connected.set()
         self._zk.add_listener(self._on_state)
@@ -227,8 +235,8 @@ class KazooSession:
         session = self.session
         asked = requests if session == self._synced else (Sync(), *requests)
         deadline = time.monotonic() + 2 * self._timeout_s
-        pending = [self._send(request) for request in asked]
-        replies = [self._reply(request, result, deadline) for request, result in zip(asked, pending, strict=True)]
+        pending = [(part, self._send(*part)) for part in self._parts(asked)]
+        replies = [reply for part, result in pending for reply in self._replies(part, result, deadline)]
         if session != self.session:
             raise StoreUnavailable(
                 f"ZooKeeper at {self._hosts}: the session ended during a request; its outcome is unknown"
@@ -236,13 +244,37 @@ class KazooSession:
         self._synced = session
         return replies[len(asked) - len(requests) :]
 
+    def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
+        """*requests*, in order; where there are many reads, as many as one request carries together."""
+        if sum(map(_fits_bulk, requests)) < bulk.FEWEST or not self._knows_bulk():
+            yield from ((request,) for request in requests)
+            return
+        for together, run in itertools.groupby(requests, _fits_bulk):
+            size = bulk.MOST if together else 1
+            found = tuple(run)
+            yield from (found[start : start + size] for start in range(0, len(found), size))
+
+    def _knows_bulk(self) -> bool:
+        """Ask the server that this session is with, once; another one may be older."""
+        if self._reads_in_bulk is None:
+            try:
+                self._reads_in_bulk = bulk.understood(self._zk.command(b"srvr"))
+            except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
+                return False
+        return self._reads_in_bulk
+
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._connected.set()
         else:
             self._connected.clear()
+            self._reads_in_bulk = None
 
-    def _send(self, request: Request) -> Any:
+    def _send(self, request: Request, *more: Request) -> Any:
+        if more:
+            result = self._zk.handler.async_result()
+            self._zk._call(bulk.MultiRead([_read(read) for read in (request, *more)]), result)
+            return result
         match request:
             case Get(path, wake):
                 return self._zk.get_async(path, watch=_watcher(wake))
@@ -257,6 +289,15 @@ class KazooSession:
                 # Not by its own methods: they look at each path three times over, half of what a thousand locks cost.
                 transaction.operations = [_operation(op) for op in ops]
                 return transaction.commit_async()
+
+    def _replies(self, requests: Sequence[Request], result: Any, deadline: float) -> list[Any]:
+        if len(requests) == 1:
+            return [self._reply(requests[0], result, deadline)]
+        try:
+            found = result.get(timeout=max(0.001, deadline - time.monotonic()))
+        except (KazooTimeoutError, KazooException) as error:
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
+        return [_looked(request, value) for request, value in zip(requests, found, strict=True)]
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
         try:
@@ -278,6 +319,22 @@ class KazooSession:
                 return _outcome(ops, value)
             case _:
                 return None
+
+
+def _fits_bulk(request: Request) -> bool:
+    return isinstance(request, Get | Names) and request.wake is None
+
+
+def _read(request: Request) -> Any:
+    assert isinstance(request, Get | Names)
+    kind = serialization.GetData if isinstance(request, Get) else serialization.GetChildren
+    return kind(request.path, None)
+
+
+def _looked(request: Request, value: Any) -> Node | Listing | None:
+    if value is None:
+        return None
+    return Node(value[0], _stat(value[1])) if isinstance(request, Get) else Listing(tuple(value), 0)
 
 
 def _operation(op: Op) -> Any:

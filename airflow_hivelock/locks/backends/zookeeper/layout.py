@@ -20,7 +20,7 @@ import hashlib
 import re
 import socket
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
@@ -44,6 +44,7 @@ class LockNode:
     ours: bool
 
     @classmethod
+    @lru_cache(maxsize=16_384)
     def parse(cls, name: str) -> LockNode | None:
         """None for an object node."""
         if not (match := _LOCK_NODE.fullmatch(name)):
@@ -84,6 +85,7 @@ class LockData:
         return ":".join(fields).encode()
 
     @classmethod
+    @lru_cache(maxsize=4_096)  # all lock nodes of a request say the same
     def decode(cls, data: bytes) -> LockData:
         """Never fails: what a stranger wrote is shown as far as it can be read."""
         text = data.decode("utf-8", "replace")

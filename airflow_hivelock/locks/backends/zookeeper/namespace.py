@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import names, rules
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Node
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Names, Node
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
@@ -89,7 +89,7 @@ class Namespace:
         level = [(self._layout.object(target), target)] if target else [(self._layout.namespace, None)]
         found: list[PlacedLock] = []
         for _ in range(_MAX_DEPTH):
-            listings = self._client.submit(*(Children(path) for path, _ in level))
+            listings = self._client.submit(*(Names(path) for path, _ in level))
             following: list[tuple[str, LockObject | None]] = []
             for (path, parent), listing in zip(level, listings, strict=True):
                 if parent is not None:

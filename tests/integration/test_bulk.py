@@ -1,0 +1,120 @@
+"""What a look at everything costs: requests that do not grow with the number of locks, and answers that are the same."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper import bulk
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, KazooSession, Names
+from airflow_hivelock.locks.backends.zookeeper.queue import Line, Ticket
+from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.servers import ZooKeeperServer
+
+pytestmark = pytest.mark.integration
+
+
+def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer) -> None:
+    session = KazooSession(zookeeper.hosts)
+    try:
+        paths = [f"/bulk/{number}" for number in range(120)]
+        session.submit(Commit((Create("/bulk"), *(Create(path, path.encode()) for path in paths[::2]))))
+        session.submit(Commit(tuple(Create(f"{path}/ä {path[6:]}") for path in paths[::4])))
+        wanted = [request(path) for path in paths for request in (Get, Names)]
+        mixed = [*wanted, Children("/bulk"), *wanted[:60]]
+        together = session.submit(*mixed)
+        assert session._reads_in_bulk is True, "this server knows it"
+        session._reads_in_bulk = False
+        alone = session.submit(*mixed)
+        assert together[:240:2] == alone[:240:2]
+        assert [found and found.names for found in together[1:240:2]] == [
+            found and found.names for found in alone[1:240:2]
+        ]
+        assert set(together[240].names) == {path[6:] for path in paths[::2]}
+        assert together[240].czxid == alone[240].czxid
+        assert together[241::2] == alone[241::2]
+        assert together[2] is None
+        assert together[0].data == b"/bulk/0"
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "knows"),
+    [
+        ("Zookeeper version: 3.9.4-7246445ec281f3dbf53dc54e970c914f39713903, built on 2025-08-19", True),
+        ("Zookeeper version: 3.6.0--b4c89dc7f6083829e18fae6e446907ae0b1f22d7, built on 02/25/2020", True),
+        ("Zookeeper version: 3.5.10--1, built on 05/11/2022", False),
+        ("Zookeeper version: 3.4.6-1569965, built on 02/20/2014", False),
+        ("srvr is not executed because it is not in the whitelist.", False),
+        ("", False),
+    ],
+)
+def test_an_old_server_is_never_sent_what_would_end_the_session(said: str, knows: bool) -> None:
+    assert bulk.understood(said) is knows
+
+
+def test_looking_costs_as_many_requests_for_many_locks_as_for_few(connect_zookeeper: Callable[[], LockManager]) -> None:
+    writer = connect_zookeeper()
+    costs: list[dict[str, int]] = []
+    for batch in range(2):
+        for number in range(60 * batch, 60 * (batch + 1)):
+            writer.acquire(owner=f"holder {number}", writes=[f"dw.t/dt={number}"])
+            waiting = rules.request(f"waiter {number}", writes=[f"dw.t/dt={number}"])
+            writer.begin(waiting, lambda: None).poll()
+        costs.append({})
+        for look in ("show", "leases", "waiters", "history"):
+            reader = connect_zookeeper()
+            reader.leases()
+            costs[-1][look] = _requests(reader, look)
+            reader.close()
+    writer.close()
+    assert costs[0] == costs[1]
+
+
+def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    tickets = [_ticket(dice, zxid) for zxid in range(150)]
+    waiting = {ticket.key: dice.random() < 0.5 for ticket in tickets}
+    line = Line(tickets, lambda ticket: waiting[ticket.key])
+    for zxid in (0, 40, 150):
+        mine = _ticket(dice, zxid)
+        modes = {lock.object: lock.mode for lock in mine.locks}
+        ahead = [t for t in reversed(tickets) if t.zxid < zxid and rules.excludes(modes, t.locks)]
+        expected = [
+            Blocker(t.owner, lock.object, lock.mode, waiting[t.key])
+            for t in ahead
+            for lock in rules.conflicts(mine.locks, t.locks)[:1]
+        ]
+        assert list(line.ahead(mine.locks, zxid)) == expected
+
+
+def _ticket(dice: random.Random, zxid: int) -> Ticket:
+    names = sorted(dice.sample(["dw.t", "dw.t/dt=1", "dw.t/dt=2", "dw.t/dt=3"], k=dice.randint(1, 3)))
+    locks = tuple(Lock(LockObject.parse(name), dice.choice(list(LockMode))) for name in names)
+    return Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, locks)
+
+
+def _requests(reader: LockManager, look: str) -> int:
+    """How many packets a look sends."""
+    sent: list[Any] = []
+    session: Any = reader.backend.client  # type: ignore[attr-defined]
+    send = session._send
+
+    def count(*requests: Any) -> Any:
+        sent.append(requests)
+        return send(*requests)
+
+    session._send = count
+    getattr(reader, look)()
+    return len(sent)
