@@ -251,6 +251,7 @@ class AcquiresLocks(NamesLocks):
         For the ends of which the trigger is not told: an execution time-out while it waits, a failure of its own.
         """
         wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
+        wait.counts = False
         with suppress(LockTimeout):
             wait.poll()
         wait.give_up()

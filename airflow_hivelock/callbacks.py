@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from airflow_hivelock import supervisor
+from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.applications import running
 from airflow_hivelock.releasing import (
     acquires,
@@ -88,6 +88,7 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
             _keep([(manager, lease)], f"{', '.join(alive)} not over yet")
         elif manager.release(lease):
             log.info("Released lease %s of %s", lease.id, lease.owner)
+            metrics.released(lease.since)
 
 
 def _keep(leases: list[tuple[LockManager, Lease]], why: str) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_hivelock import supervisor
+from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import LockLost
+from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.stale import judge_owner
 
@@ -58,6 +58,8 @@ class HiveLockKeeper(BaseEventTrigger):
             try:
                 suspects = await self._keep()
             except Exception as error:  # noqa: BLE001 - a keeper that ended of it would let every lease lapse
+                if isinstance(error, StoreUnavailable):
+                    metrics.store_failed()
                 self.log.warning("The leases cannot be kept; trying again in %g s: %r", self.every_s, error)
             else:
                 repeat = time.monotonic() > told_at + REPEAT_S
@@ -88,6 +90,7 @@ class HiveLockKeeper(BaseEventTrigger):
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
+        await asyncio.to_thread(metrics.standing, manager, hook.installation, len(suspects))
         return suspects
 
 

@@ -16,10 +16,11 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
 )
 
-from airflow_hivelock import applications
+from airflow_hivelock import applications, metrics
 from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
 from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.spark import URL
@@ -81,6 +82,8 @@ class HiveLockMixin(AcquiresLocks):
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
         cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
+        if isinstance(links := cls.operator_extra_links, tuple | list) and HiveLocksLink() not in links:
+            cls.operator_extra_links = (*links, HiveLocksLink())
 
     def execute(self, context: Any) -> Any:
         lease = self._acquire(context, resume=_RESUME, ends_task=False) if self.lease is None else self._adopt()
@@ -336,6 +339,7 @@ class _Held:
                 self._manager.record_work(self._lease, self._work.name, None)
             elif self._manager.release(self._lease):
                 self._log.info("Released lease %s", self._lease.id)
+                metrics.released(self._lease.since)
         except LockLost as error:
             self._log.info("Nothing to give back: %s", error)
         except HiveLockError:
@@ -379,6 +383,7 @@ class _Held:
 
     def _lose(self, error: LockLost) -> None:
         self.lost = error
+        metrics.lost()
         self._log.error("Stopping the work: %s", error)
         try:
             self._stop_work()

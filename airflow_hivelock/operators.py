@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
+from airflow_hivelock import metrics
 from airflow_hivelock.acquiring import AcquiresLocks
 from airflow_hivelock.applications import SparkJob, running
 from airflow_hivelock.hooks import HiveLockHook
@@ -104,6 +105,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         for manager, lease in self._leases(ti.run_id):
             if manager.release(lease):
                 self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                metrics.released(lease.since)
                 freed.append(lease.id)
         return freed
 
@@ -228,8 +230,9 @@ class HiveForceUnlockOperator(BaseOperator):
     def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> str:
         if not verdict.stale:
             return "left"
-        if not self.only_report:
-            manager.force_release(str(holder.lease_id), reason=f"{self.reason}: {verdict.reason}", user=user)
+        reason = f"{self.reason}: {verdict.reason}"
+        if not self.only_report and manager.force_release(str(holder.lease_id), reason=reason, user=user):
+            metrics.force_released()
         return "freed"
 
 

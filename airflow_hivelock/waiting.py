@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from airflow_hivelock import metrics
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import Lease
@@ -153,6 +154,7 @@ class _Patience:
 
     def bear(self, error: StoreUnavailable) -> None:
         """Raise *error* once it is too late or has lasted too long."""
+        metrics.store_failed()
         if self._silent_since is None:
             self._silent_since = self._clock()
             self._log.warning("The lock store does not answer; asking again every %g s: %s", RETRY_S, error)
@@ -174,6 +176,8 @@ class Wait:
     """One request for locks under way, which keeps its place in the queue; a :class:`Polled`.
 
     :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block.
+
+    ``counts`` is False for one that is begun only to be given up: no metric tells of it.
     """
 
     def __init__(
@@ -186,9 +190,12 @@ class Wait:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lease: Lease | None = None
+        self.counts = True
         self._manager = manager
         self._log = log
         self._told: frozenset[str] = frozenset()
+        self._clock = clock
+        self._begun = clock()
         self._patience = _Patience(timeout_s, log, clock)
         self._pending = manager.begin(request, wake, timeout_s)
 
@@ -203,11 +210,15 @@ class Wait:
         except StoreUnavailable as error:
             self._patience.bear(error)
             return None
+        except LockTimeout:
+            metrics.timed_out(self.counts)
+            raise
         self._patience.answered()
         if not isinstance(outcome, Lease):
             self._tell(outcome.by)
             return None
         self.lease = outcome
+        metrics.acquired(self._clock() - self._begun, self.counts)
         self._log.info("Acquired lease %s (token %s): %s", outcome.id, outcome.token, _some(outcome.locks))
         return outcome
 

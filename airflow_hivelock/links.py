@@ -1,0 +1,48 @@
+"""From a task to its locks, on the page "Hive locks"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+PREFIX = "hivelock"
+"""Where the page's application is mounted."""
+
+ROUTE = "hivelock"
+"""The page is at ``plugin/hivelock``; what follows is the path and query of the frame in it."""
+
+
+class HiveLocksLink(BaseOperatorLink):
+    """On a task that takes locks: those that it holds or waits for.
+
+    The API server makes it, also while the task waits in the triggerer and no worker has ever run it. For operators that
+    it does not know, those of users under HiveLockMixin, Airflow's worker stores it when the task ends.
+    """
+
+    name = "Hive locks"
+
+    @property
+    def operators(self) -> list[Any]:  # type: ignore[override]
+        from airflow_hivelock import operators, sensors
+
+        return [
+            operators.HiveLockOperator,
+            operators.HiveLockedSparkSubmitOperator,
+            operators.HiveUnlockOperator,
+            sensors.HiveLockSensor,
+        ]
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        airflow = urlsplit(conf.get("api", "base_url", fallback="")).path.strip("/")
+        parts = (airflow, "plugin", ROUTE, airflow, PREFIX)
+        wanted = {"dag": ti_key.dag_id, "run": ti_key.run_id, "task": ti_key.task_id}
+        if ti_key.map_index is not None and ti_key.map_index >= 0:
+            wanted["map"] = str(ti_key.map_index)
+        if connection := getattr(operator, "hivelock_conn_id", None):
+            wanted["connection"] = connection
+        return f"/{'/'.join(filter(None, parts))}/?{urlencode(wanted)}"

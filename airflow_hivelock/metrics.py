@@ -1,0 +1,101 @@
+"""What happens to locks, for Airflow's own metrics (StatsD or OpenTelemetry, whichever it is configured for).
+
+===============================  =======  ============================================================================
+``hivelock.acquired``            counter  leases granted
+``hivelock.acquired.wait``       timing   from the request to its grant, ms, as the process that got it saw it
+``hivelock.released``            counter  leases released
+``hivelock.held``                timing   from the grant to the release, ms, as far as this machine's clock is right
+``hivelock.timeout``             counter  requests given up after their time-out
+``hivelock.lost``                counter  leases lost: force-released, taken over, or unlocked in Hive, while work ran
+``hivelock.force_released``      counter  leases freed by force
+``hivelock.store_error``         counter  looks of waiters and of the keeper that the lock store did not answer
+``hivelock.leases``              gauge    this Airflow's leases, told by the keeper
+``hivelock.waiting``             gauge    this Airflow's requests in the queue, told by the keeper
+``hivelock.suspect``             gauge    leases of runs that are over, told by the keeper
+===============================  =======  ============================================================================
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
+
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease, Waiter
+
+log = structlog.get_logger(__name__)
+
+
+def acquired(wait_s: float, counts: bool = True) -> None:
+    """A lease was granted, *wait_s* after it was asked for."""
+    if not counts:
+        return
+    _emit(stats.incr, "hivelock.acquired")
+    _emit(stats.timing, "hivelock.acquired.wait", wait_s * 1000)
+
+
+def released(since: datetime) -> None:
+    """A lease was released that was granted at *since*, by the store's clock."""
+    _emit(stats.incr, "hivelock.released")
+    _emit(stats.timing, "hivelock.held", max(0.0, (datetime.now(UTC) - since).total_seconds() * 1000))
+
+
+def timed_out(counts: bool = True) -> None:
+    """A request was given up after its time-out."""
+    if counts:
+        _emit(stats.incr, "hivelock.timeout")
+
+
+def lost() -> None:
+    """A lease was lost while work ran under it."""
+    _emit(stats.incr, "hivelock.lost")
+
+
+def force_released() -> None:
+    """A lease was freed by force."""
+    _emit(stats.incr, "hivelock.force_released")
+
+
+def store_failed() -> None:
+    """The lock store did not answer."""
+    _emit(stats.incr, "hivelock.store_error")
+
+
+def standing(manager: LockManager, installation: str, suspect: int) -> None:
+    """How many of *installation*'s leases stand, how many of its requests wait, and how many leases are *suspect*."""
+    counts: dict[str, Sequence[Lease] | Sequence[Waiter]] = {"leases": manager.leases(), "waiting": manager.waiters()}
+    for name, found in counts.items():
+        owners = (Owner.parse(item.owner) for item in found)
+        _emit(
+            stats.gauge,
+            f"hivelock.{name}",
+            sum(owner is not None and owner.installation == installation for owner in owners),
+        )
+    _emit(stats.gauge, "hivelock.suspect", suspect)
+
+
+def _emit(send: Any, *what: Any) -> None:
+    try:
+        _initialize()
+        send(*what)
+    except Exception as error:  # noqa: BLE001 - a metric that cannot be sent must not cost a lock
+        log.warning("Metric %s was not sent: %r", what[0], error)
+
+
+@cache
+def _initialize() -> None:
+    """Airflow does so for its tasks; its triggerer and its API server initialise another copy of the module."""
+    stats.initialize(
+        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
+    )

@@ -1,0 +1,102 @@
+"""What Airflow's metrics are told: by a task, by the keeper and by a force release."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
+
+from airflow_hivelock import metrics
+from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.locks import rules
+from airflow_hivelock.operators import HiveForceUnlockOperator, HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+
+class Recorder(NoStatsLogger):
+    """What a StatsD server would get."""
+
+    told: ClassVar[dict[str, list[float]]] = {}
+
+    @classmethod
+    def incr(cls, stat: str, count: int = 1, **_: object) -> None:  # type: ignore[override]
+        cls.told.setdefault(stat, []).append(count)
+
+    @classmethod
+    def gauge(cls, stat: str, value: float, **_: object) -> None:  # type: ignore[override]
+        cls.told.setdefault(stat, []).append(value)
+
+    @classmethod
+    def timing(cls, stat: str, dt: float, **_: object) -> None:  # type: ignore[override]
+        cls.told.setdefault(stat, []).append(dt)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
+    """What has been told so far, by name."""
+    monkeypatch.setattr(stats_utils, "get_stats_factory", lambda: Recorder)
+    metrics._initialize.cache_clear()
+    Recorder.told.clear()
+    yield Recorder.told
+    metrics._initialize.cache_clear()
+    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
+
+
+def test_a_task_tells_what_it_acquires_and_releases(
+    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    with DAG("metrics", schedule=None) as dag:
+        lock = HiveLockOperator(task_id="lock", writes=["dw.t"], waiting="poke").as_setup()  # type: ignore[no-untyped-call]
+        lock >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    assert run(dag).state == "success"
+    assert told["hivelock.acquired"] == told["hivelock.released"] == [1]
+    assert 0 <= told["hivelock.acquired.wait"][0] < 600_000
+    assert 0 < told["hivelock.held"][0] < 600_000
+
+
+def test_the_keeper_tells_how_many_hold_and_wait(told: dict[str, list[float]], manager: LockManager) -> None:
+    owners = [
+        str(Owner(installation, "dag", run, "t")) for installation, run in (("here", "1"), ("here", "2"), ("x", "1"))
+    ]
+    manager.acquire(owner=owners[0], writes=["dw.t"])
+    manager.acquire(owner=owners[2], writes=["dw.other"])
+    waiting = manager.begin(rules.request(owners[1], writes=["dw.t"]), lambda: None)
+    waiting.poll()
+    asyncio.run(HiveLockKeeper()._keep())
+    waiting.withdraw()
+    assert (told["hivelock.leases"], told["hivelock.waiting"], told["hivelock.suspect"]) == ([1], [1], [0])
+
+
+def test_a_metric_that_cannot_be_sent_costs_nothing(monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr(stats, "incr", fail)
+    metrics.lost()
+    assert "hivelock.lost was not sent" in lines()
+
+
+def test_a_time_out_and_a_force_release_are_told(
+    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    lease = manager.acquire(owner="somebody", writes=["dw.t"])
+    with DAG("late", schedule=None) as dag:
+        HiveLockOperator(task_id="lock", writes=["dw.t"], waiting="poke", timeout=timedelta(0))
+    assert run(dag).state == "failed"
+    with DAG("force", schedule=None) as force:
+        HiveForceUnlockOperator(task_id="free", leases=[lease.id], stale=False, reason="test")
+    assert run(force).state == "success"
+    assert told["hivelock.timeout"] == told["hivelock.force_released"] == [1]
+    assert "hivelock.acquired" not in told
