@@ -3,13 +3,14 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean test-cluster
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean test-cluster test-ui pictures
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
 	@echo "make demo        the main job, end to end, on real servers (KEEP=1 leaves Airflow up)"
 	@echo "make test        all tests"
 	@echo "make unit        the quick ones, without servers"
+	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (a quarter of an hour)"
 	@echo "make test-cluster  drivers that outlive their tasks, on a standalone Spark cluster"
@@ -40,6 +41,18 @@ unit: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths
+
+$(VENV)/ui: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --group ui
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
+	touch $@
+
+test-ui: $(VENV)/ui
+	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/ui
+
+# docs/images, from the real thing.
+pictures: $(VENV)/ui
+	$(BIN)/python -m tests.ui.pictures
 
 test-race: install
 	$(BIN)/python -m tests.race --tries 20

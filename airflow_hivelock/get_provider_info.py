@@ -23,6 +23,22 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.sensors"]}],
         "triggers": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.triggers"]}],
         "cli": ["airflow_hivelock.cli.get_cli_commands"],
+        "extra-links": ["airflow_hivelock.links.HiveLocksLink"],
+        "config": {
+            "hivelock": {
+                "description": "Hive locks",
+                "options": {
+                    "connections": {
+                        "description": 'Connections of type hivelock for the page "Hive locks", comma separated: '
+                        "those that a secrets backend keeps, which cannot be listed.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "hivelock_default,hivelock_staging",
+                        "default": "",
+                    }
+                },
+            }
+        },
         "connection-types": [
             {
                 "connection-type": "hivelock",

@@ -44,6 +44,10 @@ class Control:
             self._apis[user] = RestApi.login(self.url, user, self._passwords.get(user))
         return self._apis[user]
 
+    def password(self, user: str) -> str:
+        """Of one of the users; where everyone is an admin there is none."""
+        return self._passwords[user]
+
     def log_out(self) -> None:
         """Close the REST API's connections; the next use logs in again."""
         while self._apis:

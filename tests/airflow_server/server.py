@@ -53,6 +53,7 @@ class AirflowServer(Control):
         the root of the checkout comes first on PYTHONPATH: `airflow_hivelock` and `tests` can be imported.
     database: a SQLAlchemy URL of an empty database; None is SQLite in the home.
     users: name to role (viewer, user, op, admin), beside "admin"; None makes everyone an admin.
+    kinds: what to start.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class AirflowServer(Control):
         env: Mapping[str, str] | None = None,
         database: str | None = None,
         users: Mapping[str, str] | None = None,
+        kinds: Sequence[Kind] = KINDS,
     ) -> None:
+        self.kinds = kinds
         self.home = home.absolute()
         port = _free_port()
         roles = None if users is None else {"admin": "admin", **users}
@@ -88,7 +91,7 @@ class AirflowServer(Control):
         self._prepare_home()
         self._guard = Guard()
         try:
-            for component in [self._launch(kind, kind) for kind in KINDS]:
+            for component in [self._launch(kind, kind) for kind in self.kinds]:
                 component.await_ready()
             for conn_id, fields in self._connections.items():
                 if isinstance(fields, str):

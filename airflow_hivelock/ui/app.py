@@ -1,0 +1,250 @@
+"""The page's web application, which Airflow's API server mounts. All of it is for those who may see plugins."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from fastapi import FastAPI, Header, HTTPException, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, Field
+
+from airflow_hivelock import metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
+from airflow_hivelock.ui import access, leases, view
+from airflow_hivelock.ui.flights import Flights
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from airflow_hivelock.locks.model import Holder
+    from airflow_hivelock.ui.view import View
+
+log = structlog.get_logger(__name__)
+
+
+FILES = {file.name: file for file in (Path(__file__).parent / "static").iterdir()}
+
+PATIENCE_S = 8.0
+"""How long whoever asks waits for the lock store."""
+
+FRESH_S = 1.5
+HOLDERS_FRESH_S = 5.0
+"""Looking through all of Hive's namespace is the dear part."""
+
+HISTORY_FRESH_S = 15.0
+CONNECTIONS_FRESH_S = 10.0
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "frame-ancestors 'self'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
+_flights = Flights(PATIENCE_S)
+_holders: dict[str, tuple[float, Sequence[Holder]]] = {}
+_clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
+
+
+class Reason(BaseModel):
+    """What a force release is asked for with."""
+
+    reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S")
+
+
+@app.middleware("http")
+async def _harden(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await answer(request)
+    response.headers.update(HEADERS)
+    return response
+
+
+@app.exception_handler(HiveLockError)
+async def _refused(_: Request, error: HiveLockError) -> JSONResponse:
+    if isinstance(error, InvalidRequest | Unsupported):
+        return JSONResponse({"detail": str(error)}, 400)
+    log.warning("The page cannot look at the lock store: %s", error)  # not told: it names servers
+    return JSONResponse({"detail": "The lock store gave no answer; the API server's log says why"}, 503)
+
+
+@app.get("/")
+def page() -> FileResponse:
+    return FileResponse(FILES["index.html"])
+
+
+@app.get("/static/{name}")
+def static(name: str) -> FileResponse:
+    if name not in FILES:
+        raise HTTPException(404, "Not found")
+    return FileResponse(FILES[name])
+
+
+@app.get("/api/connections")
+async def connections(user: Any = access.USER) -> dict[str, Any]:
+    """Which lock stores there are, and who looks at them."""
+    return {"connections": await _connections(), "user": access.user_name(user), "airflow": access.base_path()}
+
+
+@app.get("/api/{connection_id}/current")
+async def current(connection_id: str, user: Any = access.USER, if_none_match: str = Header("")) -> Response:
+    """Who holds and who waits."""
+    shown = await _look(connection_id, "current", _current, FRESH_S)
+    return await _answer(connection_id, shown, user, if_none_match)
+
+
+@app.get("/api/{connection_id}/history")
+async def history(
+    connection_id: str, hours: int = Query(24, ge=1, le=168), user: Any = access.USER, if_none_match: str = Header("")
+) -> Response:
+    """Who held what in the last hours."""
+
+    def read(hook: HiveLockHook, now_ms: int) -> View:
+        since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
+        return view.history(hook.manager(), hook.installation, since)
+
+    shown = await _look(connection_id, f"history {hours}", read, HISTORY_FRESH_S)
+    return await _answer(connection_id, shown, user, if_none_match)
+
+
+@app.get("/api/{connection_id}/audit")
+async def audit(connection_id: str, user: Any = access.USER, if_none_match: str = Header("")) -> Response:
+    """Who has freed what by force."""
+    shown = await _look(connection_id, "audit", lambda hook, _: view.audit(hook.manager(), hook.installation), FRESH_S)
+    return await _answer(connection_id, shown, user, if_none_match)
+
+
+@app.get("/api/{connection_id}/leases/{lease_id}")
+async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
+    """What runs under a lease."""
+    await _checked(connection_id)
+    found = await _flights.ask(
+        (connection_id, lease_id), lambda: leases.describe(HiveLockHook(connection_id), lease_id)
+    )
+    return await run_in_threadpool(_permitted, found, user)
+
+
+@app.post("/api/{connection_id}/leases/{lease_id}/release")
+async def release(
+    connection_id: str,
+    lease_id: str,
+    reason: Reason,
+    x_hivelock: str = Header(""),
+    sec_fetch_site: str = Header("same-origin"),
+    user: Any = access.MAY_RELEASE,
+) -> dict[str, bool]:
+    """Free a lease by force.
+
+    Airflow's session cookie is SameSite=Lax, so that no other site's POST carries it. A page of the same site is kept out
+    by the header, which only a script of this origin may send without being asked for permission first.
+    """
+    if x_hivelock != "release" or sec_fetch_site != "same-origin":
+        raise HTTPException(403, "Not asked for by this page")
+    await _checked(connection_id)
+    who = access.user_name(user)
+
+    def free() -> bool:
+        hook = HiveLockHook(connection_id)
+        _permitted(leases.describe(hook, lease_id), user)
+        return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
+
+    freed = await _flights.ask(secrets.token_hex(8), free)
+    _flights.forget((connection_id, "current"), (connection_id, "audit"))
+    if freed:
+        metrics.force_released()
+        log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
+    return {"freed": freed}
+
+
+async def _connections() -> list[str]:
+    return await _flights.ask("connections", access.connection_ids, CONNECTIONS_FRESH_S)
+
+
+async def _checked(connection_id: str) -> None:
+    """No other connection of Airflow's is looked at."""
+    if connection_id not in await _connections():
+        raise HTTPException(404, f"There is no connection {connection_id!r} of type {HiveLockHook.conn_type}")
+
+
+async def _look(connection_id: str, what: str, read: Callable[[HiveLockHook, int], View], max_age_s: float) -> Shown:
+    await _checked(connection_id)
+
+    def look() -> Shown:
+        hook = HiveLockHook(connection_id)
+        now_ms = _clocks[connection_id].now_ms(hook.manager())
+        return Shown(read(hook, now_ms), now_ms)
+
+    return await _flights.ask((connection_id, what), look, max_age_s)
+
+
+def _current(hook: HiveLockHook, now_ms: int) -> View:
+    manager = hook.manager()
+    at, holders = _holders.get(hook.hivelock_conn_id, (0.0, ()))
+    if not at or time.monotonic() - at > HOLDERS_FRESH_S:
+        holders = manager.show()
+        _holders[hook.hivelock_conn_id] = time.monotonic(), holders
+    shown = view.current(manager, hook.installation, holders)
+    leases.judge(shown.data, now_ms, access.run_states)
+    return shown
+
+
+class Shown:
+    """A view, and the text of it for each set of DAGs that somebody may not see."""
+
+    def __init__(self, shown: View, now_ms: int) -> None:
+        self.view = shown
+        self._read_at = time.monotonic(), now_ms
+        self._texts: dict[frozenset[str], tuple[bytes, str]] = {}
+
+    def now_ms(self) -> int:
+        """The store's time by now."""
+        at, now_ms = self._read_at
+        return now_ms + int((time.monotonic() - at) * 1000)
+
+    def text(self, hidden: frozenset[str]) -> tuple[bytes, str]:
+        """JSON and its tag."""
+        if hidden not in self._texts:
+            body = json.dumps(self.view.without(hidden), separators=(",", ":"), ensure_ascii=False).encode()
+            self._texts[hidden] = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        return self._texts[hidden]
+
+
+async def _answer(connection_id: str, shown: Shown, user: Any, known: str) -> Response:
+    def build() -> Response:
+        body, tag = shown.text(access.hidden(shown.view.dag_ids, user))
+        headers = {
+            "ETag": tag,
+            "X-Store-Now": str(shown.now_ms()),
+            "X-May-Release": str(access.may_release(connection_id, user)).lower(),
+        }
+        if tag in known:
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+    return await run_in_threadpool(build)
+
+
+def _permitted(found: dict[str, Any] | None, user: Any) -> dict[str, Any]:
+    """A lease, for one who may see its DAG.
+
+    :raises HTTPException: it does not stand, or belongs to a DAG that *user* may not see.
+    """
+    if found is None:
+        raise HTTPException(404, "This lease does not stand any more")
+    owner = found["owner"]
+    if "dag" in owner and "installation" not in owner and access.hidden([owner["dag"]], user):
+        raise HTTPException(403, "Forbidden")
+    return found

@@ -1,0 +1,113 @@
+// The dialog on one lease: what it locks, what runs under it, who waits for it, and its release by force.
+
+import { h } from "./dom.js";
+import { count, duration, moment, now, since, until } from "./format.js";
+import { modeTag } from "./lists.js";
+import { STATES, stateOf } from "./model.js";
+import { ownerCell, ownerText } from "./owners.js";
+import { leaseOf, release } from "./server.js";
+
+const MOST_SHOWN = 100;
+const MOST_WAITERS = 8;
+
+export function openLease({ connection, lock, model, mayRelease, released }) {
+  const { lease } = lock;
+  const dialog = h("dialog", { "aria-labelledby": "lease-title", onclose: () => dialog.remove() });
+  const close = h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
+  dialog.append(h("header", {}, h("h2", { id: "lease-title" }, lease ? "Lease" : "Lock of Hive’s own"), close));
+  dialog.append(lease ? leaseBody({ connection, lock, model, mayRelease, released, dialog }) : hiveBody(lock));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+const facts = (rows) =>
+  h("dl", {}, rows.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+
+function hiveBody(lock) {
+  return h("div", { class: "body" }, facts([
+    ["Object", h("span", { class: "object" }, lock.object ?? "")],
+    ["Mode", lock.mode && modeTag(lock.mode)],
+    ["Query id", ownerText(lock.owner)],
+    ["Since", lock.since && h("span", {}, moment(lock.since), ", ", since(lock.since))],
+    ["Query", lock.query && h("code", {}, lock.query)],
+  ]), h("p", { class: "note" }, "A session of Hive’s holds it, by its own rules. It ends with the query or the session; UNLOCK TABLE in Hive frees an explicit one."));
+}
+
+function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
+  const { lease } = lock;
+  const locks = lease.locks.filter(([, , above]) => above !== 1);
+  const above = lease.locks.length - locks.length;
+  const waiting = model.waiters.filter((waiter) => waiter.behind.some((arrow) => arrow.o === lease.o));
+  const state = STATES[stateOf(lock)];
+  const works = h("span", { class: "muted" }, "asking…");
+  const body = h("div", { class: "body" },
+    facts([
+      ["Held by", ownerCell(lock.owner)],
+      ["State", h("span", {}, h("span", { class: `state tone-${state.tone}` }, state.label), " ", lease.why ?? state.title)],
+      ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
+      ["Lease left", lease.expires && h("span", {}, until(lease.expires), ` of ${duration(lease.lease_s * 1000)}; renewed ${duration(now() - lease.expires + lease.lease_s * 1000)} ago`)],
+      ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
+      ["Lease id", lease.id && h("code", {}, lease.id)],
+      ["What it is for", lease.query && h("code", {}, lease.query)],
+      ["What runs", works],
+      ["Locks", h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
+        locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
+        above ? h("li", { class: "muted" }, `and ${count(above, "shared lock")} on what lies above`) : null)],
+      ["Waiting for it", waiting.length ? h("ul", { class: "plain" }, waiting.slice(0, MOST_WAITERS).map((waiter) => h("li", {}, ownerCell(waiter.owner), h("span", { class: "muted" }, " for "), since(waiter.since))),
+        waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null) : h("span", { class: "muted" }, "nobody directly")],
+    ]));
+  if (mayRelease && lease.id) body.append(releaseForm({ connection, lease, released, dialog }));
+  tellWorks(connection, lease, works);
+  return body;
+}
+
+async function tellWorks(connection, lease, place) {
+  if (!lease.id) {
+    place.textContent = lease.works ? count(lease.works, "recorded job") : "nothing is recorded";
+    return;
+  }
+  try {
+    const found = await leaseOf(connection, lease.id);
+    const running = found.works.filter((work) => work.runs);
+    place.classList.toggle("muted", running.length === 0);
+    if (running.length === 0) place.textContent = "nothing is recorded";
+    else place.replaceChildren(h("ul", { class: "plain" }, running.map((work) => h("li", {}, h("strong", {}, work.name), `: ${work.what}`))));
+    place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: running.length }));
+  } catch (error) {
+    place.textContent = error.message;
+  }
+}
+
+function releaseForm({ connection, lease, released, dialog }) {
+  const reason = h("textarea", { id: "reason", rows: 2, maxlength: 1000, required: true, "aria-describedby": "release-note" });
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const button = h("button", { type: "submit", class: "danger" }, "Force release");
+  const note = h("p", { id: "release-note", class: "note" },
+    "A force release stops no work. Whatever still writes goes on writing without its lock, next to those who get it. Make sure first that it has ended.");
+  const form = h("form", { class: "release", "aria-label": "Force release" },
+    h("h3", {}, "Force release"), note,
+    h("label", { for: "reason" }, "Why? Kept in the audit trail, with your name."), reason, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
+  dialog.addEventListener("works", (event) => {
+    if (event.detail > 0) note.classList.add("strong");
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (!reason.value.trim()) {
+      reason.value = "";
+      reason.reportValidity();
+      return;
+    }
+    button.disabled = true;
+    try {
+      const freed = await release(connection, lease.id, reason.value.trim());
+      dialog.close();
+      released(freed);
+    } catch (error) {
+      problem.textContent = error.status === 403 ? "You may not do this." : error.status === 404 ? "It has been released meanwhile." : `${error.message}. Look whether it still stands before you try again.`;
+      problem.hidden = false;
+      button.disabled = false;
+    }
+  });
+  return form;
+}

@@ -1,0 +1,171 @@
+// A table that makes only those rows that are in sight, and keeps the ones that have not changed.
+
+import { h } from "./dom.js";
+
+const ROW = 34;
+const SPARE = 12;
+
+export class Table {
+  // columns: {name, title, cell(row) → node, order(row) → value, class}; open(row): what Enter and a click do.
+  constructor({ label, columns, sort, open, empty }) {
+    this.columns = columns;
+    this.open = open;
+    this.sort = { name: sort, down: false };
+    this.rows = [];
+    this.shown = new Map();
+    this.active = 0;
+    this.head = h("tr", { role: "row" }, columns.map((column) => this.#header(column)));
+    this.body = h("tbody", { role: "rowgroup" });
+    this.table = h("table", { role: "grid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
+    this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.after = this.before.cloneNode(true);
+    this.empty = h("p", { class: "empty", hidden: true }, empty);
+    this.element = h("div", { class: "scroller", onscroll: () => this.#later() }, this.table, this.empty);
+    this.table.addEventListener("keydown", (event) => this.#key(event));
+    this.watcher = new ResizeObserver(() => this.#later());
+    this.watcher.observe(this.element);
+  }
+
+  set(rows) {
+    const active = this.rows[this.active]?.key;
+    this.rows = this.#sorted(rows);
+    const place = this.rows.findIndex((row) => row.key === active);
+    this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.rows.length - 1));
+    this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));
+    this.empty.hidden = this.rows.length > 0;
+    this.#draw();
+  }
+
+  #header(column) {
+    const sortable = column.order !== undefined;
+    const inner = sortable ? h("button", { type: "button", class: "sort", onclick: () => this.#sortBy(column) }, column.title) : column.title;
+    return h("th", { role: "columnheader", scope: "col", class: column.class, "data-name": column.name }, inner);
+  }
+
+  #sortBy(column) {
+    this.sort = { name: column.name, down: this.sort.name === column.name && !this.sort.down };
+    this.set(this.rows);
+  }
+
+  #sorted(rows) {
+    const order = this.columns.find((column) => column.name === this.sort.name)?.order;
+    for (const cell of this.head.children) {
+      const mine = cell.dataset.name === this.sort.name;
+      if (mine) cell.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
+    if (order === undefined) return rows;
+    const way = this.sort.down ? -1 : 1;
+    return rows.map((row) => [order(row), row])
+      .sort(([a], [b]) => way * (a < b ? -1 : a > b ? 1 : 0))
+      .map(([, row]) => row);
+  }
+
+  #later() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = undefined;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const height = this.element.clientHeight || 600;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - SPARE);
+    const last = Math.min(this.rows.length, first + Math.ceil(height / ROW) + 2 * SPARE);
+    const visible = new Map();
+    for (let place = first; place < last; place += 1) visible.set(this.rows[place].key, place);
+    if (this.rows.length) visible.set(this.rows[this.active].key, this.active);
+    for (const [key, made] of this.shown) {
+      if (!visible.has(key)) {
+        made.element.remove();
+        this.shown.delete(key);
+      }
+    }
+    this.before.firstChild.style.height = `${first * ROW}px`;
+    this.after.firstChild.style.height = `${Math.max(0, this.rows.length - last) * ROW}px`;
+    const places = [...visible.values()].sort((a, b) => a - b);
+    const wanted = [];
+    for (const place of places) {
+      if (place === first && !wanted.includes(this.before)) wanted.push(this.before);
+      wanted.push(this.#row(place, place < first || place >= last));
+    }
+    if (!wanted.includes(this.before)) wanted.unshift(this.before);
+    wanted.push(this.after);
+    // Rows that stay where they are keep their focus.
+    let next = this.body.firstChild;
+    for (const element of wanted) {
+      if (element === next) next = next.nextSibling;
+      else this.body.insertBefore(element, next);
+    }
+    while (next !== null) {
+      const gone = next;
+      next = next.nextSibling;
+      gone.remove();
+    }
+  }
+
+  #row(place, unseen) {
+    const row = this.rows[place];
+    const known = this.shown.get(row.key);
+    const made = known?.sign === row.sign && known.sign !== undefined ? known : this.#make(row, known);
+    made.row = row;
+    made.place = place;
+    made.element.setAttribute("aria-rowindex", String(place + 2));
+    made.element.tabIndex = place === this.active ? 0 : -1;
+    made.element.classList.toggle("unseen-row", unseen);
+    return made.element;
+  }
+
+  #make(row, known) {
+    const cells = this.columns.map((column) => h("td", { role: "gridcell", class: column.class }, column.cell(row)));
+    const tones = row.tone ? `tone-${row.tone}` : "";
+    if (known !== undefined) {
+      const focused = known.element.contains(document.activeElement) ? document.activeElement : null;
+      const inside = focused === null || focused === known.element ? -1 : [...known.element.querySelectorAll("a, button")].indexOf(focused);
+      known.element.replaceChildren(...cells);
+      known.element.className = tones;
+      known.sign = row.sign;
+      if (inside >= 0) known.element.querySelectorAll("a, button")[inside]?.focus();
+      return known;
+    }
+    const element = h("tr", { role: "row", class: tones });
+    const made = { element, sign: row.sign };
+    element.append(...cells);
+    element.addEventListener("click", (event) => {
+      if (event.target.closest("a, button")) return;
+      this.#activate(made.place, false);
+      this.open?.(made.row);
+    });
+    element.addEventListener("focus", () => this.#activate(made.place, false));
+    this.shown.set(row.key, made);
+    return made;
+  }
+
+  #activate(place, focus) {
+    this.active = place;
+    if (focus) {
+      const top = place * ROW;
+      const { scrollTop, clientHeight } = this.element;
+      const head = this.head.offsetHeight;
+      if (top < scrollTop) this.element.scrollTop = top;
+      else if (top + ROW + head > scrollTop + clientHeight) this.element.scrollTop = top + ROW + head - clientHeight;
+      this.#draw();
+      this.shown.get(this.rows[place].key).element.focus({ preventScroll: true });
+    } else {
+      for (const made of this.shown.values()) made.element.tabIndex = made.place === place ? 0 : -1;
+    }
+  }
+
+  #key(event) {
+    if (event.target.closest("thead") || this.rows.length === 0) return;
+    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 2);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+    if (event.key in steps) {
+      event.preventDefault();
+      this.#activate(Math.min(this.rows.length - 1, Math.max(0, this.active + steps[event.key])), true);
+    } else if (event.key === "Enter" && event.target.closest("a, button") === null) {
+      event.preventDefault();
+      this.open?.(this.rows[this.active]);
+    }
+  }
+}

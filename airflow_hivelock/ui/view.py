@@ -1,0 +1,243 @@
+"""What the page shows of a lock store, as plain values; read once for all who look at it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
+
+    Arrow = tuple[str, dict[str, Any]]
+
+MOST_BLOCKERS = 50
+"""How many of those in a waiter's way are looked at for its arrows, nearest first."""
+
+MOST_ARROWS = 12
+MOST_TENURES = 3_000
+MOST_AUDITED = 1_000
+CLOCK_S = 300.0
+"""How long the difference between this process's clock and the store's is relied on: asking for it is a write."""
+
+
+class Owners:
+    """The owners that an answer names, each once."""
+
+    def __init__(self, installation: str) -> None:
+        self.installation = installation
+        self.rows: list[dict[str, Any]] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """The row of the owner *text*."""
+        if text not in self._places:
+            self._places[text] = len(self.rows)
+            self.rows.append(owner_row(text, self.installation))
+        return self._places[text]
+
+
+def owner_row(text: str, installation: str) -> dict[str, Any]:
+    """An owner, taken apart; with ``installation`` where it is a task of another Airflow than *installation*."""
+    owner = Owner.parse(text)
+    if owner is None:
+        return {"text": text}
+    row: dict[str, Any] = {"text": text, "dag": owner.dag_id, "run": owner.run_id, "task": owner.task_id}
+    if owner.map_index >= 0:
+        row["map"] = owner.map_index
+    if owner.installation != installation:
+        row["installation"] = owner.installation
+    return row
+
+
+@dataclass(frozen=True)
+class View:
+    """An answer, and the DAGs that it names: whoever may not see one of them gets it without.
+
+    :param told: what owners have written themselves, of which a nameless one's is left out: lists of rows with ``o``.
+    """
+
+    data: dict[str, Any]
+    dag_ids: frozenset[str]
+
+    def without(self, hidden: Collection[str]) -> dict[str, Any]:
+        """The answer for one who may not see the DAGs *hidden*."""
+        if not hidden:
+            return self.data
+        nameless = {place for place, row in enumerate(self.data["owners"]) if row.get("dag") in hidden}
+        owners = [{"hidden": True} if place in nameless else row for place, row in enumerate(self.data["owners"])]
+        shown = {**self.data, "owners": owners}
+        for kind in ("leases", "waiters", "tenures", "entries"):
+            if kind in shown:
+                shown[kind] = [_nameless(row) if row["o"] in nameless else row for row in shown[kind]]
+        return shown
+
+
+def _nameless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id")}
+
+
+class StoreClock:
+    """The store's time, from its last answer and this process's own steps."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[float, float] | None = None
+
+    def now_ms(self, manager: LockManager) -> int:
+        if self._asked is None or time.monotonic() - self._asked[0] > CLOCK_S:
+            said_ms = manager.now().timestamp() * 1000
+            self._asked = time.monotonic(), said_ms
+        at, said_ms = self._asked
+        return int(said_ms + (time.monotonic() - at) * 1000)
+
+
+def current(manager: LockManager, installation: str, holders: Sequence[Holder]) -> View:
+    """Who holds and who waits.
+
+    :param holders: what ``show()`` said, not long ago: what the leases do not say, Hive's own locks and those lost to it.
+    """
+    owners = Owners(installation)
+    leases, waiters = manager.leases(), manager.waiters()
+    standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
+    for holder in holders:
+        standing[holder.lease_id].append(holder)
+    data = {
+        "leases": [_lease(owners, lease, standing.get(lease.id, ())) for lease in leases],
+        "hive": [_hive(holder) for holder in standing[None]],
+        "waiters": [_waiter(owners, *row) for row in _arrows(waiters)],
+    }
+    return _view(owners, data)
+
+
+def history(manager: LockManager, installation: str, since: datetime) -> View:
+    """The leases that were held or asked for after *since*, the last first."""
+    owners = Owners(installation)
+    tenures = [tenure for tenure in manager.history() if tenure.ended is None or tenure.ended >= since]
+    shown = sorted(tenures, key=lambda tenure: tenure.granted, reverse=True)[:MOST_TENURES]
+    return _view(
+        owners, {"tenures": [_tenure(owners, tenure) for tenure in shown], "left_out": len(tenures) - len(shown)}
+    )
+
+
+def audit(manager: LockManager, installation: str) -> View:
+    """The force releases, the last first."""
+    owners = Owners(installation)
+    entries = manager.audit()
+    shown = [_entry(owners, entry) for entry in reversed(entries[-MOST_AUDITED:])]
+    return _view(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
+
+
+def _view(owners: Owners, data: dict[str, Any]) -> View:
+    dag_ids = frozenset(row["dag"] for row in owners.rows if "dag" in row and "installation" not in row)
+    return View({"installation": owners.installation, "owners": owners.rows, **data}, dag_ids)
+
+
+def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": lease.id,
+        "o": owners.place(lease.owner),
+        "token": lease.token,
+        "attempt": lease.attempt,
+        "since": _ms(lease.since),
+        "lease_s": lease.lease_s,
+        "works": sum(bool(work.application) for work in lease.works),
+        "locks": _locks(lease.locks),
+    }
+    if lease.expires is not None:
+        row["expires"] = _ms(lease.expires)
+    if standing and standing[0].query:
+        row["query"] = standing[0].query
+    # Without any it has just been granted or released: between two looks.
+    if standing and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in standing}):
+        row["lost"] = sorted(map(str, lost))
+    return row
+
+
+def _hive(holder: Holder) -> dict[str, Any]:
+    return {
+        "object": str(holder.object),
+        "mode": _mode(holder.mode),
+        "owner": holder.owner,
+        "since": _ms(holder.since),
+        "explicit": holder.explicit,
+        "query": holder.query,
+    }
+
+
+def _waiter(owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int) -> dict[str, Any]:
+    return {
+        "o": owners.place(waiter.owner),
+        "place": waiter.place,
+        "since": _ms(waiter.since),
+        "locks": _locks(waiter.locks),
+        "behind": [{**arrow, "o": owners.place(owner)} for owner, arrow in arrows],
+        "direct": direct,
+        "ahead": len(waiter.blocked_by),
+    }
+
+
+def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
+    """Each waiter with those whom it waits for itself, and how many: not those whom these wait for in turn."""
+    nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
+    names = {owner: {blocker.owner for blocker in blockers} for owner, blockers in nearest.items()}
+    for waiter in waiters:
+        behind: list[Arrow] = []
+        passed: set[str] = set()
+        for blocker in nearest[waiter.owner]:
+            if blocker.owner not in passed:
+                arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
+                behind.append((blocker.owner, arrow))
+                passed |= {blocker.owner} | names.get(blocker.owner, set())
+        yield waiter, behind[:MOST_ARROWS], len(behind)
+
+
+def _tenure(owners: Owners, tenure: Tenure) -> dict[str, Any]:
+    return {
+        "id": tenure.lease_id,
+        "o": owners.place(tenure.owner),
+        "locks": [lock for lock in _locks(tenure.locks) if len(lock) == 2],
+        "asked": _ms(tenure.asked),
+        "granted": _ms(tenure.granted),
+        "ended": _ms(tenure.ended) if tenure.ended else None,
+    }
+
+
+def _entry(owners: Owners, entry: ForcedRelease) -> dict[str, Any]:
+    return {
+        "at": _ms(entry.at),
+        "id": entry.lease_id,
+        "o": owners.place(entry.owner),
+        "user": entry.user,
+        "reason": entry.reason,
+        "locks": [lock for lock in _locks(entry.locks) if len(lock) == 2],
+    }
+
+
+@lru_cache(maxsize=8_192)  # a request has the same ones from one look to the next
+def _locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
+    """Object and mode; a third value marks what is locked only because it lies above another."""
+    above = {parent for lock in locks if (parent := lock.object.parent) is not None}
+    above |= {parent for lock in above for parent in lock.parents}
+    return [
+        [str(lock.object), _mode(lock.mode), 1]
+        if lock.mode is LockMode.SHARED and lock.object in above
+        else [str(lock.object), _mode(lock.mode)]
+        for lock in locks
+    ]
+
+
+def _mode(mode: LockMode) -> str:
+    return "X" if mode is LockMode.EXCLUSIVE else "S"
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

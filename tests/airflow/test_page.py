@@ -1,0 +1,361 @@
+"""The page's application: who may do what, what is shown of whose locks, and that a silent store hangs nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Airflow's own warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    from airflow_hivelock.ui import access, leases, view
+    from airflow_hivelock.ui import app as page
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.ui.flights import Flights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+
+CURRENT = "/api/hivelock_default/current"
+ASKED = {"X-Hivelock": "release"}
+NASTY = "<img src=x onerror=alert(1)>\"'&"
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]:
+    """A browser, signed in with that role; None is signed out."""
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "False")
+    monkeypatch.setenv(
+        "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of at least sixty-four bytes, for these tests and for nothing else"
+    )
+    monkeypatch.setattr(page, "_flights", Flights(patience_s=20))
+    auth = create_auth_manager()
+    auth.init()
+    access._permitted.clear()
+    page._holders.clear()
+
+    def client(role: str | None) -> TestClient:
+        made = TestClient(page.app, raise_server_exceptions=False)
+        if role is not None:
+            user: Any = SimpleAuthManagerUser(username=f"some {role}", role=role)
+            made.cookies.set("_token", auth.generate_jwt(user))
+        return made
+
+    return client
+
+
+def owner(dag_id: str = "daily", run_id: str = "r1", installation: str = "here") -> str:
+    return str(Owner(installation, dag_id, run_id, "load"))
+
+
+def hold(manager: LockManager, who: str = "", **what: Any) -> Lease:
+    return manager.acquire(owner=who or owner(), writes=["dw.t/dt=1"], **what)
+
+
+PLACES = [
+    "/",
+    "/static/page.js",
+    "/api/connections",
+    CURRENT,
+    "/api/hivelock_default/history",
+    "/api/hivelock_default/audit",
+]
+
+
+@pytest.mark.parametrize("place", [*PLACES, "/api/hivelock_default/leases/1"])
+def test_who_is_signed_out_sees_nothing(place: str, login: Callable[[str | None], TestClient]) -> None:
+    assert login(None).get(place).status_code == 401
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_viewer_sees_all_of_it(place: str, login: Callable[[str | None], TestClient], manager: LockManager) -> None:
+    assert login("viewer").get(place).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("role", "headers", "status"),
+    [
+        (None, ASKED, 401),
+        ("viewer", ASKED, 403),
+        ("user", ASKED, 403),
+        ("op", {}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "cross-site"}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "same-site"}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "same-origin"}, 200),
+        ("admin", ASKED, 200),
+    ],
+)
+def test_only_who_may_change_the_connection_frees_a_lease_and_only_from_the_page(
+    role: str | None,
+    headers: dict[str, str],
+    status: int,
+    login: Callable[[str | None], TestClient],
+    manager: LockManager,
+) -> None:
+    lease = hold(manager)
+    answer = login(role).post(
+        f"/api/hivelock_default/leases/{lease.id}/release", json={"reason": "its host is gone"}, headers=headers
+    )
+    assert answer.status_code == status, answer.text
+    assert (manager.find(lease.id) is None) == (status == 200)
+    assert [(entry.user, entry.reason) for entry in manager.audit()] == (
+        [(f"some {role}", "its host is gone")] if status == 200 else []
+    )
+
+
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  \n"}, {"reason": "x" * 1001}])
+def test_nothing_is_freed_without_a_reason(
+    body: dict[str, str], login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager)
+    answer = login("op").post(f"/api/hivelock_default/leases/{lease.id}/release", json=body, headers=ASKED)
+    assert answer.status_code == 422
+    assert manager.find(lease.id) is not None
+
+
+def test_a_form_of_another_site_cannot_free_a_lease(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager)
+    answer = login("op").post(
+        f"/api/hivelock_default/leases/{lease.id}/release",
+        content='{"reason": "mischief"}',
+        headers={"Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site"},
+    )
+    assert answer.status_code in (403, 422)
+    assert manager.find(lease.id) is not None
+
+
+def test_only_an_operator_is_told_of_the_button(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    told = {role: login(role).get(CURRENT).headers["X-May-Release"] for role in ("viewer", "user", "op", "admin")}
+    assert told == {"viewer": "false", "user": "false", "op": "true", "admin": "true"}
+
+
+def test_it_shows_who_holds_and_who_waits_for_whom(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager, query="dag daily")
+    second = manager.begin(rules.request(owner("second"), writes=["dw.t/dt=1"]), lambda: None)
+    second.poll()
+    third = manager.begin(rules.request(owner("third"), reads=["dw.t/dt=1"]), lambda: None)
+    third.poll()
+    try:
+        shown = login("viewer").get(CURRENT).json()
+    finally:
+        third.withdraw()
+        second.withdraw()
+    [held] = shown["leases"]
+    assert shown["owners"][held["o"]] == {"text": lease.owner, "dag": "daily", "run": "r1", "task": "load"}
+    assert held["locks"] == [["dw", "S", 1], ["dw.t", "S", 1], ["dw.t/dt=1", "X"]]
+    assert (held["id"], held["token"], held["query"]) == (lease.id, lease.token, "dag daily")
+    arrows = {
+        shown["owners"][waiter["o"]]["dag"]: [shown["owners"][arrow["o"]]["dag"] for arrow in waiter["behind"]]
+        for waiter in shown["waiters"]
+    }
+    assert arrows == {"second": ["daily"], "third": ["second"]}, "an arrow to each that is waited for, and no other"
+
+
+def test_names_are_sent_as_data_and_never_as_markup(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager, owner(NASTY, NASTY), query=NASTY)
+    answer = login("viewer").get(CURRENT)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.json()["owners"][0]["dag"] == NASTY
+    home = login("viewer").get("/")
+    policy = home.headers["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert "'unsafe" not in policy
+    assert "<script>" not in home.text
+    manager.release(lease)
+
+
+def test_no_script_of_the_page_writes_markup() -> None:
+    for name, file in page.FILES.items():
+        for forbidden in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "http://",
+            "https://",
+        ):
+            text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+            assert forbidden not in text, f"{name} uses {forbidden}"
+
+
+def test_nothing_but_its_own_files_and_connections_is_given_out(
+    login: Callable[[str | None], TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SECRET_DB", "postgres://user:secret@db/x?odd=1")
+    operator = login("op")
+    for place in ("/static/../app.py", "/static/%2e%2e%2fapp.py", "/static/none.js", "/api/secret_db/current"):
+        answer = operator.get(place)
+        assert answer.status_code == 404, place
+        assert "odd" not in answer.text
+    assert operator.get("/api/connections").json()["connections"] == ["hivelock_default"]
+
+
+def test_a_dag_that_one_may_not_see_stays_nameless(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = hold(manager, owner("payroll"), query="dag payroll")
+    public = manager.acquire(owner=owner("public"), writes=["dw.other"])
+    auth = create_auth_manager()
+    monkeypatch.setattr(auth, "is_authorized_dag", lambda *, details, **_: details.id != "payroll", raising=False)
+    operator = login("op")
+    text = operator.get(CURRENT).text
+    assert "payroll" not in text
+    assert lease.id not in text
+    assert "dw.t/dt=1" in text
+    assert public.id in text
+    assert operator.get(f"/api/hivelock_default/leases/{lease.id}").status_code == 403
+    answer = operator.post(f"/api/hivelock_default/leases/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
+    assert answer.status_code == 403
+    assert manager.find(lease.id) is not None
+
+
+def test_an_answer_that_has_not_changed_is_not_sent_again(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager)
+    viewer = login("viewer")
+    first = viewer.get(CURRENT)
+    again = viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    manager.release(lease)
+    page._flights.forget(("hivelock_default", "current"))
+    assert viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
+
+
+def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence, asked = threading.Event(), []
+
+    def leases_() -> list[Lease]:
+        asked.append(1)
+        silence.wait(60)
+        raise StoreUnavailable("ZooKeeper at zk:2181 is gone")
+
+    monkeypatch.setattr(page, "_flights", Flights(patience_s=0.3))
+    monkeypatch.setattr(manager.backend, "leases", leases_)
+    viewer = login("viewer")
+    viewer.get("/api/connections")
+    started = time.monotonic()
+    try:
+        answers = [viewer.get(CURRENT) for _ in range(3)]
+    finally:
+        silence.set()
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert "zk:2181" not in answers[0].text, "a viewer is not told of servers"
+    assert time.monotonic() - started < 30, "bounded, and not by the store"
+    assert len(asked) == 1, "nobody asks again while the store has not answered"
+
+
+def test_many_viewers_cost_one_look(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    leases_ = manager.backend.leases
+
+    def counted() -> Any:
+        looks.append(1)
+        return leases_()
+
+    monkeypatch.setattr(manager.backend, "leases", counted)
+    monkeypatch.setattr(page, "FRESH_S", 60.0)
+    viewer = login("viewer")
+    for _ in range(5):
+        assert viewer.get(CURRENT).status_code == 200
+    assert len(looks) == 1
+
+
+def test_it_tells_of_a_lapsed_lease_whether_its_run_is_over(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(manager, lease_s=1)
+    manager.acquire(owner=owner("kept"), reads=["dw.other"], lease_s=3600)
+    manager.acquire(owner=owner("daily", installation="elsewhere"), reads=["dw.third"], lease_s=1)
+    late = datetime.now(UTC) + timedelta(seconds=5)
+    monkeypatch.setattr(manager.backend, "now", lambda: late)
+    monkeypatch.setattr(page, "_clocks", {"hivelock_default": view.StoreClock()})
+    shown = login("viewer").get(CURRENT).json()
+    said = {shown["owners"][lease["o"]]["text"]: lease.get("over") for lease in shown["leases"]}
+    assert said == {owner(): True, owner("kept"): None, owner("daily", installation="elsewhere"): None}
+
+
+def test_a_running_run_is_not_over() -> None:
+    data = {"owners": [view.owner_row(owner(), "here")], "leases": [{"o": 0, "expires": 1}]}
+    leases.judge(data, 2, lambda runs: {run: ("running", {"load": "running"}) for run in runs})
+    assert data["leases"][0]["over"] is False
+
+
+def test_five_thousand_locks_and_a_thousand_waiters_are_one_small_answer() -> None:
+    crowd = _Crowd(1_000, 1_000)
+    shown = view.current(crowd, "here", crowd.show())  # type: ignore[arg-type]
+    text = json.dumps(shown.data, separators=(",", ":"))
+    assert sum(len(lease["locks"]) for lease in shown.data["leases"]) == 5_000
+    assert len(shown.data["waiters"]) == 1_000
+    assert len(text) < 1_500_000
+    assert sum(len(waiter["behind"]) for waiter in shown.data["waiters"]) < 3_000, "arrows, not all pairs"
+
+
+class _Crowd:
+    """A lock manager with many leases, all of one table, and a long queue behind the first."""
+
+    def __init__(self, held: int, waiting: int) -> None:
+        now = datetime.now(UTC)
+        self._leases = [
+            Lease(f"l{n}", n, 1, 1, owner("dag", f"r{n}"), self._locks(n), 3600.0, now, expires=now)
+            for n in range(held)
+        ]
+        wanted = self._locks(0)[-1]
+        line = [Blocker(owner("dag", "r0"), wanted.object, wanted.mode)]
+        self._waiters = []
+        for n in range(waiting):
+            who = owner("late", f"w{n}")
+            self._waiters.append(Waiter(who, self._locks(0)[:3], n + 1, now, tuple(reversed(line))))
+            line.append(Blocker(who, wanted.object, wanted.mode, True))
+
+    @staticmethod
+    def _locks(number: int) -> tuple[Lock, ...]:
+        leaves = [f"dw.t/dt={number}/hr={hour}" for hour in range(3)]
+        return (
+            Lock(LockObject.parse("dw"), LockMode.SHARED),
+            Lock(LockObject.parse("dw.t"), LockMode.SHARED),
+            *(Lock(LockObject.parse(leaf), LockMode.EXCLUSIVE) for leaf in leaves),
+        )
+
+    def leases(self) -> list[Lease]:
+        return self._leases
+
+    def show(self) -> list[Holder]:
+        return [
+            Holder(lock.object, lock.mode, lease.owner, lease.since, lease.id)
+            for lease in self._leases
+            for lock in lease.locks
+        ]
+
+    def waiters(self) -> list[Waiter]:
+        return self._waiters

@@ -1,0 +1,107 @@
+"""Locks as a warehouse has them on a working day, made through the lock manager: for the browser's tests and the picture."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+from airflow_hivelock.applications import Processes, encode
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from airflow_hivelock.owners import Owner
+from tests.airflow_server import AirflowServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_hivelock.locks import Lease, LockManager
+    from tests.servers import ZooKeeperServer
+
+INSTALLATION = "test"
+DAYS = 9
+
+
+def owner(dag_id: str, day: int, task_id: str = "lock", installation: str = INSTALLATION) -> str:
+    """The owner that a scheduled run's task is."""
+    return str(Owner(installation, dag_id, f"scheduled__2013-01-{day:02}T00:00:00+00:00", task_id))
+
+
+def play(manager: LockManager) -> dict[str, Lease]:
+    """A backfill of nine days under way, an ALTER TABLE behind it, a rerun behind that, and what a dead run has left."""
+    leases: dict[str, Lease] = {}
+    freed = manager.acquire(owner=owner("crashed", 30, "load"), writes=["dw.delays/dt=2013-01-30"])
+    manager.force_release(freed.id, reason="its worker's host is gone since last night", user="operator")
+    for day in (10, 11):  # over by now
+        lease = _daily(manager, day)
+        time.sleep(1.2)
+        manager.release(lease)
+    for day in range(12, 12 + DAYS):
+        leases[f"daily {day}"] = _daily(manager, day)
+    leases["report"] = manager.acquire(
+        owner=owner("weekly_report", 13, "report"),
+        reads=[f"dw.flights/dt=2013-01-{day:02}" for day in range(7, 14)],
+        query="dag weekly_report task report",
+    )
+    leases["other"] = manager.acquire(owner=owner("export", 9, "copy", "staging"), reads=["dw.carriers"])
+    leases["suspect"] = manager.acquire(
+        owner=owner("crashed", 31, "load"), writes=["dw.delays/dt=2013-01-31"], lease_s=1, query="dag crashed task load"
+    )
+    leases["suspect"] = manager.start_work(leases["suspect"], "load", encode(Processes(host="worker-7")))
+    _wait(manager, owner("alter_table", 20, "add_column"), writes=["dw.delays"])
+    _wait(
+        manager, owner("flights_range_rerun", 18, "delays"), writes=[f"dw.delays/dt=2013-01-{d}" for d in (16, 17, 18)]
+    )
+    for day in (12, 16):
+        _wait(manager, owner("flights_daily_rerun", day), writes=[f"dw.delays/dt=2013-01-{day}"])
+    _wait(manager, owner("load_flights", 13, "load"), writes=["dw.flights/dt=2013-01-13"])
+    return leases
+
+
+def hive_lock(
+    server: ZooKeeperServer, table: str = "dw/airports", query: str = "select count(*) from dw.airports"
+) -> KazooClient:
+    """A lock of Hive's own, in Hive's format, for as long as the session that is returned."""
+    session = KazooClient(server.hosts)
+    session.start(timeout=30)
+    data = LockData("hive_20130112120000_5f2c", int(time.time() * 1000), False, query)
+    path = f"{Layout().namespace}/{table}/LOCK-SHARED-"
+    session.create(path, data.encode().rpartition(b":")[0], ephemeral=True, sequence=True, makepath=True)
+    return session
+
+
+def _daily(manager: LockManager, day: int) -> Lease:
+    return manager.acquire(
+        owner=owner("flights_daily", day),
+        reads=[f"dw.flights/dt=2013-01-{day:02}"],
+        writes=[f"dw.delays/dt=2013-01-{day:02}"],
+        query=f"dag flights_daily run scheduled__2013-01-{day:02} task lock",
+    )
+
+
+def _wait(manager: LockManager, who: str, writes: list[str]) -> None:
+    manager.begin(rules.request(who, writes=writes), _ignore).poll()
+
+
+def _ignore() -> None:
+    """A wake-up that nobody waits for."""
+
+
+def api_server(workdir: Path, zookeeper: ZooKeeperServer) -> AirflowServer:
+    """An Airflow of which only the API server runs, with an operator and a viewer beside the admin."""
+    (workdir / "dags").mkdir()
+    hivelock = {
+        "conn_type": "hivelock",
+        "host": "127.0.0.1",
+        "port": zookeeper.port,
+        "schema": "hive_zookeeper_namespace",
+        "extra": {"installation": INSTALLATION},
+    }
+    return AirflowServer(
+        workdir / "airflow",
+        workdir / "dags",
+        kinds=("api-server",),
+        connections={"hivelock_default": hivelock},
+        users={"operator": "op", "viewer": "viewer"},
+    )

@@ -1,0 +1,272 @@
+"""The page in a real browser: what people see, what they may do, and that everybody can use it."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import expect
+
+from airflow_hivelock.owners import Owner
+from tests.ui import scene
+from tests.ui.browser import NARROW, PATIENCE_MS, WIDE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Frame, Locator
+
+    from tests.ui.conftest import Stage
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+VIEWS = ("locks", "waiting", "graph", "timeline", "audit")
+NASTY = "<img src=x onerror=document.title='broken'>"
+
+
+def row(frame: Frame, text: str, nth: int = 0) -> Locator:
+    return frame.locator("tbody tr[role=row]", has_text=text).nth(nth)
+
+
+def show(frame: Frame, view: str) -> None:
+    frame.locator(f"#tab-{view}").click()
+    if view == "timeline":
+        frame.wait_for_selector("#drawn svg")
+    elif view == "graph":
+        frame.wait_for_selector("figure svg")
+    else:
+        frame.wait_for_selector("tbody tr[role=row]")
+
+
+def test_it_shows_the_live_locks_within_airflow(stage: Stage) -> None:
+    with stage.sign_in("operator") as tab:
+        frame = tab.open()
+        held = row(frame, "dw.delays/dt=2013-01-13")
+        expect(held).to_contain_text("exclusive")
+        expect(held).to_contain_text("flights_daily")
+        expect(held).to_contain_text(str(stage.leases["daily 13"].token))
+        expect(row(frame, "dw.airports")).to_contain_text("Hive’s own")
+        expect(row(frame, "dw.carriers")).to_contain_text("staging")
+        expect(row(frame, "dw.delays/dt=2013-01-31")).to_contain_text("run over")
+        show(frame, "waiting")
+        expect(row(frame, "alter_table")).to_contain_text("dw.delays")
+        show(frame, "audit")
+        expect(row(frame, "its worker's host is gone")).to_contain_text("operator")
+        show(frame, "timeline")
+        assert frame.locator("rect.bar-X").count() >= scene.DAYS
+        assert tab.problems == []
+
+
+def test_the_drawing_tells_who_waits_for_whom(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open()
+        show(frame, "graph")
+        knot = frame.locator("figure", has_text="dw.delays")
+        expect(knot.locator("g.box.waits", has_text="alter_table")).to_have_count(1)
+        assert knot.locator("g.box.holds").count() == 7
+        expect(knot.locator("g.box.more")).to_have_text(re.compile(r"and \d more"))
+        said = knot.locator("g.arrow title").all_text_contents()
+        assert any("alter_table" in text and "waits ahead for dw.delays" in text for text in said)
+        assert tab.problems == []
+
+
+def test_a_link_leads_to_airflows_own_page_in_the_same_tab(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open()
+        row(frame, "dw.delays/dt=2013-01-13").locator("a").first.click()
+        tab.page.wait_for_url("**/dags/flights_daily*")
+        tab.page.go_back()
+        with tab.page.context.expect_page() as opened:
+            other = tab.page.wait_for_selector("iframe")
+            inner = other.content_frame() if other else None
+            assert inner is not None
+            row(inner, "dw.delays/dt=2013-01-13").locator("a").first.click(modifiers=["Control"])
+        assert "/dags/flights_daily" in opened.value.url
+
+
+def test_the_link_of_a_task_opens_the_page_with_its_locks(stage: Stage) -> None:
+    from airflow_hivelock.links import HiveLocksLink
+
+    class Key:
+        dag_id, task_id, map_index = "flights_daily", "lock", -1
+        run_id = "scheduled__2013-01-13T00:00:00+00:00"
+
+    link: Any = HiveLocksLink().get_link(None, ti_key=Key())  # type: ignore[arg-type]
+    with stage.sign_in("viewer") as tab:
+        tab.page.goto(stage.airflow.url + link)
+        handle = tab.page.wait_for_selector("iframe")
+        frame = handle.content_frame() if handle else None
+        assert frame is not None
+        expect(row(frame, "dw.delays/dt=2013-01-13")).to_be_visible()
+        expect(row(frame, "dw.delays/dt=2013-01-14")).to_have_count(0)
+
+
+def test_the_table_follows_a_change_by_itself(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open("?object=followed")
+        looks, started = tab.looks, time.monotonic()
+        lease = stage.manager.acquire(owner=scene.owner("followed", 1), writes=["dw.followed"])
+        expect(row(frame, "dw.followed")).to_be_visible(timeout=PATIENCE_MS)
+        seen_s = time.monotonic() - started
+        stage.manager.release(lease)
+        expect(row(frame, "dw.followed")).to_have_count(0)
+        print(f"a new lock was seen after {seen_s:.1f} s")
+        assert tab.looks - looks <= 4, "each change is seen with the second look at the latest"
+
+
+def test_an_operator_frees_a_lease_and_the_audit_trail_says_who_and_why(stage: Stage) -> None:
+    lease = stage.manager.acquire(owner=scene.owner("forgotten", 1), writes=["dw.forgotten"])
+    with stage.sign_in("operator") as tab:
+        frame = tab.open("?object=forgotten")
+        row(frame, "dw.forgotten").locator("button").click()
+        dialog = frame.locator("dialog")
+        expect(dialog).to_contain_text("A force release stops no work")
+        dialog.get_by_role("button", name="Force release").click()
+        assert stage.manager.find(lease.id) is not None, "not without a reason"
+        dialog.locator("textarea").fill("the host has burnt down")
+        dialog.get_by_role("button", name="Force release").click()
+        expect(dialog).to_have_count(0)
+        expect(row(frame, "dw.forgotten")).to_have_count(0)
+        assert tab.problems == []
+    assert stage.manager.find(lease.id) is None
+    entry = stage.manager.audit()[-1]
+    assert (entry.lease_id, entry.user, entry.reason) == (lease.id, "operator", "the host has burnt down")
+
+
+def test_it_says_what_still_runs_under_a_lease(stage: Stage) -> None:
+    with stage.sign_in("operator") as tab:
+        frame = tab.open("?owner=crashed")
+        row(frame, "dw.delays/dt=2013-01-31").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("on worker-7")
+        expect(frame.locator("dialog .note.strong")).to_be_visible()
+
+
+def test_a_viewer_neither_sees_the_button_nor_can_do_it(stage: Stage) -> None:
+    lease = stage.leases["daily 13"]
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open("?object=dw.delays/dt=2013-01-13")
+        row(frame, "dw.delays/dt=2013-01-13").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("flights_daily")
+        expect(frame.get_by_role("button", name="Force release")).to_have_count(0)
+        status = frame.evaluate(
+            """async (id) => (await fetch(`/hivelock/api/hivelock_default/leases/${id}/release`, {method: "POST",
+            headers: {"Content-Type": "application/json", "X-Hivelock": "release"},
+            body: JSON.stringify({reason: "because"})})).status""",
+            lease.id,
+        )
+        assert status == 403
+    assert stage.manager.find(lease.id) is not None
+
+
+def test_who_is_signed_out_gets_nothing(stage: Stage) -> None:
+    with stage.sign_in(None) as tab:
+        for place in ("", "static/page.js", "api/hivelock_default/current"):
+            answer = tab.page.context.request.get(f"{stage.airflow.url}/hivelock/{place}")
+            assert answer.status == 401, place
+
+
+def test_another_site_can_neither_free_nor_frame(stage: Stage) -> None:
+    lease = stage.leases["daily 14"]
+    with stage.sign_in("operator") as tab:
+        tab.open(framed=False)
+        elsewhere = stage.airflow.url.replace("127.0.0.1", "localhost")
+        tab.page.goto(f"{elsewhere}/api/v2/version")  # another site, for the browser
+        said = tab.page.evaluate(
+            """async ([url]) => { try { return (await fetch(url, {method: "POST", credentials: "include",
+            headers: {"Content-Type": "application/json", "X-Hivelock": "release"}, body: '{"reason": "mischief"}'})).status; }
+            catch (error) { return "refused by the browser"; } }""",
+            [f"{stage.airflow.url}/hivelock/api/hivelock_default/leases/{lease.id}/release"],
+        )
+        assert said in ("refused by the browser", 401, 403)
+    assert stage.manager.find(lease.id) is not None
+
+
+def test_a_strangers_name_is_text(stage: Stage) -> None:
+    who = str(Owner(scene.INSTALLATION, NASTY, NASTY, NASTY))
+    lease = stage.manager.acquire(owner=who, writes=["dw.nasty"], query=NASTY)
+    try:
+        with stage.sign_in("operator") as tab:
+            frame = tab.open("?object=nasty", framed=False)
+            expect(row(frame, "dw.nasty")).to_contain_text(NASTY)
+            row(frame, "dw.nasty").locator("button").click()
+            expect(frame.locator("dialog")).to_contain_text(NASTY)
+            tab.page.keyboard.press("Escape")
+            show(frame, "timeline")
+            assert frame.locator("img").count() == 0
+            assert frame.title() == "Hive locks"
+            assert tab.problems == []
+    finally:
+        stage.manager.release(lease)
+
+
+def test_it_is_used_by_keyboard_alone(stage: Stage) -> None:
+    with stage.sign_in("operator") as tab:
+        frame, keys = tab.open(framed=False), tab.page.keyboard
+        frame.locator("#tab-locks").focus()
+        keys.press("ArrowRight")
+        expect(frame.locator("#tab-waiting")).to_be_focused()
+        keys.press("ArrowLeft")
+        row(frame, "dw.airports").focus()
+        keys.press("ArrowDown")
+        expect(row(frame, "dw.carriers")).to_be_focused()
+        keys.press("Enter")
+        dialog = frame.locator("dialog")
+        expect(dialog).to_be_visible()
+        assert frame.evaluate("document.querySelector('dialog').contains(document.activeElement)")
+        keys.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(row(frame, "dw.carriers")).to_be_focused()
+        keys.press("End")
+        expect(frame.locator("tbody tr[role=row]").last).to_be_focused()
+        assert tab.problems == []
+
+
+def test_the_focus_stays_where_it_is_while_the_page_refreshes(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open(framed=False)
+        row(frame, "dw.carriers").focus()
+        looks = tab.looks
+        stage.manager.renew(stage.leases["daily 12"])
+        deadline = time.monotonic() + 60
+        while tab.looks < looks + 2 and time.monotonic() < deadline:
+            tab.page.wait_for_timeout(200)
+        expect(row(frame, "dw.carriers")).to_be_focused()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_everybody_can_read_and_use_it(stage: Stage, dark: bool, size: tuple[int, int]) -> None:
+    with stage.sign_in("operator", dark=dark, size=size) as tab:
+        frame = tab.open(framed=False)
+        frame.evaluate(AXE)
+        found = {}
+        for view in VIEWS:
+            show(frame, view)
+            found[view] = violations(frame)
+            assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} is too wide"
+        show(frame, "locks")
+        row(frame, "dw.delays/dt=2013-01-31").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("worker-7")
+        found["dialog"] = violations(frame)
+        assert frame.evaluate("document.documentElement.classList.contains('dark')") == dark
+        assert found == {name: [] for name in found}
+
+
+def violations(frame: Frame) -> list[str]:
+    """What axe-core finds against WCAG 2.1 A and AA, and its own best practices."""
+    found = frame.evaluate("async () => (await axe.run()).violations")
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]} {one['nodes'][0]['failureSummary']}" for one in found]
+
+
+def test_it_asks_nothing_while_paused(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open(framed=False)
+        frame.locator("#pause").click()
+        tab.page.wait_for_timeout(1_000)
+        looks = tab.looks
+        tab.page.wait_for_timeout(7_000)
+        assert tab.looks == looks
+        frame.locator("#pause").click()
+        expect(frame.locator("#freshness-text")).to_have_text("live")
+        assert tab.looks > looks
