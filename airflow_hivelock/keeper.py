@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.stale import judge_owner
 
@@ -85,7 +85,7 @@ class HiveLockKeeper(BaseEventTrigger):
                     continue
             try:
                 await asyncio.to_thread(manager.renew, lease)
-            except LockLost as error:
+            except (LockLost, ExceedsMaxLeaseTime) as error:
                 self.log.info("Not renewed: %s", error)
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,13 +16,14 @@ from airflow.sdk.exceptions import (
     TaskDeferralError,
     TaskDeferralTimeout,
 )
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from airflow_hivelock import applications, metrics
 from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
 from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.spark import URL
 from airflow_hivelock.supervisor import CannotTell
@@ -42,7 +44,10 @@ CHECK_S = 30.0
 """How often at least a running task looks whether its lease still stands; it is also told of changes."""
 
 RETRY_S = 5.0
-"""How long after a failure it looks again."""
+"""How long after a failure it tries again."""
+
+RELEASE_S = 60.0
+"""For how long it tries to release while the lock store does not answer."""
 
 _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
 """What ends ``execute()`` but not the work."""
@@ -328,24 +333,36 @@ class _Held:
     def release(self) -> None:
         """Free the lease if it is ours; else record that the work has ended.
 
-        A failure is logged: the work is done, and a later release tries again.
+        An outage of the lock store is waited out for a while. What fails then is logged: the work is done, and a later
+        release tries again.
         """
         if self._released:
             return
         self._released = True
         self._end()
         try:
-            if not self._ours:
-                self._manager.record_work(self._lease, self._work.name, None)
-            elif self._manager.release(self._lease):
-                self._log.info("Released lease %s", self._lease.id)
-                metrics.released(self._lease.since)
+            for attempt in Retrying(
+                retry=retry_if_exception_type(StoreUnavailable),
+                wait=wait_fixed(RETRY_S),
+                stop=stop_after_delay(RELEASE_S),
+                before_sleep=before_sleep_log(self._log, logging.WARNING),
+                reraise=True,
+            ):
+                with attempt:
+                    self._give_back()
         except LockLost as error:
             self._log.info("Nothing to give back: %s", error)
         except HiveLockError:
             self._log.exception(
                 "Lease %s could not be released; release_locks or the force release frees it later", self._lease.id
             )
+
+    def _give_back(self) -> None:
+        if not self._ours:
+            self._manager.record_work(self._lease, self._work.name, None)
+        elif self._manager.release(self._lease):
+            self._log.info("Released lease %s", self._lease.id)
+            metrics.released(self._lease.since)
 
     def _end(self) -> None:
         self._ended = True

@@ -20,6 +20,7 @@ NUMRETRIES, SLEEP = 100, "60s"
 
 PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql": 5432}
 BACKENDS = (*PORTS, "sqlite", "memory")
+LOGINS = ("postgresql", "hiveserver2")
 
 _OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "dynamic")
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
@@ -96,6 +97,8 @@ class Settings:
 def _url(backend: str, connection: Any) -> str:
     """The lock store's URL, but for its options."""
     host, schema = (connection.host or "").strip(), (connection.schema or "").strip("/")
+    if connection.login and backend not in LOGINS:
+        raise InvalidRequest(f"it has a login, and {backend} takes none; leave it out")
     match backend:
         case "memory":
             return f"memory://{host}"

@@ -74,6 +74,7 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
     ("fields", "said"),
     [
         ({"host": None}, "no host"),
+        ({"login": "ann"}, "zookeeper takes none"),
         ({"extra": {}}, "no installation id"),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is not known"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),

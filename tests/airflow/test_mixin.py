@@ -313,16 +313,38 @@ def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, ru
 
 
 def test_a_failed_release_is_told_and_does_not_undo_the_work(
-    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], lines: Callable[[], str]
+    manager: LockManager,
+    run: Callable[..., Ran],
+    before: Callable[..., None],
+    lines: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def down(_: Any) -> None:
         raise StoreUnavailable("zk1 is down")
 
+    monkeypatch.setattr(mixin, "RELEASE_S", 0.0)
     before("release", down)
     with dag() as works:
         LockedWork(task_id="work", **NAMES)
     assert run(works, logical_date=DAY).state == "success"
     assert "could not be released" in lines()
+
+
+def test_a_release_waits_until_the_lock_store_answers_again(
+    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = iter(range(2))
+
+    def down(_: Any) -> None:
+        if next(outage, None) is not None:
+            raise StoreUnavailable("zk1 is down")
+
+    monkeypatch.setattr(mixin, "RETRY_S", 0.01)
+    before("release", down)
+    with dag() as works:
+        LockedWork(task_id="work", **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert not manager.show(), "held until somebody frees it by force"
 
 
 class TestAdopted:
