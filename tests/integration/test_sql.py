@@ -14,7 +14,7 @@ from airflow_hivelock.locks.catalog import connect_catalog
 from tests.histories.transactions import transactions
 from tests.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
 from tests.sql.cases import CASES, Locks, less
-from tests.sql.differences import LESS, MORE
+from tests.sql.differences import MORE
 from tests.sql.warehouse import DATABASE, DDL, PARTITIONS, TABLES
 
 if TYPE_CHECKING:
@@ -108,21 +108,18 @@ def test_we_lock_what_hive_does_and_every_difference_has_its_reason(
         assert ours == case.expected, f"{case.sql}: another plan than with the warehouse of the unit tests"
         if theirs is None:
             fits = case.hive == "refused"
-        elif missing := less(ours, theirs):
-            fits = (case.hive in LESS and not less(case.planned(catalog, "hive"), theirs)) or case.hive == "loaded"
-            print(case.sql, "|", *missing)
         else:
-            fits = case.hive in MORE if ours != theirs else not case.hive
+            fits = not less(ours, theirs) and (case.hive in MORE if ours != theirs else not case.hive)
         if not fits:
             wrong.append(f"{case.sql}\n  Hive: {theirs}\n  ours: {ours}\n  said: {case.hive}")
     assert not wrong, "\n".join(wrong)
-    assert {case.hive for case in locked} == {"", "refused", *MORE, *LESS}
+    assert {case.hive for case in locked} == {"", "refused", *MORE}
 
 
 def test_as_hive_does_we_lock_what_hive_does_for_dynamic_partitions(
     locked: dict[Case, Locks | None], catalog: Catalog
 ) -> None:
-    dynamic = [case for case in locked if case.hive in ("dynamic", "format")]
+    dynamic = [case for case in locked if case.hive == "dynamic"]
     assert dynamic
     for case in dynamic:
         assert case.planned(catalog, "hive") == locked[case], case.sql

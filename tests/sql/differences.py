@@ -18,9 +18,9 @@ MORE = {
 }
 """Reasons for locking more than Hive."""
 
-LESS = {
-    "format": "documented: SHARED on the table for SET SERDE and SET FILEFORMAT. Hive: EXCLUSIVE, as with dynamic='hive'",
-    "loaded": "documented: EXCLUSIVE on the partition. Hive, where LOAD DATA makes it, EXCLUSIVE on the whole table, "
-    "which keeps loads of different days apart that do not meet",
+FROM_DOCUMENTED = {
+    "format": "SET SERDE and SET FILEFORMAT of a table. Documented: SHARED. Hive: EXCLUSIVE, and so here",
+    "loaded": "LOAD DATA that makes its partition. Documented: EXCLUSIVE on the partition. Hive: on the table, and so here "
+    "where a catalog says that there is no such partition yet",
 }
-"""Reasons for locking less."""
+"""Where a plan is Hive's, and more than is documented. Less than Hive locks it never is."""

@@ -22,9 +22,6 @@ _WHOLE = frozenset(
 )
 """With what the changes begin that are EXCLUSIVE on the table, or on the one partition that they name."""
 
-_SHARED = frozenset({"SERDEPROPERTIES", "SERDE", "FILEFORMAT"})
-"""What SET changes under SHARED on the table. Hive 2.3 takes EXCLUSIVE for the last two."""
-
 
 def alter(cursor: Cursor, planner: Planner) -> None:
     """After ALTER."""
@@ -68,11 +65,7 @@ def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:
         _exchange(cursor, planner, table)
     elif cursor.take("RENAME", "TO"):
         _rename(cursor, planner, table, spec)
-    elif (
-        (cursor.sees("SET") and cursor.word(1) in _SHARED and not planner.as_hive)
-        or cursor.sees("SET", "SERDEPROPERTIES")
-        or cursor.sees("UNSET", "SERDEPROPERTIES")
-    ):
+    elif cursor.sees("SET", "SERDEPROPERTIES") or cursor.sees("UNSET", "SERDEPROPERTIES"):
         _described(cursor, planner, table, spec)
     elif cursor.word().partition(" ")[0] in _WHOLE or cursor.sees("PARTITION", "COLUMN"):
         _selected(cursor, planner, table, spec)

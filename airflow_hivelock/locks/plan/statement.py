@@ -139,7 +139,12 @@ def _load(cursor: Cursor, planner: Planner) -> None:
     cursor.string()
     cursor.take("OVERWRITE")
     cursor.expect("INTO", "TABLE")
-    _placed(cursor, planner)
+    table = planner.table(cursor)
+    spec = cursor.optional_spec()
+    target = planner.place(cursor.statement, table, spec)[0] if spec else table
+    existing = planner.session.tables.listed(table)
+    is_new = existing is not None and not any(found == target or found.is_below(target) for found in existing)
+    planner.write(table if is_new else target)  # as Hive does where LOAD DATA makes the partition
     if cursor.take("INPUTFORMAT"):
         cursor.string()
         cursor.expect("SERDE")

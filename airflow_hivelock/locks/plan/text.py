@@ -40,7 +40,7 @@ def plan_statements(
     :param partition_columns: by table, the partition columns of others, outermost first, where no catalog knows them.
     :param dynamic: what an insert into partitions that are not known before it has run locks: ``documented``: EXCLUSIVE
         the table, or the prefix that is known; ``hive``: SHARED, as real Hive does (HIVE-3509), which does *not* keep
-        others from the partitions that are written. And with ``hive`` SET SERDE and SET FILEFORMAT are EXCLUSIVE.
+        others from the partitions that are written.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
     :raises StoreUnavailable: the catalog did not answer.
