@@ -11,9 +11,11 @@ from airflow_hivelock.locks import connect
 from tests.race.late import STOPS, UNGUARDED, make, overtake, overwriting, rows, start
 from tests.race.scenario import SAME_PARTITION, SCENARIOS, WEEK_READ, Scenario
 from tests.race.track import LOCKS_ALONE, OURS, Mode, Track, track
+from tests.servers import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 
@@ -35,6 +37,22 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Track]:
 def test_nobody_is_harmed_under_locks(course: Track, scenario: Scenario, mode: Mode) -> None:
     for _ in range(TRIES):
         outcome = course.race(scenario, mode)
+        assert not outcome.harmed, outcome
+
+
+@pytest.fixture(params=["postgresql", "metastore"])
+def other_store(request: pytest.FixtureRequest, course: Track, tmp_path: Path) -> Iterator[str]:
+    """The URL of another store than ZooKeeper; the metastore is that of the jobs themselves."""
+    if request.param == "metastore":
+        yield f"metastore://127.0.0.1:{course.metastore.port}?timeout_s=300"
+    else:
+        with PostgresServer(tmp_path) as postgres:
+            yield postgres.url
+
+
+def test_nobody_is_harmed_under_the_locks_of_another_store(course: Track, other_store: str) -> None:
+    for _ in range(TRIES):
+        outcome = replace(course, locks_url=other_store).race(SAME_PARTITION, LOCKS_ALONE)
         assert not outcome.harmed, outcome
 
 

@@ -69,6 +69,7 @@ class Track:
     """Races on it, one after the other, each on a table of its own."""
 
     locks_url: str
+    metastore: Metastore
     sparks: Sequence[ResidentSpark]
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -130,7 +131,7 @@ def track(workdir: Path) -> Iterator[Track]:
             ResidentSpark(workdir / "spark_a", metastore) as one,
             ResidentSpark(workdir / "spark_b", metastore) as other,
         ):
-            ready = Track(zookeeper.url, (one, other))
+            ready = Track(zookeeper.url, metastore, (one, other))
             # Cold drivers compile themselves for seconds, each at its own pace: that is no race.
             ready.race(SAME_PARTITION, SPARK_ALONE)
             yield ready
