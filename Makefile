@@ -40,7 +40,7 @@ unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow -m "not integration and not airflow"
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths --ignore tests/ui
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui
