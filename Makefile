@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases demo wheel clean test-cluster test-ui pictures
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -17,6 +17,7 @@ help:
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
+	@echo "make bench-airflow what a thousand waiting runs cost the rest of an Airflow, beside other ways to wait (40 min)"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make wheel       dist/*.whl"
 
@@ -69,6 +70,9 @@ soak: install
 
 bench: install
 	$(BIN)/python -m tests.benchmarks
+
+bench-airflow: install
+	$(BIN)/python -m tests.waiting
 
 bench-leases: install
 	$(BIN)/python -m tests.benchmarks.leases

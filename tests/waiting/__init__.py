@@ -1,0 +1,1 @@
+"""What waiting for locks costs the rest of an Airflow: ``make bench-airflow``."""
