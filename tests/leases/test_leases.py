@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SEED = int(os.environ.get("LEASES_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 OBJECTS = 6
 HANG_S = 120.0
+KILLS = 2
+"""Each may cost the half minute after which a dead waiter's place is taken away."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -68,7 +70,7 @@ def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: 
             return grabber
 
         crowd = [start() for _ in range(4)]
-        for _ in range(4):
+        for _ in range(KILLS):
             before = len(ground.done())
             wait_until(lambda: len(ground.done()) > before + 5)  # noqa: B023
             time.sleep(chance.random() / 20)  # anywhere in its work

@@ -124,8 +124,8 @@ class Track:
 
 @contextmanager
 def track(workdir: Path) -> Iterator[Track]:
-    """Everything started, and the week loaded by the example's own job; four JVMs once it stands."""
-    with ZooKeeperServer(workdir, heap_mb=128) as zookeeper, Metastore(workdir) as metastore:
+    """Everything started, the metastore so that it keeps locks itself, and the week loaded by the example's own job; four JVMs once it stands."""
+    with ZooKeeperServer(workdir, heap_mb=128) as zookeeper, Metastore(workdir, transactional=True) as metastore:
         run_job(metastore, LOAD, "--from", min(FLIGHTS), "--to", max(FLIGHTS))
         with (
             ResidentSpark(workdir / "spark_a", metastore) as one,
