@@ -47,9 +47,15 @@ class HiveLockOperator(AcquiresLocks):
     """Acquire locks, all or none, for the tasks that follow; return the lease.
 
     They stand until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release frees them.
+
+    :param sql: the same as ``lock_sql``, which operators that have a ``sql`` of their own take.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, sql: str = "", **kwargs: Any) -> None:
+        if sql:
+            if kwargs.get("lock_sql"):
+                raise InvalidRequest(f"{kwargs.get('task_id')}: give sql or lock_sql, not both")
+            kwargs["lock_sql"] = sql
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
             raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")

@@ -183,7 +183,7 @@ def test_locking_can_be_turned_off_and_says_what_that_risks(
 ) -> None:
     if off_by == "connection":
         of_connection(monkeypatch, concurrency=False)
-    off = {"support_concurrency": False}
+    off: dict[str, Any] = {"support_concurrency": False}
     seen: list[list[str]] = []
     with dag(default_args=off if off_by == "default_args" else {}) as made:
         own = off if off_by == "task" else {}
@@ -275,3 +275,16 @@ def test_the_connections_time_out_is_that_of_tasks_that_name_none(
 
     asyncio.run(body())
     assert "somebody holds dw.delays" in lines()
+
+
+@pytest.mark.parametrize("name", ["sql", "lock_sql"])
+def test_the_lock_task_takes_it_by_either_name(name: str, manager: LockManager, run: Callable[..., Ran]) -> None:
+    with dag() as locks:
+        HiveLockOperator(task_id="lock", **{name: SQL}, unpartitioned=["dw.planes"])
+    assert run(locks, logical_date=DAY).state == "success"
+    assert [f"{holder.object} {holder.mode.value}" for holder in manager.show()] == LOCKS
+
+
+def test_both_names_at_once_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="sql or lock_sql, not both"):
+        HiveLockOperator(task_id="lock", sql=SQL, lock_sql=SQL)

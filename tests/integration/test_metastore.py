@@ -30,6 +30,7 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
 from airflow_hivelock.locks.backends.metastore.session import Session
+from airflow_hivelock.locks.statements.session import Session as StatementSession
 from airflow_hivelock.locks.testing import BackendConformance, Polling
 from tests.servers import Metastore
 
@@ -380,3 +381,20 @@ def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore)
     ):
         with pytest.raises(InvalidRequest, match=wrong):
             connect(url)
+
+
+def test_show_locks_is_that_of_hives_transactional_manager(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="ours", writes=["dw.shown/dt=2013-01-01"])
+    raw.lock((hive.LockType.SHARED_READ, "dw.shown/dt=2013-01-01"))
+    session = StatementSession(manager, user="ann")
+    (shown,) = session.run("SHOW LOCKS dw.shown PARTITION (dt='2013-01-01')")
+    assert len(shown.columns) == 13
+    held, waits = shown.records()
+    assert (held["Lock ID"], held["State"], held["Type"]) == (f"{lease.token}.1", "ACQUIRED", "EXCLUSIVE")
+    assert (held["Database"], held["Table"], held["Partition"]) == ("dw", "shown", "dt=2013-01-01")
+    assert (waits["State"], waits["Blocked By"], waits["Type"]) == ("WAITING", f"{lease.token}.1", "SHARED_READ")
+    assert str(shown.text).startswith("Lock ID\tDatabase\tTable\tPartition\tState\tBlocked By\t")
+    (everything,) = session.run("SHOW LOCKS")
+    assert everything.text == shown.text
+    assert [result.rows for result in session.run("SHOW LOCKS dw.other; SHOW LOCKS DATABASE lake")] == [(), ()]
+    manager.release(lease)
