@@ -60,8 +60,12 @@ class Claims:
             if modes != state.modes:
                 raise Violation(f"{lease.owner} got other locks than the record has")
             self.held[lease.id, lease.epoch] = lease
-        elif state.epoch <= lease.epoch and lease.id not in self._forced:
+        elif state.epoch <= lease.epoch and lease.id not in self._forced and not self._ended_by_another(lease):
             raise Violation(f"{lease.owner} got {lease.id}, which does not stand: {state}")
+
+    def _ended_by_another(self, lease: Lease) -> bool:
+        """Whether a process of the same owner, told that the lease was lost, has released it before this one knew of it."""
+        return (lease.id, lease.epoch) in self._releasing
 
     def releases(self, lease: Lease) -> None:
         """A process begins to release; it no longer thinks that it holds."""
