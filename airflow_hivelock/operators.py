@@ -51,7 +51,7 @@ class HiveLockOperator(AcquiresLocks):
     :param sql: the same as ``lock_sql``, which operators that have a ``sql`` of their own take.
     """
 
-    def __init__(self, *, sql: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
         if sql:
             if kwargs.get("lock_sql"):
                 raise InvalidRequest(f"{kwargs.get('task_id')}: give sql or lock_sql, not both")
