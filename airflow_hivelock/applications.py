@@ -22,7 +22,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_hivelock.supervisor import CannotTell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from airflow_hivelock.locks.model import Work
 
@@ -200,6 +200,22 @@ def running(works: Iterable[Work]) -> list[str]:
     return [f"{application} of {work.name}" for work in works if (application := of(work)).running()]
 
 
+def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:
+    """What those tasks of a run, or all of them, have started on this host and still runs: by Airflow's own marks.
+
+    It finds what a task without HiveLockMixin has left behind, of which no lease has a record: spark-submit, a shell.
+    Not a task's own process, which has these marks in its memory only; and nothing that the caller has started.
+    """
+    besides = {child.pid for child in psutil.Process().children(recursive=True)} | {os.getpid()}
+    return [
+        f"process {process.pid} of {task_id} on this host"
+        for process in psutil.process_iter()
+        if process.pid not in besides
+        and (task_id := _task_of(process, dag_id, run_id)) is not None
+        and (task_ids is None or task_id in task_ids)
+    ]
+
+
 def of(work: Work) -> Application:
     """What runs as *work*.
 
@@ -210,6 +226,17 @@ def of(work: Work) -> Application:
             f"{work.name} was deferred, and has not come back to say what became of the work that it waited for"
         )
     return decode(work.application)
+
+
+def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
+    """The task of that run that has started *process*; None for no such one, or one that has ended."""
+    try:
+        marks = process.environ()
+        if (marks.get("AIRFLOW_CTX_DAG_ID"), marks.get("AIRFLOW_CTX_DAG_RUN_ID")) != (dag_id, run_id):
+            return None
+        return None if process.status() == psutil.STATUS_ZOMBIE else marks.get("AIRFLOW_CTX_TASK_ID")
+    except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+        return None  # gone, or another user's
 
 
 def _started(pid: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock import supervisor
+from airflow_hivelock import applications, supervisor
 from airflow_hivelock.acquiring import AcquiresLocks
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.mixin import HiveLockMixin
@@ -75,17 +75,18 @@ def work_under(lock: Any, unlock: Any = None) -> list[Any]:
 
 
 def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], besides: tuple[str, int] | None = None) -> list[str]:
-    """The instances of *tasks* in that run that are not over.
+    """The instances of *tasks* in that run that are not over, and what those that are have left running on this host.
 
     :param besides: one that is known to be over: the caller itself, of which Airflow may not yet know it.
     :raises CannotTell: Airflow does not say.
     """
-    states = supervisor.task_states(dag_id, run_id, [task.task_id for task in tasks])
+    task_ids = [task.task_id for task in tasks]
+    states = supervisor.task_states(dag_id, run_id, task_ids)
     return [
         f"{task_id}[{map_index}]" if map_index >= 0 else task_id
         for (task_id, map_index), state in sorted(states.items())
         if (task_id, map_index) != besides and state not in supervisor.FINISHED
-    ]
+    ] or applications.started(dag_id, run_id, task_ids)
 
 
 def _argument(task: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import supervisor
-from airflow_hivelock.applications import running
+from airflow_hivelock.applications import running, started
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
         return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
     try:
         verdict = judge_owner(owner, *_run(owner))
-        if verdict.stale and (alive := running(lease.works)):
+        if verdict.stale and (alive := running(lease.works) or started(owner.dag_id, owner.run_id)):
             return Verdict(False, f"{verdict.reason}, but {', '.join(alive)} still runs")
     except supervisor.CannotTell as error:
         return Verdict(False, str(error))

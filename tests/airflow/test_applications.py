@@ -165,6 +165,35 @@ def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
     assert not manager.show()
 
 
+def test_the_unlock_task_waits_for_what_a_plain_operator_has_left_running(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
+    found: list[list[str]] = []
+    original = applications.started
+
+    def started(*asked: Any) -> list[str]:
+        found.append(original(*asked))
+        assert manager.show(), "freed under the hands of a writer"
+        for name in found[-1]:
+            psutil.Process(int(name.split()[1])).kill()
+        return found[-1]
+
+    monkeypatch.setattr(applications, "started", started)
+    with dag() as works:
+        lock = HiveLockOperator(task_id="lock", **NAMES)
+        besides = BashOperator(task_id="besides", bash_command="sleep 300 > /dev/null 2>&1 &")
+        job = BashOperator(task_id="job", bash_command="sleep 300 > /dev/null 2>&1 &")
+        lock >> job >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+    ran = run(works, logical_date=DAY)
+    assert ran.state == "success"
+    assert [len(names) for names in found][:: len(found) - 1] == [1, 0]
+    assert "of job on this host" in found[0][0]
+    assert not manager.show()
+    (other,) = original(besides.dag_id, ran.run_id)
+    psutil.Process(int(other.split()[1])).kill()
+
+
 class LockedBash(HiveLockMixin, BashOperator):
     pass
 

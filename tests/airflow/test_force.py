@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +117,23 @@ def test_a_lease_whose_run_is_not_over_or_of_which_airflow_cannot_tell_stays(
     assert manager.show()
     assert not report["freed"]
     assert reason in report["left"][0]["reason"]
+
+
+def test_a_lease_stays_while_something_runs_that_its_run_has_started(
+    manager: LockManager, airflow_says: Callable[..., None]
+) -> None:
+    """A plain operator records nothing; what it has started has Airflow's marks."""
+    acquire(manager)
+    airflow_says("failed", lock="success", job="failed")
+    marks = {"AIRFLOW_CTX_DAG_ID": "dag", "AIRFLOW_CTX_DAG_RUN_ID": "run", "AIRFLOW_CTX_TASK_ID": "job"}
+    orphan = subprocess.run(
+        ["/bin/sh", "-c", "sleep 300 > /dev/null 2>&1 & echo $!"], env=marks, check=True, stdout=subprocess.PIPE
+    )
+    try:
+        assert "of job on this host still runs" in force()["left"][0]["reason"]
+        assert manager.show()
+    finally:
+        os.kill(int(orphan.stdout), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("owner", ["there/dag/run/lock/-1", "cli:ann:1234", "flights/2013-01-01"])

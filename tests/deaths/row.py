@@ -22,13 +22,11 @@ class Row:
     """One event.
 
     :param by: who frees the lock; several where it depends on who comes first.
-    :param limit: why a promise may be broken here, as the README says.
     """
 
     event: str
     by: tuple[str, ...]
     act: Act
-    limit: str = ""
 
     @property
     def name(self) -> str:
@@ -39,11 +37,11 @@ class Row:
         return FORCE not in self.by
 
 
-def row(rows: list[Row], event: str, *by: str, limit: str = "") -> Callable[[Act], Act]:
+def row(rows: list[Row], event: str, *by: str) -> Callable[[Act], Act]:
     """Add the function to *rows*."""
 
     def add(act: Act) -> Act:
-        rows.append(Row(event, by, act, limit))
+        rows.append(Row(event, by, act))
         return act
 
     return add
