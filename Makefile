@@ -12,7 +12,7 @@ help:
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
-	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (a quarter of an hour)"
+	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (half an hour; installs Debian's redis-server where there is none)"
 	@echo "make test-cluster  drivers that outlive their tasks, on a standalone Spark cluster"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
@@ -58,8 +58,14 @@ pictures: $(VENV)/ui
 test-race: install
 	$(BIN)/python -m tests.race --tries 20
 
-test-airflow: install
+$(VENV)/celery: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --group celery
+	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server)
+	touch $@
+
+test-airflow: $(VENV)/celery
 	$(BIN)/python -m pytest tests/deaths
+
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/cluster
 

@@ -6,9 +6,10 @@ from tests.airflow_server.component import Component, ComponentDied
 from tests.airflow_server.control import WaitTimeout
 from tests.airflow_server.metadata import RunState, TaskState
 from tests.airflow_server.rest import RestApi, RestError
-from tests.airflow_server.server import AirflowServer, CommandFailed, TaskProcess
+from tests.airflow_server.server import KINDS, AirflowServer, CommandFailed, TaskProcess
 
 __all__ = [
+    "KINDS",
     "AirflowServer",
     "CommandFailed",
     "Component",

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-Kind = Literal["scheduler", "dag-processor", "triggerer", "api-server"]
+Kind = Literal["scheduler", "dag-processor", "triggerer", "api-server", "celery worker"]
 KINDS: tuple[Kind, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
 JOB_TYPES = {"scheduler": "SchedulerJob", "dag-processor": "DagProcessorJob", "triggerer": "TriggererJob"}
 # Logs are read from the shared home: the log servers would be processes and ports for nothing.
-OPTIONS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+OPTIONS = {
+    "scheduler": ["--skip-serve-logs"],
+    "triggerer": ["--skip-serve-logs"],
+    "celery worker": ["--skip-serve-logs", "--without-gossip", "--without-mingle"],
+}
 
 
 class CommandFailed(AssertionError):
@@ -159,7 +163,7 @@ class AirflowServer(Control):
         if name in self._components:
             raise ValueError(f"{name} is started already; restart it, or give another name")
         log = self.home / f"{name}.log"
-        command = [kind, *OPTIONS.get(kind, [])]
+        command = [*kind.split(), *OPTIONS.get(kind, [])]
         component = Component(name, command, self.env, log, self._guard, lambda: self._readiness(kind))
         self._components[name] = component
         return component.launch()
@@ -167,6 +171,9 @@ class AirflowServer(Control):
     def _readiness(self, kind: Kind) -> Callable[[], bool]:
         if kind == "api-server":
             return self._answers
+        if kind == "celery worker":
+            log = self.home / f"{kind}.log"
+            return lambda: "ready." in log.read_text()
         job_type = JOB_TYPES[kind]
         before = self._metadata.last_job(job_type)
         return lambda: self._metadata.last_job(job_type) > before

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.airflow_server import AirflowServer
+from tests.airflow_server import KINDS, AirflowServer
 from tests.deaths.play import WAIT_S, Play, Stage
 from tests.deaths.verdict import judge
 from tests.histories.transactions import transactions
@@ -39,10 +39,13 @@ CONFIG = {
 
 
 @contextmanager
-def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: str) -> Iterator[Stage]:
+def staged(
+    directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: str, celery: str | None = None
+) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
     :param database: the URL of an empty PostgreSQL.
+    :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
     """
     psycopg = database.replace("postgresql:", "postgresql+psycopg:")
     dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
@@ -61,13 +64,26 @@ def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: str
             dags,
             connections={"hivelock_default": connection},
             variables={"gates": str(gates)},
-            config=CONFIG | {("database", "sql_alchemy_conn_async"): psycopg.replace("+psycopg:", "+psycopg_async:")},
+            config=CONFIG
+            | {("database", "sql_alchemy_conn_async"): psycopg.replace("+psycopg:", "+psycopg_async:")}
+            | ({} if celery is None else _celery(celery, psycopg)),
             database=psycopg,
+            kinds=KINDS if celery is None else (*KINDS, "celery worker"),
         ) as af,
         connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
     ):
         unpause(af)
         yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
+
+
+def _celery(broker: str, database: str) -> dict[tuple[str, str], str]:
+    return {
+        ("core", "executor"): "CeleryExecutor",
+        ("celery", "broker_url"): broker,
+        ("celery", "result_backend"): f"db+{database}",
+        ("celery", "worker_concurrency"): "8",
+        ("celery_broker_transport_options", "visibility_timeout"): "86400",
+    }
 
 
 def unpause(af: AirflowServer) -> None:

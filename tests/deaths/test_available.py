@@ -1,4 +1,7 @@
-"""Two triggerers, two schedulers, three ZooKeeper servers, and not a line of a DAG changed: one of each is killed."""
+"""Two triggerers, two schedulers, three ZooKeeper servers, and not a line of a DAG changed: one of each is killed.
+
+With LocalExecutor, and with CeleryExecutor over Redis.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from tests.deaths.stage import force_release, staged
 from tests.deaths.verdict import judge, locks_on
 from tests.histories.checks import History
 from tests.histories.transactions import transactions
-from tests.servers import Ensemble, PostgresServer
+from tests.servers import Ensemble, PostgresServer, RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
@@ -27,11 +30,24 @@ RUNS = 6
 """On each of two tables; every second one is a chain."""
 
 
-def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_scheduler_die(tmp_path: Path) -> None:
+@pytest.fixture(params=["LocalExecutor", "CeleryExecutor"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
+    """None for LocalExecutor."""
+    if request.param == "LocalExecutor":
+        yield None
+        return
+    pytest.importorskip("airflow.providers.celery", reason="`make test-airflow` installs what CeleryExecutor needs")
+    with RedisServer(tmp_path) as redis:
+        yield redis.url
+
+
+def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_scheduler_die(
+    tmp_path: Path, broker: str | None
+) -> None:
     with (
         Ensemble(tmp_path / "zookeeper") as ensemble,
         PostgresServer(tmp_path) as database,
-        staged(tmp_path, ensemble, database.url) as stage,
+        staged(tmp_path, ensemble, database.url, broker) as stage,
     ):
         stage.af.start("scheduler", "second scheduler")
         plays = [Play(stage, "one"), Play(stage, "two")]

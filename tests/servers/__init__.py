@@ -11,6 +11,7 @@ from tests.servers.hive import HiveClient, HiveSession
 from tests.servers.hiveserver2 import HiveServer2
 from tests.servers.metastore import Metastore
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from tests.servers.server import Server, ServerError, free_port
 from tests.servers.wire import HiveError
 from tests.servers.zookeeper import Ensemble, ZooKeeperServer
@@ -23,6 +24,7 @@ __all__ = [
     "HiveSession",
     "Metastore",
     "PostgresServer",
+    "RedisServer",
     "Server",
     "ServerError",
     "ZooKeeperServer",
