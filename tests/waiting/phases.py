@@ -11,38 +11,14 @@ from typing import TYPE_CHECKING
 from tests.waiting.site import LOCKED, STUCK_S, Load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import Lease
     from tests.waiting.site import Site
 
 EVERY_S = 3.0
 """How often the unrelated DAG is started."""
 
-
-@dataclass(frozen=True)
-class Way:
-    """One way to wait.
-
-    :param delays_s: how late the unrelated DAG began, in seconds.
-    :param most_slots: how many worker slots the waiting took at most.
-    :param drained_s: from the release until all were over.
-    """
-
-    name: str
-    runs: int
-    delays_s: list[float]
-    most_slots: int
-    load: Load
-    drained_s: float
-
-
-@dataclass(frozen=True)
-class HandOvers:
-    """Passing one lock down a line of tasks, in seconds."""
-
-    granted_s: list[float]
-    succeeded_s: list[float]
+SETTLE_S = 30.0
+"""In which comes to rest what the waiters' coming has set in motion."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +30,44 @@ class Idle:
     memory_bytes: int
 
 
+@dataclass(frozen=True)
+class Way:
+    """One way to wait.
+
+    :param delays_s: how late the unrelated DAG began, in seconds.
+    :param most_slots: how many worker slots the waiting took at most.
+    :param drained_s: from the release until all were over.
+    :param idle: what their waiting alone costs, where that was measured.
+    """
+
+    name: str
+    runs: int
+    delays_s: list[float]
+    most_slots: int
+    load: Load
+    drained_s: float
+    idle: Idle | None
+
+
+@dataclass(frozen=True)
+class HandOvers:
+    """Passing one lock down a line of tasks, in seconds."""
+
+    granted_s: list[float]
+    succeeded_s: list[float]
+
+
 def idle_starts(site: Site, count: int) -> list[float]:
     """The unrelated DAG's delays while nobody waits."""
     return site.delays_s(site.starts(count, EVERY_S))
 
 
-def way(site: Site, name: str, runs: int, starts: int) -> Way:
-    """*runs* blocked runs that wait in this way, and the unrelated DAG beside them."""
+def way(site: Site, name: str, runs: int, starts: int, idle_s: float = 0) -> Way:
+    """*runs* blocked runs that wait in this way, first for *idle_s* alone, and then with the unrelated DAG beside them."""
+    before = site.triggerer_memory_bytes()
     dag_id, held = f"rerun_{name}", site.hold()
     site.block(dag_id, runs)
+    idle = _idle(site, runs, before, idle_s) if idle_s else None
     slots: list[int] = []
     spent: list[Load] = []
     begun: list[str] = []
@@ -71,7 +76,7 @@ def way(site: Site, name: str, runs: int, starts: int) -> Way:
             begun += site.starts(1, EVERY_S)
             slots.append(site.in_slots(dag_id))
     drained_s = site.drain(dag_id, held)
-    return Way(name, runs, site.delays_s(begun), max(slots), spent[0], drained_s)
+    return Way(name, runs, site.delays_s(begun), max(slots), spent[0], drained_s, idle)
 
 
 def hand_overs(site: Site, runs: int) -> HandOvers:
@@ -91,19 +96,13 @@ def hand_overs(site: Site, runs: int) -> HandOvers:
     return HandOvers(granted_s, succeeded_s)
 
 
-def idle_cost(site: Site, waiters: int, seconds: float, say: Callable[[str], None]) -> Idle:
-    """What it costs that *waiters* wait while nothing happens."""
-    before = site.triggerer_memory_bytes()
-    held = site.hold()
-    site.block("rerun_trigger", waiters)
-    time.sleep(30)  # what their coming has set in motion comes to rest
-    memory = site.triggerer_memory_bytes() - before
+def _idle(site: Site, waiters: int, memory_before_bytes: int, seconds: float) -> Idle:
+    time.sleep(SETTLE_S)
+    memory_bytes = site.triggerer_memory_bytes() - memory_before_bytes
     spent: list[Load] = []
-    say(f"nothing happens for {seconds:.0f} s")
     with site.measured(spent):
         time.sleep(seconds)
-    site.drain("rerun_trigger", held)
-    return Idle(waiters, spent[0], memory)
+    return Idle(waiters, spent[0], memory_bytes)
 
 
 def killed_triggerer(site: Site, waiters: int) -> float:

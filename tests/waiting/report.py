@@ -34,7 +34,13 @@ class Results:
     ways: list[Way]
     hand_overs: HandOvers
     killed_s: float
-    idle: Idle
+
+    @property
+    def idle(self) -> Idle:
+        """That of the last turn."""
+        idle = self.many[-1].idle
+        assert idle is not None
+        return idle
 
 
 def markdown(results: Results) -> str:

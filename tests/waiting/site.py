@@ -174,8 +174,8 @@ class Site:
 
     def signs_of_life(self) -> dict[str, int]:
         """The session behind each request that waits, by its key."""
-        keys = self._zk.get_children(f"{ROOT}/alive")
-        return {key: self._zk.get(f"{ROOT}/alive/{key}")[1].ephemeralOwner for key in keys}
+        found = ((key, self._zk.exists(f"{ROOT}/alive/{key}")) for key in self._zk.get_children(f"{ROOT}/alive"))
+        return {key: stat.ephemeralOwner for key, stat in found if stat is not None}
 
     def triggerer_memory_bytes(self) -> int:
         """What the triggerer's processes use, shared pages once."""
