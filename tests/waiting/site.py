@@ -31,7 +31,6 @@ IN_A_SLOT = ("queued", "running", "restarting")
 
 # What the README recommends for a thousand runs that wait at once.
 SETTINGS = {
-    ("scheduler", "max_dagruns_per_loop_to_schedule"): "2000",
     ("triggerer", "capacity"): "2000",
     ("core", "parallelism"): str(SLOTS),
 }
