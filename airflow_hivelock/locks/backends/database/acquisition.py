@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
 from airflow_hivelock.locks.backends.database.keys import owner_key
-from airflow_hivelock.locks.backends.database.record import Record, State, later
+from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DatabaseAcquisition:
         self._key = owner_key(request.owner)
         self._began: int | None = None
         self._waited_s: float | None = None
-        self._granting: int | None = None
+        self._untold = False
         self.process = f"{attendant.client}{next(_numbers):016x}"
         self.wake = wake
         self.waits: tuple[int, int, int] | None = None
@@ -78,13 +78,13 @@ class DatabaseAcquisition:
         self._attendant.know(self)
         for _ in range(MAX_TURNS):
             try:
-                turn = self._store.transact(self._turn)
+                turn = self._at_once() or self._store.transact(self._turn)
             except _OtherLocks as other:
                 self._locks = other.locks
                 continue
             mine = turn.record
             if not turn.ahead:
-                self._granting = self.waits = None
+                self._untold, self.waits = False, None
                 return mine.lease
             if self._waited_s is None:
                 self._waited_s = _seconds(mine.asked_us, turn.now_us)
@@ -98,6 +98,23 @@ class DatabaseAcquisition:
         self.waits = None
         self._store.transact(self._withdraw)
 
+    def _at_once(self) -> Turn | None:
+        """The turn of a request that is the owner's first, and that nobody is in the way of; None of any other."""
+        if self._began is not None or not self._store.dialect.grants:
+            return None
+        self._untold = True
+        granted = self._store.grant(self._start(None, 0, 0), self._locks)
+        if granted is None:
+            self._untold = False
+            return None
+        number, now_us = granted
+        self._began = number
+        return Turn(self._start(None, number, now_us).granted(number, now_us), now_us)
+
+    def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
+        began = self._began or number
+        return records.start(existing, self._request, self.process, number, began, now_us, self._store.frees)
+
     def _turn(self, connection: Connection) -> Turn:
         store, request = self._store, self._request
         now_us, number, existing, found = store.enter(connection, self._key, self._locks)
@@ -105,7 +122,7 @@ class DatabaseAcquisition:
         if existing and existing.process == self.process and existing.state in (State.WAITING, State.GRANTED):
             mine = existing
         else:
-            mine = records.start(existing, request, self.process, number, self._began, now_us, store.frees)
+            mine, self._untold = self._start(existing, number, now_us), False
         fresh = existing is None or mine.place != existing.place
         if not fresh and mine.locks != records.encode(self._locks):
             raise _OtherLocks(mine.locked)
@@ -121,9 +138,7 @@ class DatabaseAcquisition:
             if ahead:
                 mine = replace(mine, ahead=ahead[0].place) if waits else replace(mine, state=State.FREE)
             else:
-                end_us = later(now_us, mine.lease_s)
-                mine = replace(mine, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
-                self._granting = mine.place
+                mine, self._untold = mine.granted(number, now_us), True
         store.put(connection, mine, existing, self._locks if fresh and mine.state is not State.FREE else ())
         return Turn(mine, now_us, ahead)
 
@@ -158,7 +173,7 @@ class DatabaseAcquisition:
             return
         if mine.state is State.WAITING:
             self._store.end(connection, State.FREE, "queued", of_place=mine.place)
-        elif mine.state is State.GRANTED and mine.place == self._granting:  # granted after all, but nobody was told
+        elif mine.state is State.GRANTED and self._untold:  # granted after all, but nobody was told
             self._store.end(connection, State.ENDED, "held", of_place=mine.place)
 
     def _blocked(self, turn: Turn) -> Blocked:

@@ -38,21 +38,28 @@ class Dialect(Protocol):
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
 
+    grants: bool
+    """Whether it has :meth:`grant`."""
+
     @property
     def number(self) -> ColumnElement[int]:
         """A number larger than any that was drawn before; after :meth:`enter`."""
         ...
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
+        """The connections, as most statements want them."""
+        ...
+
+    def transacting(self, engine: Engine) -> Engine:
         """Transactions, each statement of which reads what is committed when it begins."""
         ...
 
     def reading(self, engine: Engine) -> Engine:
-        """The same for what only reads."""
+        """For what only reads."""
         ...
 
     def writing(self, engine: Engine) -> Engine:
-        """The same where each statement may be a transaction of its own."""
+        """For what writes where each statement may be a transaction of its own."""
         ...
 
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
@@ -61,6 +68,20 @@ class Dialect(Protocol):
 
     def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """:meth:`lock`, and make ready to draw a number."""
+        ...
+
+    def add_grant(self, connection: Connection) -> None:
+        """Make what :meth:`grant` needs in the database."""
+        ...
+
+    def grant(
+        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+    ) -> tuple[int, int] | None:
+        """In one statement, :meth:`lock` and grant a request if its owner is new and no lock of another's conflicts.
+
+        :param asked: its row, in which the statement fills in numbers and times; and ``lease_us``.
+        :return: its number, and the time; None if there is more to it: nothing was written.
+        """
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:

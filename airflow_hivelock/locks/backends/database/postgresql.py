@@ -11,6 +11,7 @@ who does not wait, and nobody who waits is missed.
 
 from __future__ import annotations
 
+import json
 import selectors
 import socket
 from contextlib import suppress
@@ -34,6 +35,7 @@ from sqlalchemy import (
 )
 
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
+from airflow_hivelock.locks.backends.database.grant import CALL, FUNCTION
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class PostgreSQL:
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
+    grants = True
+
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._channel = f"airflow_hivelock {tables.key:x}"
@@ -83,12 +87,16 @@ class PostgreSQL:
         options = f"{limits} {url.query.get('options', '')}".strip()
         return create_engine(
             url.set(drivername="postgresql+psycopg", query={**defaults, **given, "options": options}),
-            isolation_level="READ COMMITTED",  # each statement after a lock sees what its last holder has done
+            isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
         )
 
+    def transacting(self, engine: Engine) -> Engine:
+        # Each statement after a lock sees what its last holder has done.
+        return engine.execution_options(isolation_level="READ COMMITTED")
+
     def reading(self, engine: Engine) -> Engine:
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
+        return engine
 
     writing = reading
 
@@ -97,6 +105,17 @@ class PostgreSQL:
         connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
 
     enter = lock
+
+    def add_grant(self, connection: Connection) -> None:
+        connection.exec_driver_sql(FUNCTION.format(prefix=self._tables.qualified))
+
+    def grant(
+        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+    ) -> tuple[int, int] | None:
+        ordered = [{"key": key, "exclusive": keys[key]} for key in sorted(keys)]
+        given = tuple(json.dumps(value, ensure_ascii=False) for value in (asked, locks, ordered))
+        row = connection.exec_driver_sql(CALL.format(prefix=self._tables.qualified), given).one()
+        return None if row.number is None else (row.number, row.now_us)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))

@@ -120,6 +120,11 @@ class Record:
             self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
         )
 
+    def granted(self, number: int, now_us: int) -> Record:
+        """This record once its request holds its locks."""
+        end_us = later(now_us, self.lease_s)
+        return replace(self, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
         others = [work for work in json.loads(self.works) if work[0] != name]

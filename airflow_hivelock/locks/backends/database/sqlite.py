@@ -37,6 +37,8 @@ class SQLite:
         "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)", BigInteger
     )
 
+    grants = False  # a statement is no round trip here
+
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
@@ -53,17 +55,27 @@ class SQLite:
         event.listen(engine, "begin", _begun)
         return engine
 
+    def transacting(self, engine: Engine) -> Engine:
+        return engine
+
+    writing = transacting
+
     def reading(self, engine: Engine) -> Engine:
         return engine.execution_options(begin="BEGIN")
-
-    def writing(self, engine: Engine) -> Engine:
-        return engine
 
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """BEGIN IMMEDIATE has kept everybody out already."""
 
     def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         connection.execute(self._draw)
+
+    def add_grant(self, connection: Connection) -> None:
+        """There is none."""
+
+    def grant(
+        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+    ) -> tuple[int, int] | None:
+        raise NotImplementedError
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -117,15 +129,15 @@ class SQLiteEars:
 
     def wait(self, most_s: float) -> Change:
         deadline, pause_s = time.monotonic() + most_s, LOOK_S[0]
-        while True:
-            version = self._version()
-            if version != self._seen:
-                self._seen = version
-                return Change(unsure=True)
+        while True:  # a pause comes first, or all who wait would look at each commit of anybody's
             left = deadline - time.monotonic()
             if left <= 0 or self._interrupted.wait(min(pause_s, left)):
                 self._interrupted.clear()
                 return Change()
+            version = self._version()
+            if version != self._seen:
+                self._seen = version
+                return Change(unsure=True)
             pause_s = min(pause_s * 1.5, LOOK_S[1])
 
     def _version(self) -> int:

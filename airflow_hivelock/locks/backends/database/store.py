@@ -28,14 +28,14 @@ from sqlalchemy import (
 
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
-from airflow_hivelock.locks.backends.database.record import Record, State
+from airflow_hivelock.locks.backends.database.record import Record, State, later
 from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Row, Select, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, Row, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
     from airflow_hivelock.locks.backends.database.tables import Tables
@@ -75,6 +75,7 @@ class Store:
     def __init__(self, url: URL, dialect: Dialect, tables: Tables, *, frees: bool, timeout_s: float) -> None:
         self.url, self.dialect, self.tables, self.frees = url, dialect, tables, frees
         self.engine = dialect.engine(url, timeout_s)
+        self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
 
     def __repr__(self) -> str:
@@ -87,13 +88,7 @@ class Store:
 
         :raises StoreUnavailable: whether it was committed is not known.
         """
-        for tries in range(MAX_TRIES):
-            try:
-                with self._translated(), self.engine.begin() as connection:
-                    return work(connection)
-            except _Passing:
-                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
-        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
+        return self._tried(self._transacting, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
@@ -102,8 +97,16 @@ class Store:
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
-        with self._translated(), self._writing.begin() as connection:
-            return work(connection)
+        return self._tried(self._writing, work)
+
+    def _tried(self, engine: Engine, work: Callable[[Connection], Result]) -> Result:
+        for tries in range(MAX_TRIES):
+            try:
+                with self._translated(), engine.begin() as connection:
+                    return work(connection)
+            except _Passing:
+                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
+        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
 
     def ears(self, client: str) -> Ears:
         """A connection that hears of changes."""
@@ -176,9 +179,7 @@ class Store:
         :return: the time, a number larger than any before, the owner's record, and who is :meth:`in_the_way` of it;
             if it neither waits nor holds, of a new request.
         """
-        keys = {number(self.tables.name, str(unit)): exclusive for unit, exclusive in units(locks).items()}
-        keys[number(self.tables.name, "owner", owner_key)] = True
-        self.dialect.enter(connection, keys)
+        self.dialect.enter(connection, self._keys(owner_key, locks))
         rows = connection.execute(self._enter, {"of_key": owner_key, **self._wanted(locks)}).all()
         record = Record.of(rows[0]) if rows[0].owner_key is not None else None
         ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
@@ -203,6 +204,10 @@ class Store:
         )
         given = {"places": self.dialect.numbers(places)}
         return self.read(lambda connection: {row.place: row.epoch for row in connection.execute(found, given)})
+
+    def _keys(self, owner_key: str, locks: Sequence[Lock]) -> dict[int, bool]:
+        keys = {number(self.tables.name, str(unit)): exclusive for unit, exclusive in units(locks).items()}
+        return keys | {number(self.tables.name, "owner", owner_key): True}
 
     def _wanted(self, locks: Iterable[Lock]) -> dict[str, Any]:
         keys: dict[LockMode, list[int]] = {mode: [] for mode in LockMode}
@@ -234,11 +239,13 @@ class Store:
             self.dialect.among(lock.c.object_key, "exclusive"),
             and_(self.dialect.among(lock.c.object_key, "shared"), lock.c.lease_type == "x"),
         )
+        place = lock.c.place + 0  # or the primary key is read from end to end, with all the rows that were
+        nth = func.row_number().over(partition_by=place, order_by=lock.c.position)
         found = (
-            select(lock.c.place, func.min(lock.c.position).label("position"))
-            .where(excluded, lock.c.place < mine)
-            .group_by(lock.c.place)
-            .cte("found")
+            select(lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
+            .add_columns(place.label("place"), nth.label("nth"))
+            .where(excluded, place < mine)
+            .subquery("found")
         )
         held = (
             select(
@@ -246,20 +253,27 @@ class Store:
                 request.c.state.label("ahead_state"),
                 request.c.end_us.label("ahead_end_us"),
                 found.c.place.label("ahead_place"),
-                found.c.position.label("position"),
                 case((self.void, 1), else_=0).label("ahead_void"),
+                found.c.db_name,
+                found.c.table_name,
+                found.c.partition_name,
+                found.c.lease_type,
             )
             .join_from(found, request, request.c.place == found.c.place)
+            .where(found.c.nth == 1)
             .cte("held")
         )
         ends = (select(end(held.c.ahead_place)).where(held.c.ahead_void == 0) for end in (func.max, func.min))
-        return (
-            select(held, lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
-            .join_from(held, lock, and_(lock.c.place == held.c.ahead_place, lock.c.position == held.c.position))
-            .where(or_(held.c.ahead_void == 1, held.c.ahead_place.in_(union_all(*ends))))
-        )
+        return select(held).where(or_(held.c.ahead_void == 1, held.c.ahead_place.in_(union_all(*ends))))
 
     # Writing.
+
+    def grant(self, record: Record, locks: Sequence[Lock]) -> tuple[int, int] | None:
+        """Grant a new owner's request at once, if no lock of another's conflicts; what :meth:`Record.granted` is given."""
+        keys = self._keys(record.owner_key, locks)
+        asked = record.granted(0, 0).values() | {"lease_us": later(0, record.lease_s)}
+        rows = [_row(0, position, lock) for position, lock in enumerate(locks)]
+        return self.write(lambda connection: self.dialect.grant(connection, asked, rows, keys))
 
     def put(self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Lock] = ()) -> None:
         """Write the record over the owner's *existing* one, and *locks* that it has got."""

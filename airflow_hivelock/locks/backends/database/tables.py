@@ -128,6 +128,11 @@ class Tables:
         """Tells this set of tables from others of the same database."""
         return f"{self.schema}.{self.prefix}"
 
+    @property
+    def qualified(self) -> str:
+        """What the name of each begins with, in a statement."""
+        return f"{self.schema}.{self.prefix}" if self.schema else self.prefix
+
     @cached_property
     def key(self) -> int:
         """The same as a number."""
@@ -163,9 +168,12 @@ class Tables:
             connection.execute(CreateSchema(self.schema))
         self.metadata.create_all(connection)
         connection.execute(insert(self.store).values(version=0, number=0))
-        name = f"{self.schema}.{self.prefix}lease" if self.schema else f"{self.prefix}lease"
         shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
-        connection.execute(text(f"CREATE VIEW {name} AS {shown}".replace(":", "\\:")))
+        connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
+
+    def add_grant(self, connection: Connection, dialect: Dialect) -> None:
+        """Version 2."""
+        dialect.add_grant(connection)
 
     def leases(self, dialect: Dialect) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""
@@ -186,7 +194,7 @@ class Tables:
         )
 
 
-STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create]
+STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create, Tables.add_grant]
 """From each version to the next; a change of the tables is appended here, and what is here stays as it is."""
 
 VERSION = len(STEPS)
