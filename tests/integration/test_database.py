@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
 import pytest
 from sqlalchemy import event, inspect, select, text, update
@@ -21,10 +22,12 @@ from airflow_hivelock.locks import (
     LockManager,
     LockTimeout,
     StoreCorrupted,
+    StoreUnavailable,
     connect,
     rules,
 )
 from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, store, tables
+from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 from airflow_hivelock.locks.testing import Polling
 
 if TYPE_CHECKING:
@@ -116,6 +119,84 @@ def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeyp
         kept = database(manager)
         assert kept.read(lambda connection: inspect(connection).has_table("hivelock_added", kept.tables.schema or None))  # noqa: B023
         assert manager.leases() == [lease]
+
+
+@pytest.mark.integration
+def test_tables_of_version_1_keep_their_leases_and_learn_to_grant_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(tables, "STEPS", tables.STEPS[:1])
+        before.setattr(tables, "VERSION", 1)
+        before.setattr(PostgreSQL, "grants", False)
+        with connect(postgres_url) as old:
+            lease = old.acquire(owner="old", writes=[DAY])
+    with connect(postgres_url) as manager:
+        assert manager.leases() == [lease]
+        with pytest.raises(LockTimeout, match="old"):
+            manager.acquire(owner="new", writes=[DAY])
+        assert manager.release(lease)
+        statements: list[str] = []
+        event.listen(database(manager).engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+        assert manager.release(manager.acquire(owner="newer", writes=[DAY]))
+    assert len(statements) == 2, statements
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, isolation: str) -> None:
+    option = quote_plus(f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}")
+    waits = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with (
+        connect(postgres_url) as manager,
+        connect(f"{postgres_url}&options={option}") as late,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        kept = database(manager)
+        assert isinstance(manager.backend, DatabaseBackend)
+        first = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)
+
+        def grant_while_another_is_kept_out(connection: Any) -> Future[Any]:
+            first._turn(connection)
+            refused = pool.submit(late.acquire, owner="late", writes=[DAY])
+            wait_until(lambda: kept.read(lambda other: other.scalar(waits)))
+            return refused
+
+        refused = kept.transact(grant_while_another_is_kept_out)
+        with pytest.raises(LockTimeout, match="first"):
+            refused.result(HANG_S)
+
+
+@pytest.mark.integration
+def test_a_grant_whose_answer_was_lost_is_given_back(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(postgres_url) as manager:
+        kept = database(manager)
+        grant = kept.grant
+
+        def cut(*given: Any) -> None:
+            assert grant(*given)
+            raise StoreUnavailable("cut")
+
+        monkeypatch.setattr(kept, "grant", cut)
+        with pytest.raises(StoreUnavailable):
+            manager.acquire(owner="me", writes=[DAY])
+        assert manager.leases() == []
+
+
+@pytest.mark.integration
+def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) -> None:
+    with connect(postgres_url) as manager:
+        kept = database(manager)
+        prefix = kept.tables.qualified
+        given = {"of_key": "", **kept._wanted(rules.request("me", writes=[DAY]).locks)}
+        kept.read(lambda connection: connection.exec_driver_sql(f"VACUUM ANALYZE {prefix}lock"))
+        looked = kept._enter.compile(kept.engine)
+        explained = f"EXPLAIN (COSTS OFF) {looked}"
+        lines = kept.read(
+            lambda connection: connection.exec_driver_sql(explained, looked.construct_params(given)).scalars().all()
+        )
+    assert any("hivelock_lock_object" in line for line in lines)
+    assert not any("hivelock_lock_pkey" in line for line in lines), "it is read from end to end"
 
 
 def test_stores_with_different_prefixes_do_not_meet(opened: Connect) -> None:

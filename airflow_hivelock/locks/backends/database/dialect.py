@@ -75,7 +75,11 @@ class Dialect(Protocol):
         ...
 
     def grant(
-        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+        self,
+        connection: Connection,
+        asked: Mapping[str, Any],
+        locks: Sequence[Mapping[str, Any]],
+        keys: Mapping[int, bool],
     ) -> tuple[int, int] | None:
         """In one statement, :meth:`lock` and grant a request if its owner is new and no lock of another's conflicts.
 

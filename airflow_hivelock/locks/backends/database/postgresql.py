@@ -110,7 +110,11 @@ class PostgreSQL:
         connection.exec_driver_sql(FUNCTION.format(prefix=self._tables.qualified))
 
     def grant(
-        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+        self,
+        connection: Connection,
+        asked: Mapping[str, Any],
+        locks: Sequence[Mapping[str, Any]],
+        keys: Mapping[int, bool],
     ) -> tuple[int, int] | None:
         ordered = [{"key": key, "exclusive": keys[key]} for key in sorted(keys)]
         given = tuple(json.dumps(value, ensure_ascii=False) for value in (asked, locks, ordered))

@@ -73,7 +73,11 @@ class SQLite:
         """There is none."""
 
     def grant(
-        self, connection: Connection, asked: Mapping[str, Any], locks: Sequence[Mapping[str, Any]], keys: Mapping[int, bool]
+        self,
+        connection: Connection,
+        asked: Mapping[str, Any],
+        locks: Sequence[Mapping[str, Any]],
+        keys: Mapping[int, bool],
     ) -> tuple[int, int] | None:
         raise NotImplementedError
 
