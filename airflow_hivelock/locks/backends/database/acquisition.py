@@ -2,7 +2,8 @@
 
 The transaction first keeps out all whose requests may conflict. Then it reads the owner's record, who came before and
 conflicts, and the time; and writes either the grant, or the place in the queue with word on the row of the nearest in
-the way. So there is no moment at which a request has looked but not yet written.
+the way. So there is no moment at which a request has looked but not yet written. An owner's first step may be shorter:
+where the database can, one statement grants what nothing is in the way of (:mod:`.grant`).
 """
 
 from __future__ import annotations

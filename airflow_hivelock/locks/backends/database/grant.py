@@ -10,7 +10,7 @@ reading all the rows that were.
 from __future__ import annotations
 
 FUNCTION = """
-CREATE FUNCTION {prefix}grant(asked jsonb, wanted jsonb, keys jsonb, OUT number bigint, OUT now_us bigint)
+CREATE FUNCTION {prefix}grant_at_once(asked jsonb, wanted jsonb, keys jsonb, OUT number bigint, OUT now_us bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -43,4 +43,4 @@ END $$
 """
 """Made by the step to version 2; another one, should it ever be needed, is made by a later step."""
 
-CALL = "SELECT number, now_us FROM {prefix}grant(%s, %s, %s)"
+CALL = "SELECT number, now_us FROM {prefix}grant_at_once(%s, %s, %s)"

@@ -8,6 +8,8 @@
     audit      a row a force release
     lease      a view: the Hive lease as it is documented, a row an object that is held
 
+In PostgreSQL also a function, ``grant_at_once``: see :mod:`.grant`.
+
 Times are microseconds since 1970 by the database's clock (``…_us``); the view shows timestamps.
 """
 
