@@ -13,7 +13,7 @@ help:
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (half an hour; installs Debian's redis-server where there is none)"
-	@echo "make test-cluster  drivers that outlive their tasks, on a standalone Spark cluster"
+	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
@@ -67,7 +67,7 @@ test-airflow: $(VENV)/celery
 	$(BIN)/python -m pytest tests/deaths
 
 test-cluster: install
-	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -m cluster tests/cluster tests/race
 
 # FULL=1 takes an hour and a half.
 soak: install

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from tests.servers import ZooKeeperServer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
-WAIT_S = 180
+WAIT_S = 600
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 DAY = "2013-01-15"
 FLIGHTS = 894

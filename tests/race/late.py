@@ -38,7 +38,7 @@ def overtake(track: Track, at: str, *, later_try: bool = False, partition: bool 
     """Stop one job at *at*, force its lease free (or start its later try), have the other publish, and let it go on."""
     table, (one, other) = f"race.late_{next(_numbers)}", track.sparks
     name, spec = (f"{table}/dt=1", "PARTITION (dt = '1')") if partition else (table, "")
-    make(track, table, f"(job STRING) {'PARTITIONED BY (dt STRING)' if partition else ''} STORED AS PARQUET")
+    make(one, table, f"(job STRING) {'PARTITIONED BY (dt STRING)' if partition else ''} STORED AS PARQUET")
     with connect(track.locks_url) as manager:
 
         def order(job: str, lease: Lease) -> Order:
@@ -66,9 +66,9 @@ def overtake(track: Track, at: str, *, later_try: bool = False, partition: bool 
     return Late(stopped, rows(other, table), published.rows[0][0] if published.rows else 0.0)
 
 
-def make(track: Track, table: str, columns: str) -> None:
+def make(spark: ResidentSpark, table: str, columns: str) -> None:
     """A table, empty."""
-    reply = track.sparks[0].run(Order("job", ("CREATE DATABASE IF NOT EXISTS race", f"CREATE TABLE {table} {columns}")))
+    reply = spark.run(Order("job", ("CREATE DATABASE IF NOT EXISTS race", f"CREATE TABLE {table} {columns}")))
     assert not reply.error, reply.error
 
 

@@ -97,7 +97,7 @@ def test_without_the_guard_it_does(course: Track) -> None:
 )
 def test_everybody_reads_what_was_published_last(course: Track, number: int, columns: str, partition: str) -> None:
     table, (one, other) = f"race.kind_{number}", course.sparks
-    make(course, table, columns)
+    make(one, table, columns)
     with connect(course.locks_url) as manager:
         for turn, job in enumerate(["new", "again", "over that"]):
             lease = start(manager, f"{table} {turn}", table + partition)

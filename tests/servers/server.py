@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-START_S = 120.0
+START_S = 300.0
 STOP_S = 10.0
 LOG_TAIL_CHARS = 4000
 
