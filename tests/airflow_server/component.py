@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-START_TIMEOUT_S = 300
+START_TIMEOUT_S = 600
 # A scheduler waits for its running tasks, and a triggerer often for 10 to 20 s; a throw-away one need not.
 STOP_TIMEOUT_S = 3
 LOG_TAIL_LINES = 40

@@ -81,7 +81,6 @@ def af(
             "spark_default": cluster.connection("client"),
             "spark_cluster": cluster.connection("cluster"),
         },
-        connections_in="db",
         variables={"gates": str(workdir), "jar": str(classes())},
         config={("workers", "socket_cleanup_timeout"): "2"},
         env={
@@ -92,7 +91,7 @@ def af(
         },
     ) as server:
         for dag_id in ("driver", "driver_again", "driver_anew", "force", "flights_daily"):
-            server.unpause(dag_id)
+            server.unpause(dag_id, WAIT_S)
         yield server
 
 

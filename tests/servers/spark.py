@@ -34,7 +34,7 @@ class SparkMaster(Server):
 
     def state(self) -> Any:
         """What its page shows: workers, applications and drivers."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ui_port}/json/", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ui_port}/json/", timeout=60) as answer:
             return json.load(answer)
 
     def ready(self) -> bool:
