@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
 	@echo "make bench-airflow what a thousand waiting runs cost the rest of an Airflow, beside other ways to wait (40 min)"
 	@echo "make lint        formatting, ruff, mypy"
+	@echo "make reference   docs/reference.md, from the docstrings"
 	@echo "make wheel       dist/*.whl"
 
 install: $(VENV)/installed
@@ -85,6 +86,9 @@ bench-leases: install
 
 demo: install
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
+
+reference: install
+	AIRFLOW_HOME=$(VENV)/airflow $(BIN)/python -m tests.docs.reference
 
 wheel: install
 	$(BIN)/python -m build --wheel --no-isolation

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from tests.airflow_server.metadata import Metadata, create_sqlite, sqlite_url
+from tests.airflow_server.metadata import SQLITE_FILE, Metadata, create_sqlite, sqlite_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,9 @@ def _migrate(url: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def database() -> None:
-    create_sqlite(HOME, _migrate)
+    """Once for all tests of this process: those of the documents use it, too."""
+    if not (HOME / SQLITE_FILE).exists():
+        create_sqlite(HOME, _migrate)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from airflow_hivelock.locks import (
     StoreUnavailable,
     connect,
 )
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, record
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -287,6 +287,23 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
         assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
         assert backend.client.submit(Get(path))[0].data == written
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+
+
+def test_what_the_version_before_wrote_is_read_and_carried_on(
+    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other half of a rolling upgrade: the next version finds the leases and the queue that this one has left."""
+    with connect_zookeeper() as before, connect_zookeeper() as upgraded:
+        lease = before.acquire(owner="holds", writes=[DAY])
+        Polling(before, "waits", writes=[DAY]).blocked()
+        monkeypatch.setattr(record, "FORMAT", record.FORMAT + 1)
+        assert upgraded.leases() == [lease]
+        assert [waiter.owner for waiter in upgraded.waiters()] == ["waits"]
+        upgraded.renew(lease)
+        waits = Polling(upgraded, "waits", attempt=1, writes=[DAY])
+        waits.blocked()
+        assert upgraded.release(lease)
+        assert upgraded.release(waits.granted())
 
 
 def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:

@@ -1,0 +1,119 @@
+"""The code blocks of README.md and docs/, by what runs them.
+
+A fence's word says what it holds: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and what they print),
+``json``, ``ini``, ``sql``; ``text`` is what a program has printed, and is not run. No other word is known.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from markdown_it.token import Token
+
+PROJECT = Path(__file__).parents[2]
+PAGES = (PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md")))
+
+
+class Kind(enum.Enum):
+    """What a block is, and so which test runs it."""
+
+    DAG = enum.auto()
+    JOB = enum.auto()
+    SCRIPT = enum.auto()
+    SHELL = enum.auto()
+    JSON = enum.auto()
+    INI = enum.auto()
+    SQL = enum.auto()
+    OUTPUT = enum.auto()
+
+
+_KINDS = {
+    "sh": Kind.SHELL,
+    "console": Kind.SHELL,
+    "json": Kind.JSON,
+    "ini": Kind.INI,
+    "sql": Kind.SQL,
+    "text": Kind.OUTPUT,
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block.
+
+    :param word: the fence's; empty for none.
+    :param line: the first of *text* in its page, from 1.
+    """
+
+    page: str
+    line: int
+    word: str
+    text: str
+
+    @property
+    def kind(self) -> Kind:
+        """:raises LookupError: nothing is known to run it."""
+        if self.word == "python":
+            return _of_python(self.text)
+        if self.word not in _KINDS:
+            raise LookupError(f"{self}: nothing runs a block of {self.word or 'no word'!r}; tests/docs/blocks.py has those")
+        return _KINDS[self.word]
+
+    @property
+    def padded(self) -> str:
+        """*text* where it stands in its page, so that a traceback shows the page's own line."""
+        return "\n" * (self.line - 1) + self.text
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(*kinds: Kind) -> list[Block]:
+    """The blocks of these kinds, page by page."""
+    return [block for block in _all() if block.kind in kinds]
+
+
+@cache
+def _all() -> tuple[Block, ...]:
+    return tuple(block for page in PAGES for block in of_page(page))
+
+
+def of_page(page: Path) -> Iterator[Block]:
+    """The code blocks of a page."""
+    for token in tokens(page):
+        if token.type in ("fence", "code_block"):
+            first = (token.map or [0])[0] + 1
+            fenced = token.type == "fence"
+            yield Block(str(page.relative_to(PROJECT)), first + fenced, token.info.strip(), token.content)
+
+
+@cache
+def tokens(page: Path) -> list[Token]:
+    """A page, parsed."""
+    return MarkdownIt().parse(page.read_text(encoding="utf-8"))
+
+
+def _of_python(text: str) -> Kind:
+    """By what it imports: a part of a DAG imports nothing."""
+    imported = {
+        name.name if isinstance(node, ast.Import) else str(node.module)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    if "airflow_hivelock.spark" in imported:
+        return Kind.JOB
+    if not imported or any(re.fullmatch(r"airflow_hivelock|airflow(\..*)?", name) for name in imported):
+        return Kind.DAG
+    return Kind.SCRIPT

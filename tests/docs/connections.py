@@ -1,0 +1,33 @@
+"""Connections of type ``hivelock`` in the documents, held to what reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from airflow_hivelock.locks import connect
+from airflow_hivelock.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ELSEWHERE = ("metastore", "hiveserver2")
+"""Lock stores that are not here: of connections to them only the reading is tried."""
+
+
+def read(connection: Any, here: Callable[[str], str]) -> None:
+    """Read it, and connect.
+
+    :raises InvalidRequest: it cannot be meant, or has an option that its lock store does not know.
+    """
+    settings = Settings.of(connection)
+    if urlsplit(settings.url).scheme not in ELSEWHERE:
+        connect(here(settings.url)).close()
+
+
+def of(url: str) -> str:
+    """What leads to *url*, in the words of ``AIRFLOW_CONN_…``."""
+    parts = urlsplit(url)
+    extra = {"installation": "prod", **dict(parse_qsl(parts.query))}
+    return json.dumps({"conn_type": "hivelock", "host": parts.netloc, "schema": parts.path, "extra": extra})

@@ -1,0 +1,61 @@
+"""The documents themselves: what is in them is known, and what they point to is there."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.blocks import PAGES, PROJECT, of_page, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+
+
+@BY_PAGE
+def test_every_block_of_code_is_of_a_kind_that_a_test_runs(page: Path) -> None:
+    for block in of_page(page):
+        assert block.kind
+
+
+@BY_PAGE
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page.name} points to {path}, which is not there"
+        if anchor:
+            assert anchor in anchors(found), f"{page.name} points to {target}, and {found.name} has no such heading"
+
+
+def test_every_page_can_be_found_from_the_first() -> None:
+    reached: set[Path] = set()
+    unread = [PAGES[0]]
+    while unread:
+        page = unread.pop()
+        if page not in reached:
+            reached.add(page)
+            there = ((page.parent / target.partition("#")[0]).resolve() for target in links(page) if ".md" in target)
+            unread += [found for found in there if found in PAGES]
+    assert not set(PAGES) - reached, "no page points to these"
+
+
+def links(page: Path) -> Iterator[str]:
+    for token in tokens(page):
+        for part in token.children or ():
+            target = part.attrs.get("href") or part.attrs.get("src")
+            if target:
+                yield str(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    found = tokens(page)
+    titles = (found[place + 1].content for place, token in enumerate(found) if token.type == "heading_open")
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

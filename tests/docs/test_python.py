@@ -1,0 +1,85 @@
+"""The Python in the documents is run: DAGs by ``dag.test()``, jobs over a table of pretence, the rest as it stands."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from datetime import UTC, datetime
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from airflow_hivelock.locks import connect
+from airflow_hivelock.spark import URL, guard
+from tests.docs.blocks import Block, Kind, blocks
+from tests.unit.test_publication import DEFAULT, Partition, Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+
+AROUND_A_PART = """\
+from datetime import datetime; from airflow.sdk import DAG; from airflow_hivelock import *
+with DAG("part", schedule="@daily", start_date=datetime(2013, 1, 1)):
+"""
+"""What is written around a part of a DAG, which imports nothing: the names that README.md's table lists."""
+
+
+def of(kind: Kind) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", blocks(kind), ids=str)
+
+
+def execute(block: Block, text: str, **given: Any) -> None:
+    exec(compile(text, block.page, "exec"), {"__name__": "docs", **given})
+
+
+@pytest.mark.usefixtures("programs")
+@of(Kind.DAG)
+def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran], tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    text = block.padded if "import" in block.text else AROUND_A_PART + indent(block.padded.removeprefix("\n\n"), "    ")
+    file = tmp_path / "docs.py"
+    file.write_text(text, encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bag = DagBag(dag_folder=str(file), bundle_path=tmp_path, bundle_name="dags-folder")
+    assert not bag.import_errors
+    assert bag.dags, "it makes no DAG"
+    for dag in bag.dags.values():
+        with warnings.catch_warnings():  # the provider leaves spark-submit's output open
+            warnings.simplefilter("ignore", ResourceWarning)
+            ran = run(dag, logical_date=DAY)
+            gc.collect()
+        assert ran.state == "success", ran.tasks
+    assert not manager.show(), "a lock was left behind"
+
+
+@of(Kind.JOB)
+def test_a_job_publishes(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a session of Spark's of pretence, ``spark``, with a result of pretence, ``delays``."""
+    url = f"memory://{block}"
+    manager = connect(url)
+    lease = manager.start_work(manager.acquire(owner="job", writes=["dw.delays"]), "job", "")
+    told = {"lease": lease.id, "work": "job", "token": str(lease.token)}
+    spark, delays, warehouse = MagicMock(), MagicMock(), Warehouse(compares=True)
+    spark.conf.get.side_effect = {f"spark.hivelock.{name}": value for name, value in told.items()}.get
+    delays.write.parquet.side_effect = warehouse.directories.add
+    monkeypatch.setenv(URL, url)
+    monkeypatch.setattr(guard, "Target", lambda spark, written: Partition(warehouse))
+    execute(block, block.padded, spark=spark, delays=delays)
+    assert warehouse.location not in (None, DEFAULT), "it has published nothing"
+    assert delays.mock_calls, "it has written nothing"
+
+
+@pytest.mark.integration
+@of(Kind.SCRIPT)
+def test_a_script_runs(block: Block, here: Callable[[str], str]) -> None:
+    execute(block, here(block.padded))

@@ -1,0 +1,59 @@
+"""Settings and statements in the documents are read by what reads them."""
+
+from __future__ import annotations
+
+import json
+from configparser import ConfigParser
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.configuration import conf
+from airflow.models import Connection
+
+from airflow_hivelock.locks.plan import plan_statements
+from airflow_hivelock.locks.statements.parse import parse
+from airflow_hivelock.locks.statements.statement import SYNTAX
+from tests.docs import connections
+from tests.docs.blocks import Block, Kind, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOSTS = {"sqlite": "/var/lib/airflow/leases.db"}
+OURS = tuple({line.split()[0] for line in SYNTAX.splitlines()})
+"""The words that our statements begin with."""
+
+
+def of(kind: Kind) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", blocks(kind), ids=str)
+
+
+@pytest.mark.integration
+@of(Kind.JSON)
+def test_a_connection_is_understood(block: Block, here: Callable[[str], str]) -> None:
+    """A whole connection, as Airflow reads it from JSON, or an extra."""
+    data = json.loads(block.text)
+    if "conn_type" not in data:
+        host = HOSTS.get(data.get("backend"), "zk1:2181,zk2:2181,zk3:2181")
+        data = {"conn_type": "hivelock", "host": host, "extra": data}
+    connections.read(Connection.from_json(json.dumps(data)), here)
+
+
+@of(Kind.INI)
+def test_airflow_has_these_settings(block: Block) -> None:
+    parser = ConfigParser()
+    parser.read_string(block.text)
+    known = conf.configuration_description
+    for section in parser.sections():
+        for option, value in parser[section].items():
+            kind = known[section]["options"][option]["type"]
+            {"integer": int, "float": float, "boolean": bool}.get(kind, str)(value)
+
+
+@of(Kind.SQL)
+def test_statements_are_understood(block: Block) -> None:
+    if block.text.upper().startswith(OURS) and not block.text.upper().startswith("LOCK INFORMATION"):
+        assert parse(block.text)
+    else:
+        reads, writes = plan_statements(block.text)
+        assert reads or writes
