@@ -67,7 +67,9 @@ class Block:
         if self.word == "python":
             return _of_python(self.text)
         if self.word not in _KINDS:
-            raise LookupError(f"{self}: nothing runs a block of {self.word or 'no word'!r}; tests/docs/blocks.py has those")
+            raise LookupError(
+                f"{self}: nothing runs a block of {self.word or 'no word'!r}; tests/docs/blocks.py has those"
+            )
         return _KINDS[self.word]
 
     @property

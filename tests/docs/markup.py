@@ -85,10 +85,8 @@ def blocks(text: str) -> str:
 
 def _definitions(text: str) -> str:
     """Terms in literals, each with its meaning indented below."""
-    terms: list[str] = []
-    for row in text.splitlines():
-        terms.append(f"  {_words(row.strip())}" if row.startswith(" ") else f"- {_words(row)}\\")
-    return "\n".join(terms)
+    rows = text.splitlines()
+    return "\n".join(f"  {_words(row.strip())}" if row.startswith(" ") else f"- {_words(row)}\\" for row in rows)
 
 
 def _table(rows: list[str]) -> str:

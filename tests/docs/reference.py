@@ -67,7 +67,7 @@ def _airflow() -> Iterator[str]:
     yield from _kind(HiveLockOperator, NAMES, WAITS)
     yield from _kind(HiveLockedSparkSubmitOperator, NAMES, WAITS, HiveLockMixin.__name__)
     yield from _kind(HiveLockMixin, NAMES, WAITS)
-    yield from _methods(HiveLockMixin, "use_lease reconnects record_application work_is_over".split())
+    yield from _methods(HiveLockMixin, ["use_lease", "reconnects", "record_application", "work_is_over"])
     yield from _kind(HiveUnlockOperator)
     yield from _kind(HiveForceUnlockOperator)
     yield "## Sensor"
@@ -128,7 +128,9 @@ def _manager() -> Iterator[str]:
     for function in (plan.plan_statements, plan.plan, plan.explain, coverage.check):
         yield from _function(function)
     yield "## Values"
-    values = "LockMode LockObject Lock LockRequest Lease Work Holder Waiter Blocker Blocked Tenure ForcedRelease HiveLease"
+    values = (
+        "LockMode LockObject Lock LockRequest Lease Work Holder Waiter Blocker Blocked Tenure ForcedRelease HiveLease"
+    )
     for value in (*(getattr(locks, name) for name in values.split()), Capabilities, coverage.Finding):
         yield f"### {value.__name__}"
         yield from _dataclass(value)

@@ -1,4 +1,4 @@
-"""The Python in the documents is run: DAGs by ``dag.test()``, jobs over a table of pretence, the rest as it stands."""
+"""The Python in the documents and in dags_examples is run: DAGs by ``dag.test()``, jobs over a table of pretence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.spark import URL, guard
-from tests.docs.blocks import Block, Kind, blocks
+from tests.docs.blocks import PROJECT, Block, Kind, blocks
 from tests.unit.test_publication import DEFAULT, Partition, Warehouse
 
 if TYPE_CHECKING:
@@ -32,8 +32,15 @@ with DAG("part", schedule="@daily", start_date=datetime(2013, 1, 1)):
 """What is written around a part of a DAG, which imports nothing: the names that README.md's table lists."""
 
 
-def of(kind: Kind) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("block", blocks(kind), ids=str)
+EXAMPLES = [
+    Block(str(file.relative_to(PROJECT)), 1, "python", file.read_text(encoding="utf-8"))
+    for file in sorted((PROJECT / "dags_examples").glob("[!_]*.py"))
+]
+"""The guides show them by name."""
+
+
+def of(kind: Kind, *more: Block) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", [*blocks(kind), *more], ids=str)
 
 
 def execute(block: Block, text: str, **given: Any) -> None:
@@ -41,7 +48,7 @@ def execute(block: Block, text: str, **given: Any) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-@of(Kind.DAG)
+@of(Kind.DAG, *EXAMPLES)
 def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran], tmp_path: Path) -> None:
     from airflow.dag_processing.dagbag import DagBag
 
