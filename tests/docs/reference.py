@@ -34,6 +34,7 @@ from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.statements.statement import SYNTAX
+from airflow_hivelock.locks.thrift_client import Metastore
 from airflow_hivelock.settings import Settings
 from airflow_hivelock.spark import Guard
 from tests.docs.blocks import PROJECT
@@ -90,6 +91,10 @@ def _connection() -> Iterator[str]:
     yield "What the hook makes of it:"
     yield from _dataclass(Settings)
     yield from _function(locks.connect)
+    yield "### Options of metastore:// and hiveserver2://"
+    for backend in (MetastoreBackend, HiveServer2Backend):
+        yield f"`{backend.__name__}.connect{_signature(backend.connect)}`"
+    yield _fields(parse(Metastore.__doc__))
     yield from _promises()
     yield "### HiveLockHook\n\nThe locks behind a connection."
     yield from _methods(HiveLockHook)

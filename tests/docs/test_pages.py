@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.blocks import PAGES, PROJECT, of_page, tokens
+from tests.docs.blocks import PAGES, PROJECT, Kind, of_page, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,9 @@ BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relat
 @BY_PAGE
 def test_every_block_of_code_is_of_a_kind_that_a_test_runs(page: Path) -> None:
     for block in of_page(page):
-        assert block.kind
+        assert block.kind is not Kind.UNKNOWN, (
+            f"{block}: nothing runs a block of {block.word or 'no word'!r}; CONTRIBUTING.md has the words"
+        )
 
 
 @BY_PAGE
