@@ -87,6 +87,17 @@ def test_hive_is_refused_under_our_exclusive_lock(hive: HiveSession, manager: Lo
     assert [holder.owner for holder in manager.show(DAY)] == ["job"]
 
 
+def test_a_hive_session_that_locks_nothing_works_under_our_lock(hive: HiveSession, manager: LockManager) -> None:
+    """What a task does that runs its statements in Hive, under locks taken for them here."""
+    manager.acquire(owner="job", writes=[DAY])
+    hive.run("set hive.support.concurrency=false")
+    try:
+        hive.run(f"insert overwrite table {HIVE_DAY} select 1")
+    finally:
+        hive.run("set hive.support.concurrency=true")
+    refused(hive, f"insert overwrite table {HIVE_DAY} select 1")
+
+
 def test_hive_reads_but_does_not_write_under_our_shared_lock(hive: HiveSession, manager: LockManager) -> None:
     lease = manager.acquire(owner="job", reads=[DAY])
     assert hive.run("select count(1) from dw.t where dt='2013-01-01'") == ["0"]
