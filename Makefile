@@ -39,7 +39,7 @@ lint: install
 	$(BIN)/mypy .
 
 unit: install
-	$(BIN)/python -m pytest tests/unit tests/airflow -m "not integration and not airflow"
+	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths --ignore tests/ui
