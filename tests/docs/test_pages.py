@@ -53,7 +53,9 @@ def test_every_message_that_is_explained_is_one_that_the_code_says() -> None:
     table = (PROJECT / "docs" / "questions.md").read_text().partition("| --- |")[2].partition("\n\n")[0]
     cells = [row.split("|")[1] for row in table.splitlines()[1:] if "Hive's own words" not in row]
     code = "\n".join(file.read_text() for file in (PROJECT / "airflow_hivelock").rglob("*.py"))
-    said = [part.strip(" :,.") for cell in cells for quoted in re.findall("`(.+?)`", cell) for part in quoted.split("…")]
+    said = [
+        part.strip(" :,.") for cell in cells for quoted in re.findall("`(.+?)`", cell) for part in quoted.split("…")
+    ]
     assert len(cells) > 10
     assert not [part for part in said if part not in code]
 

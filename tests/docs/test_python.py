@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from datetime import UTC, datetime
 from textwrap import indent
@@ -61,10 +60,7 @@ def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran],
     assert not bag.import_errors
     assert bag.dags, "it makes no DAG"
     for dag in bag.dags.values():
-        with warnings.catch_warnings():  # the provider leaves spark-submit's output open
-            warnings.simplefilter("ignore", ResourceWarning)
-            ran = run(dag, logical_date=DAY)
-            gc.collect()
+        ran = run(dag, logical_date=DAY)
         assert ran.state == "success", ran.tasks
     assert not manager.show(), "a lock was left behind"
 
