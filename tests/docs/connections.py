@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from airflow_hivelock.locks import connect
+from airflow_hivelock.locks import StoreUnavailable, connect
 from airflow_hivelock.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,13 +18,14 @@ ELSEWHERE = ("metastore", "hiveserver2")
 
 
 def read(connection: Any, here: Callable[[str], str]) -> None:
-    """Read it, and connect.
+    """Read it, and connect; one that asks for TLS, say, finds none here, and has been understood all the same.
 
     :raises InvalidRequest: it cannot be meant, or has an option that its lock store does not know.
     """
     settings = Settings.of(connection)
     if urlsplit(settings.url).scheme not in ELSEWHERE:
-        connect(here(settings.url)).close()
+        with suppress(StoreUnavailable):
+            connect(here(settings.url)).close()
 
 
 def of(url: str) -> str:
