@@ -159,6 +159,10 @@ class Backend(Protocol):
         """Every lease that stands, whoever's it is, those that have lost a lock included."""
         ...
 
+    def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
+        """:meth:`leases` and :meth:`waiters`, of one look where the store allows it: a request is among one of them."""
+        ...
+
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""
         ...

@@ -193,6 +193,10 @@ class LockManager:
         """Every lease that stands, whoever's it is."""
         return self.backend.leases()
 
+    def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
+        """Every lease that stands, and who waits: of one look where the store allows it."""
+        return self.backend.requests()
+
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""
         return self.backend.find(lease_id)

@@ -10,7 +10,7 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, KazooSession, Names
-from airflow_hivelock.locks.backends.zookeeper.queue import Line, Ticket
+from airflow_hivelock.locks.backends.zookeeper.queue import MOST_NAMED, Line, Ticket
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_looking_costs_as_many_requests_for_many_locks_as_for_few(connect_zookee
             waiting = rules.request(f"waiter {number}", writes=[f"dw.t/dt={number}"])
             writer.begin(waiting, lambda: None).poll()
         costs.append({})
-        for look in ("show", "leases", "waiters", "history"):
+        for look in ("show", "requests", "leases", "waiters", "history"):
             reader = connect_zookeeper()
             reader.leases()
             costs[-1][look] = _requests(reader, look)
@@ -86,17 +86,30 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
     dice = random.Random(seed)
     tickets = [_ticket(dice, zxid) for zxid in range(150)]
     waiting = {ticket.key: dice.random() < 0.5 for ticket in tickets}
-    line = Line(tickets, lambda ticket: waiting[ticket.key])
     for zxid in (0, 40, 150):
         mine = _ticket(dice, zxid)
         modes = {lock.object: lock.mode for lock in mine.locks}
+        line = Line(tickets, lambda ticket: waiting[ticket.key], modes)
         ahead = [t for t in reversed(tickets) if t.zxid < zxid and rules.excludes(modes, t.locks)]
         expected = [
             Blocker(t.owner, lock.object, lock.mode, waiting[t.key])
             for t in ahead
             for lock in rules.conflicts(mine.locks, t.locks)[:1]
         ]
-        assert list(line.ahead(mine.locks, zxid)) == expected
+        blockers, waiters = line.ahead(mine.locks, zxid)
+        assert list(blockers) == expected
+        assert waiters == sum(blocker.waiting for blocker in expected)
+
+
+def test_of_a_long_line_the_nearest_are_named_and_all_are_counted() -> None:
+    lock = Lock(LockObject.parse("dw.t/dt=1"), LockMode.EXCLUSIVE)
+    tickets = [
+        Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, (lock,)) for zxid in range(MOST_NAMED + 500)
+    ]
+    line = Line(tickets, lambda ticket: ticket.zxid > 0, {lock.object: lock.mode})
+    blockers, waiters = line.ahead((lock,), MOST_NAMED + 400)
+    assert [blocker.owner for blocker in blockers[:2]] == [f"owner {MOST_NAMED + 399}", f"owner {MOST_NAMED + 398}"]
+    assert (len(blockers), waiters) == (MOST_NAMED, MOST_NAMED + 399)
 
 
 def _ticket(dice: random.Random, zxid: int) -> Ticket:

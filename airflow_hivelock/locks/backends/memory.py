@@ -100,6 +100,10 @@ class MemoryBackend:
             held = [(entry, entry.lease) for entry in self._entries.values() if entry.lease]
             return [replace(lease, expires=_expires(entry, lease)) for entry, lease in held]
 
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        with self._lock:
+            return self.leases(), self.waiters()
+
     def find(self, lease_id: str) -> Lease | None:
         return next((lease for lease in self.leases() if lease.id == lease_id), None)
 

@@ -164,7 +164,7 @@ def break_without_a_version(patch: Patch) -> None:
 
     def break_dead(self: ZooKeeperBackend, key: str, found: Record) -> Any:
         assert found.stat is not None
-        return original(self, key, replace(found, stat=replace(found.stat, version=-1)))
+        return original(self, key, replace(found, stat=found.stat._replace(version=-1)))
 
     patch.setattr(ZooKeeperBackend, "break_dead", break_dead)
 

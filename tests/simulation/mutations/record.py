@@ -48,7 +48,7 @@ def renewal_without_a_version(patch: Patch) -> None:
 
     def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> Record | None:
         assert found.stat is not None
-        return original(self, replace(found, stat=replace(found.stat, version=-1)), changed, *checks)
+        return original(self, replace(found, stat=found.stat._replace(version=-1)), changed, *checks)
 
     patch.setattr(ZooKeeperBackend, "_rewrite", rewrite)
 

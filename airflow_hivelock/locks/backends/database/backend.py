@@ -128,6 +128,10 @@ class DatabaseBackend:
     def leases(self) -> list[Lease]:
         return [record.lease for record in self._records(self.store.standing)]
 
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        records = self._standing()
+        return [record.lease for record in records if record.state is not State.WAITING], _waiters(records, None)
+
     def lease_of(self, owner: str) -> Lease | None:
         return self._lease(self.store.tables.request.c.owner_key == owner_key(owner))
 
@@ -175,24 +179,7 @@ class DatabaseBackend:
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        request = self.store.tables.request.c
-        queued = self._records(or_(request.state == State.WAITING.value, self.store.standing))
-        earlier: dict[LockObject, list[tuple[Record, Lock]]] = {}
-        found = []
-        for record in queued:
-            if record.state is State.WAITING and rules.concern(record.locked, target):
-                ahead = {
-                    other.place: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
-                    for mine in reversed(record.locked)
-                    for other, theirs in earlier.get(mine.object, ())
-                    if rules.conflict(mine.mode, theirs.mode)
-                }
-                blockers = tuple(ahead[place] for place in sorted(ahead, reverse=True))
-                place = 1 + sum(blocker.waiting for blocker in blockers)
-                found.append(Waiter(record.owner, record.locked, place, instant(record.asked_us), blockers))
-            for lock in record.locked:
-                earlier.setdefault(lock.object, []).append((record, lock))
-        return found
+        return _waiters(self._standing(), target)
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         request = self.store.tables.request.c
@@ -296,9 +283,32 @@ class DatabaseBackend:
     def _records(self, *where: ColumnElement[bool]) -> list[Record]:
         return self.store.read(lambda connection: self.store.records(connection, *where))
 
+    def _standing(self) -> list[Record]:
+        """Of who waits and who holds, in their order."""
+        return self._records(or_(self.store.tables.request.c.state == State.WAITING.value, self.store.standing))
+
     def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
         request, (key, place) = self.store.tables.request.c, parse_id(lease_id)
         return request.owner_key == key, request.place == place
+
+
+def _waiters(records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
+    earlier: dict[LockObject, list[tuple[Record, Lock]]] = {}
+    found = []
+    for record in records:
+        if record.state is State.WAITING and rules.concern(record.locked, target):
+            ahead = {
+                other.place: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
+                for mine in reversed(record.locked)
+                for other, theirs in earlier.get(mine.object, ())
+                if rules.conflict(mine.mode, theirs.mode)
+            }
+            blockers = tuple(ahead[place] for place in sorted(ahead, reverse=True))
+            place = 1 + sum(blocker.waiting for blocker in blockers)
+            found.append(Waiter(record.owner, record.locked, place, instant(record.asked_us), blockers))
+        for lock in record.locked:
+            earlier.setdefault(lock.object, []).append((record, lock))
+    return found
 
 
 _backends: WeakSet[DatabaseBackend] = WeakSet()

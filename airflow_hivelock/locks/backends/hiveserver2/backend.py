@@ -177,6 +177,9 @@ class HiveServer2Backend:
     def leases(self) -> list[Lease]:
         return []
 
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        return self.leases(), self.waiters()
+
     def find(self, lease_id: str) -> None:
         return None
 

@@ -161,7 +161,9 @@ class MetastoreBackend:
             return session.listed(target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        rows = self._rows(target)
+        return self._waiters(self._rows(target), target)
+
+    def _waiters(self, rows: Sequence[Row], target: LockObject | None) -> list[Waiter]:
         return [
             Waiter(first.owner, locks, 1 + len({r.id for r in ahead if r.waiting}), since, row.blockers(ahead))
             for asked in row.requests(row for row in rows if row.waiting)
@@ -180,9 +182,13 @@ class MetastoreBackend:
         return self.recheck_s
 
     def leases(self) -> list[Lease]:
-        with self.session() as session:
-            rows = session.rows()
-        self.note_time(rows)
+        return self._leases(self._rows(None))
+
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        rows = self._rows(None)
+        return self._leases(rows), self._waiters(rows, None)
+
+    def _leases(self, rows: Sequence[Row]) -> list[Lease]:
         granted = row.requests(row for row in rows if row.label and not row.waiting)
         return sorted((row.lease(asked, self.timeout_s) for asked in granted), key=lambda lease: lease.since)
 

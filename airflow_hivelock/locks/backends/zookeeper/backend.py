@@ -30,7 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, ticket_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, Ticket, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
@@ -50,7 +50,7 @@ from airflow_hivelock.locks.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -216,9 +216,11 @@ class ZooKeeperBackend:
         return record.lease(owner_key(record.owner)) if record else None
 
     def leases(self) -> list[Lease]:
-        keys = list(dict.fromkeys(ticket.key for ticket in self.queues.listed()))  # far fewer than there are records
-        records = zip(keys, self._read_all(keys), strict=True)
-        return [record.lease(key) for key, record in records if record and record.holds]
+        return _leases(self._listed()[1])
+
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        tickets, records = self._listed()
+        return _leases(records), self._waiters(tickets, records, None)
 
     def lease_of(self, owner: str) -> Lease | None:
         key = owner_key(owner)
@@ -265,31 +267,38 @@ class ZooKeeperBackend:
         return sorted(holders, key=lambda held: (*rules.order(held.object), held.since, held.owner))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        return self._waiters(*self._listed(), target)
+
+    def _listed(self) -> tuple[list[Ticket], dict[str, Record]]:
+        """Every ticket, and the records by key of those whose they are: far fewer than there are records."""
         tickets = self.queues.listed()
         keys = list(dict.fromkeys(ticket.key for ticket in tickets))
-        records = dict(zip(keys, self._read_all(keys), strict=True))
-        queued = {key: bool(record and record.queued) for key, record in records.items()}
-        line = Line(tickets, lambda ticket: queued[ticket.key])
-        found: dict[str, Waiter] = {}
+        records = zip(keys, self._read_all(keys), strict=True)
+        return tickets, {key: record for key, record in records if record}
+
+    def _waiters(
+        self, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
+    ) -> list[Waiter]:
+        queued: dict[str, Ticket] = {}
         for ticket in tickets:
-            record = records[ticket.key]
-            if record is None or not record.queued or ticket.epoch != record.ticket_epoch or ticket.key in found:
-                continue
-            if not rules.concern(record.locks, target):
-                continue
-            blockers = line.ahead(record.locks, ticket.zxid)
-            place = 1 + sum(blocker.waiting for blocker in blockers)
-            found[ticket.key] = Waiter(record.owner, record.locks, place, instant(ticket.since_ms), blockers)
-        front = [waiter for waiter in found.values() if not waiter.blocked_by]
+            record = records.get(ticket.key)
+            if record and record.queued and record.ticket_epoch == ticket.epoch:
+                queued.setdefault(ticket.key, ticket)
+        asked = {key: records[key] for key in queued if rules.concern(records[key].locks, target)}
+        wanted = _strongest(lock for record in asked.values() for lock in record.locks)
+        waiting = {key for key, record in records.items() if record.queued}
+        line = Line(tickets, lambda ticket: ticket.key in waiting, wanted)
+        found = []
+        for key, record in asked.items():
+            blockers, ahead = line.ahead(record.locks, queued[key].zxid)
+            found.append(Waiter(record.owner, record.locks, 1 + ahead, instant(queued[key].since_ms), blockers))
+        front = [waiter for waiter in found if not waiter.blocked_by]
         foreign = self._foreign([lock for waiter in front for lock in waiter.locks])
-        return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found.values()]
+        return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
 
     def _foreign(self, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
         """Hive's own locks on the objects of *locks*, and below those that are to be EXCLUSIVE: of all waiters at once."""
-        modes: dict[LockObject, LockMode] = {}
-        for lock in locks:
-            if modes.get(lock.object) is not LockMode.EXCLUSIVE:
-                modes[lock.object] = lock.mode
+        modes = _strongest(locks)
         if not modes:
             return []
         wanted = [Lock(target, mode) for target, mode in sorted(modes.items())]
@@ -448,6 +457,18 @@ class ZooKeeperBackend:
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
                 self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+
+
+def _leases(records: Mapping[str, Record]) -> list[Lease]:
+    return [record.lease(key) for key, record in records.items() if record.holds]
+
+
+def _strongest(locks: Iterable[Lock]) -> dict[LockObject, LockMode]:
+    modes: dict[LockObject, LockMode] = {}
+    for lock in locks:
+        if modes.get(lock.object) is not LockMode.EXCLUSIVE:
+            modes[lock.object] = lock.mode
+    return modes
 
 
 def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) -> Waiter:

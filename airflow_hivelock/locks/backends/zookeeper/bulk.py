@@ -25,6 +25,10 @@ MOST = 1_000
 FEWEST = 50
 """Fewer are sent one by one."""
 
+_HEADERS = {
+    kind.type: serialization.MultiHeader(kind.type, False, -1).serialize()
+    for kind in (serialization.GetData, serialization.GetChildren)
+}
 _SINCE = (3, 6)
 _VERSION = re.compile(r"version: (\d+)\.(\d+)")
 
@@ -39,7 +43,7 @@ class MultiRead:
     def serialize(self) -> bytearray:
         written = bytearray()
         for operation in self.operations:
-            written += serialization.MultiHeader(operation.type, False, -1).serialize() + operation.serialize()
+            written += _HEADERS[operation.type] + operation.serialize()
         written += serialization.multiheader_struct.pack(-1, True, -1)
         return written
 
@@ -47,15 +51,16 @@ class MultiRead:
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
         found: list[Any] = []
         while True:
-            header, offset = serialization.MultiHeader.deserialize(data, offset)
-            if header.done:
+            kind, done, _ = serialization.multiheader_struct.unpack_from(data, offset)
+            offset += serialization.multiheader_struct.size
+            if done:
                 return found
-            if header.type == serialization.GetData.type:
+            if kind == serialization.GetData.type:
                 content, offset = serialization.read_buffer(data, offset)
                 stat = ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset))
                 offset += serialization.stat_struct.size
                 found.append((content, stat))
-            elif header.type == serialization.GetChildren.type:
+            elif kind == serialization.GetChildren.type:
                 number = serialization.int_struct.unpack_from(data, offset)[0]
                 offset += serialization.int_struct.size
                 names = []

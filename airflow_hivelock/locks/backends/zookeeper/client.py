@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-@dataclass(frozen=True)
-class Stat:
+# Replies are tuples: a look at everything takes some thousands of them.
+
+
+class Stat(NamedTuple):
     """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock."""
 
     czxid: int
@@ -49,16 +51,14 @@ class Stat:
     ephemeral: bool
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A node's data and stat."""
 
     data: bytes
     stat: Stat
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """A node's children, and the zxid that made the node itself."""
 
     names: tuple[str, ...]
@@ -246,7 +246,7 @@ class KazooSession:
 
     def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
         """*requests*, in order; where there are many reads, as many as one request carries together."""
-        if sum(map(_fits_bulk, requests)) < bulk.FEWEST or not self._knows_bulk():
+        if len(requests) < bulk.FEWEST or sum(map(_fits_bulk, requests)) < bulk.FEWEST or not self._knows_bulk():
             yield from ((request,) for request in requests)
             return
         for together, run in itertools.groupby(requests, _fits_bulk):

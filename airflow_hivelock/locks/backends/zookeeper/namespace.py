@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import names, rules
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Names, Node
@@ -18,8 +19,7 @@ _MAX_DEPTH = 64
 _TABLE = 2  # the depth of a table below the namespace
 
 
-@dataclass(frozen=True)
-class PlacedLock:
+class PlacedLock(NamedTuple):
     """A lock node on an object."""
 
     object: LockObject
@@ -80,8 +80,9 @@ class Namespace:
     def placed(self, target: LockObject, listing: Listing | None) -> list[PlacedLock]:
         """The lock nodes among an object's children, by sequence number."""
         names = listing.names if listing else ()
-        nodes = sorted(filter(None, map(LockNode.parse, names)), key=lambda node: node.sequence)
-        return [PlacedLock(target, node, f"{self._layout.object(target)}/{node.name}") for node in nodes]
+        nodes = sorted(filter(None, map(LockNode.parse, names)), key=attrgetter("sequence"))
+        path = self._layout.object(target) if nodes else ""
+        return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]
 
     def below(self, target: LockObject | None) -> list[PlacedLock]:
         """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are passed over."""
@@ -167,6 +168,7 @@ def _has_objects(listing: Listing | None) -> bool:
     return listing is not None and not all(map(LockNode.parse, listing.names))
 
 
+@lru_cache(maxsize=16_384)  # the same from one look to the next
 def _child(parent: LockObject | None, name: str) -> LockObject | None:
     try:
         if parent is None:

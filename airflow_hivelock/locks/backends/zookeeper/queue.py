@@ -15,7 +15,7 @@ import logging
 import re
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Delete,
     Get,
     Listing,
+    Names,
     Node,
     Refused,
 )
@@ -35,7 +36,7 @@ from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED_TICKETS = 20_000
+
+MOST_NAMED = 1_000
+"""How many of those ahead of a request a listing names: all of them for each would grow with the square of the queue."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+")
 """A ticket's node: the owner's key, the epoch, ZooKeeper's sequence number."""
@@ -205,7 +209,7 @@ class Queues:
     ) -> list[Ticket]:
         queues = [self._layout.queue(name) for name in (self._every() if names is None else names)]
         if listings is None:
-            listings = self._client.submit(*(Children(queue) for queue in queues))
+            listings = self._client.submit(*map(Names, queues))
         paths = [
             f"{queue}/{child}"
             for queue, listing in zip(queues, listings, strict=True)
@@ -224,35 +228,60 @@ class Queues:
         return listing.names if listing else ()
 
 
+@dataclass(frozen=True)
+class _Lane:
+    """Those who lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
+
+    zxids: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    blockers: list[Blocker] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, ticket: Ticket, blocker: Blocker) -> None:
+        self.zxids.append(ticket.zxid)
+        self.keys.append(ticket.key)
+        self.blockers.append(blocker)
+        self.waiting.append(blocker.waiting + (self.waiting[-1] if self.waiting else 0))
+
+
 class Line:
     """Tickets by what they lock, so that who is ahead of a request is found without a look at everybody."""
 
-    def __init__(self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool]) -> None:
-        """:param tickets: earliest first."""
-        self._all: defaultdict[LockObject, list[tuple[int, str, Blocker]]] = defaultdict(list)
-        self._exclusive: defaultdict[LockObject, list[tuple[int, str, Blocker]]] = defaultdict(list)
+    def __init__(
+        self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
+    ) -> None:
+        """:param tickets: earliest first.
+        :param wanted: what will be asked for; nothing else is looked at.
+        """
+        self._all: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
+        self._exclusive: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
         for ticket in tickets:
             for lock in ticket.locks:
-                entry = ticket.zxid, ticket.key, Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
-                self._all[lock.object].append(entry)
+                mode = wanted.get(lock.object)
+                if mode is None or not rules.conflict(mode, lock.mode):
+                    continue
+                blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
+                self._all[lock.object].add(ticket, blocker)
                 if lock.mode is LockMode.EXCLUSIVE:
-                    self._exclusive[lock.object].append(entry)
+                    self._exclusive[lock.object].add(ticket, blocker)
 
-    def ahead(self, locks: Iterable[Lock], zxid: int) -> tuple[Blocker, ...]:
-        """Who conflicts with *locks* and came before *zxid*, each request once, nearest first."""
-        lines = []
+    def ahead(self, locks: Iterable[Lock], zxid: int) -> tuple[tuple[Blocker, ...], int]:
+        """Who conflicts with *locks* and came before *zxid*, each request once, the nearest :data:`MOST_NAMED` first;
+        and how many of them all wait themselves."""
+        lanes = []
         for lock in locks:
-            entries = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object, [])
-            if earlier := entries[: bisect_left(entries, zxid, key=itemgetter(0))]:
-                lines.append(earlier)
-        if len(lines) == 1 and lines[0][0][2].object.table:  # in whose queue nobody is twice
-            return tuple(blocker for _, _, blocker in reversed(lines[0]))
+            lane = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object)
+            if lane and (earlier := bisect_left(lane.zxids, zxid)):
+                lanes.append((lane, earlier))
+        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # in whose queue nobody is twice
+            lane, earlier = lanes[0]
+            return tuple(lane.blockers[max(0, earlier - MOST_NAMED) : earlier][::-1]), lane.waiting[earlier - 1]
         found: dict[str, tuple[int, Blocker]] = {}
-        for line in lines:
-            for place, key, blocker in line:
-                found.setdefault(key, (place, blocker))
-        nearest = sorted(found.values(), key=itemgetter(0), reverse=True)
-        return tuple(blocker for _, blocker in nearest)
+        for lane, earlier in lanes:
+            for place in range(earlier):
+                found.setdefault(lane.keys[place], (lane.zxids[place], lane.blockers[place]))
+        nearest = [blocker for _, blocker in sorted(found.values(), key=itemgetter(0), reverse=True)]
+        return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
 def _ticket_data(owner: str, locks: Iterable[Lock], drains: int | None = None) -> bytes:
