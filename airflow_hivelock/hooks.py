@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +110,11 @@ class HiveLockHook(BaseHook):
 
 
 _managers: dict[str, LockManager] = {}
-_connecting = threading.Lock()
+_connecting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def _shared_manager(url: str) -> LockManager:
-    with _connecting:
+    with _connecting[url]:  # who waits for a store that does not answer keeps nobody from the others
         if url not in _managers:
             _managers[url] = connect(url)
         return _managers[url]
@@ -122,7 +123,7 @@ def _shared_manager(url: str) -> LockManager:
 def _forget_managers() -> None:
     """A forked process has its parent's sockets but not its threads: it connects anew."""
     global _managers, _connecting
-    _managers, _connecting = {}, threading.Lock()
+    _managers, _connecting = {}, defaultdict(threading.Lock)
 
 
 os.register_at_fork(after_in_child=_forget_managers)
