@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import secrets
@@ -24,9 +25,8 @@ from airflow_hivelock.ui import access, leases, view
 from airflow_hivelock.ui.flights import Flights
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from airflow_hivelock.locks.model import Holder
     from airflow_hivelock.ui.view import View
 
 log = structlog.get_logger(__name__)
@@ -38,11 +38,13 @@ PATIENCE_S = 8.0
 """How long whoever asks waits for the lock store."""
 
 FRESH_S = 1.5
-HOLDERS_FRESH_S = 5.0
-"""Looking through all of Hive's namespace is the dear part."""
+HOLDERS_FRESH_S, HOLDERS_KEPT_S, HOLDERS_WAIT_S = 5.0, 60.0, 0.5
+"""Looking through all of Hive's namespace is the dear part: it goes on beside the rest, and what it said last does meanwhile."""
 
 HISTORY_FRESH_S = 15.0
 CONNECTIONS_FRESH_S = 10.0
+MOST_SHOWN = 50
+COMPRESSION = 5
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -56,7 +58,7 @@ HEADERS = {
 
 app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
 _flights = Flights(PATIENCE_S)
-_holders: dict[str, tuple[float, Sequence[Holder]]] = {}
+_shown: dict[tuple[str, str], Shown] = {}
 _clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
 
 
@@ -100,15 +102,28 @@ async def connections(user: Any = access.USER) -> dict[str, Any]:
 
 
 @app.get("/api/{connection_id}/current")
-async def current(connection_id: str, user: Any = access.USER, if_none_match: str = Header("")) -> Response:
+async def current(connection_id: str, request: Request, user: Any = access.USER) -> Response:
     """Who holds and who waits."""
-    shown = await _look(connection_id, "current", _current, FRESH_S)
-    return await _answer(connection_id, shown, user, if_none_match)
+    await _checked(connection_id)
+
+    def look() -> view.Looked:
+        manager = HiveLockHook(connection_id).manager()
+        return view.Looked(_clocks[connection_id].now_ms(manager), manager.show())
+
+    looked = await _flights.glance((connection_id, "holders"), look, HOLDERS_FRESH_S, HOLDERS_KEPT_S, HOLDERS_WAIT_S)
+
+    def read(hook: HiveLockHook, now_ms: int) -> View:
+        shown = view.current(*hook.manager().requests(), looked, hook.installation)
+        leases.judge(shown.data, now_ms, access.run_states)
+        return shown
+
+    shown = await _look(connection_id, "current", read, FRESH_S)
+    return await _answer(connection_id, shown, user, request.headers)
 
 
 @app.get("/api/{connection_id}/history")
 async def history(
-    connection_id: str, hours: int = Query(24, ge=1, le=168), user: Any = access.USER, if_none_match: str = Header("")
+    connection_id: str, request: Request, hours: int = Query(24, ge=1, le=168), user: Any = access.USER
 ) -> Response:
     """Who held what in the last hours."""
 
@@ -117,14 +132,14 @@ async def history(
         return view.history(hook.manager(), hook.installation, since)
 
     shown = await _look(connection_id, f"history {hours}", read, HISTORY_FRESH_S)
-    return await _answer(connection_id, shown, user, if_none_match)
+    return await _answer(connection_id, shown, user, request.headers)
 
 
 @app.get("/api/{connection_id}/audit")
-async def audit(connection_id: str, user: Any = access.USER, if_none_match: str = Header("")) -> Response:
+async def audit(connection_id: str, request: Request, user: Any = access.USER) -> Response:
     """Who has freed what by force."""
     shown = await _look(connection_id, "audit", lambda hook, _: view.audit(hook.manager(), hook.installation), FRESH_S)
-    return await _answer(connection_id, shown, user, if_none_match)
+    return await _answer(connection_id, shown, user, request.headers)
 
 
 @app.get("/api/{connection_id}/leases/{lease_id}")
@@ -185,29 +200,23 @@ async def _look(connection_id: str, what: str, read: Callable[[HiveLockHook, int
     def look() -> Shown:
         hook = HiveLockHook(connection_id)
         now_ms = _clocks[connection_id].now_ms(hook.manager())
-        return Shown(read(hook, now_ms), now_ms)
+        found, last = read(hook, now_ms), _shown.get((connection_id, what))
+        shown = Shown(found, now_ms, last.texts if last is not None and last.view == found else {})
+        if len(_shown) > MOST_SHOWN:
+            _shown.clear()
+        _shown[connection_id, what] = shown
+        return shown
 
     return await _flights.ask((connection_id, what), look, max_age_s)
-
-
-def _current(hook: HiveLockHook, now_ms: int) -> View:
-    manager = hook.manager()
-    at, holders = _holders.get(hook.hivelock_conn_id, (0.0, ()))
-    if not at or time.monotonic() - at > HOLDERS_FRESH_S:
-        holders = manager.show()
-        _holders[hook.hivelock_conn_id] = time.monotonic(), holders
-    shown = view.current(manager, hook.installation, holders)
-    leases.judge(shown.data, now_ms, access.run_states)
-    return shown
 
 
 class Shown:
     """A view, and the text of it for each set of DAGs that somebody may not see."""
 
-    def __init__(self, shown: View, now_ms: int) -> None:
+    def __init__(self, shown: View, now_ms: int, texts: dict[frozenset[str], tuple[bytes, str]]) -> None:
         self.view = shown
+        self.texts = texts
         self._read_at = time.monotonic(), now_ms
-        self._texts: dict[frozenset[str], tuple[bytes, str]] = {}
 
     def now_ms(self) -> int:
         """The store's time by now."""
@@ -215,23 +224,29 @@ class Shown:
         return now_ms + int((time.monotonic() - at) * 1000)
 
     def text(self, hidden: frozenset[str]) -> tuple[bytes, str]:
-        """JSON and its tag."""
-        if hidden not in self._texts:
+        """JSON, compressed, and its tag."""
+        if hidden not in self.texts:
             body = json.dumps(self.view.without(hidden), separators=(",", ":"), ensure_ascii=False).encode()
-            self._texts[hidden] = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        return self._texts[hidden]
+            tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
+            self.texts[hidden] = gzip.compress(body, COMPRESSION, mtime=0), tag
+        return self.texts[hidden]
 
 
-async def _answer(connection_id: str, shown: Shown, user: Any, known: str) -> Response:
+async def _answer(connection_id: str, shown: Shown, user: Any, asked: Mapping[str, str]) -> Response:
     def build() -> Response:
         body, tag = shown.text(access.hidden(shown.view.dag_ids, user))
         headers = {
             "ETag": tag,
+            "Vary": "Accept-Encoding",
             "X-Store-Now": str(shown.now_ms()),
             "X-May-Release": str(access.may_release(connection_id, user)).lower(),
         }
-        if tag in known:
+        if tag in asked.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
+        if "gzip" in asked.get("accept-encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+        else:
+            body = gzip.decompress(body)
         return Response(body, headers=headers, media_type="application/json")
 
     return await run_in_threadpool(build)

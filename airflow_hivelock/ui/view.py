@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.owners import Owner
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
 
     Arrow = tuple[str, dict[str, Any]]
+    Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
 
 MOST_BLOCKERS = 50
 """How many of those in a waiter's way are looked at for its arrows, nearest first."""
 
 MOST_ARROWS = 12
+MOST_WAITERS = 5_000
+MOST_LOCKS = 20_000
+"""How many locks are told of at most: of those who hold, of those who wait, of Hive's own, and in a history, each."""
+
 MOST_TENURES = 3_000
 MOST_AUDITED = 1_000
 CLOCK_S = 300.0
@@ -46,6 +51,7 @@ class Owners:
         return self._places[text]
 
 
+@lru_cache(maxsize=8_192)  # nobody changes a row
 def owner_row(text: str, installation: str) -> dict[str, Any]:
     """An owner, taken apart; with ``installation`` where it is a task of another Airflow than *installation*."""
     owner = Owner.parse(text)
@@ -100,29 +106,51 @@ class StoreClock:
         return int(said_ms + (time.monotonic() - at) * 1000)
 
 
-def current(manager: LockManager, installation: str, holders: Sequence[Holder]) -> View:
+@dataclass(frozen=True)
+class Looked:
+    """What ``show()`` said, and when it was asked, by the store's clock."""
+
+    at_ms: int
+    holders: Sequence[Holder]
+
+
+def current(leases: Sequence[Lease], waiters: Sequence[Waiter], looked: Looked | None, installation: str) -> View:
     """Who holds and who waits.
 
-    :param holders: what ``show()`` said, not long ago: what the leases do not say, Hive's own locks and those lost to it.
+    :param looked: what the leases do not say, Hive's own locks and those lost to it; None: it is not known yet.
     """
     owners = Owners(installation)
-    leases, waiters = manager.leases(), manager.waiters()
+    queue = list(_arrows(_fitting(waiters[:MOST_WAITERS])))
+    blocking = {owner for _, arrows, _ in queue for owner, _ in arrows}
+    kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
     standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
-    for holder in holders:
+    for holder in looked.holders if looked else ():
         standing[holder.lease_id].append(holder)
+    hives = standing.pop(None, [])
     data = {
-        "leases": [_lease(owners, lease, standing.get(lease.id, ())) for lease in leases],
-        "hive": [_hive(holder) for holder in standing[None]],
-        "waiters": [_waiter(owners, *row) for row in _arrows(waiters)],
+        "leases": [_lease(owners, lease, standing.get(lease.id, ()), looked) for lease in kept],
+        "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if looked else None,
+        "waiters": [_waiter(owners, *row) for row in queue],
+        "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
     return _view(owners, data)
+
+
+def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
+    """As many of *requests*, from the first, as :data:`MOST_LOCKS` locks are of."""
+    left = MOST_LOCKS
+    for place, request in enumerate(requests):
+        left -= len(request.locks)
+        if left < 0 and place > 0:
+            return requests[:place]
+    return requests
 
 
 def history(manager: LockManager, installation: str, since: datetime) -> View:
     """The leases that were held or asked for after *since*, the last first."""
     owners = Owners(installation)
     tenures = [tenure for tenure in manager.history() if tenure.ended is None or tenure.ended >= since]
-    shown = sorted(tenures, key=lambda tenure: tenure.granted, reverse=True)[:MOST_TENURES]
+    shown = _fitting(sorted(tenures, key=lambda tenure: tenure.granted, reverse=True)[:MOST_TENURES])
     return _view(
         owners, {"tenures": [_tenure(owners, tenure) for tenure in shown], "left_out": len(tenures) - len(shown)}
     )
@@ -132,7 +160,7 @@ def audit(manager: LockManager, installation: str) -> View:
     """The force releases, the last first."""
     owners = Owners(installation)
     entries = manager.audit()
-    shown = [_entry(owners, entry) for entry in reversed(entries[-MOST_AUDITED:])]
+    shown = [_entry(owners, entry) for entry in _fitting(entries[: -1 - MOST_AUDITED : -1])]
     return _view(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
 
 
@@ -141,7 +169,7 @@ def _view(owners: Owners, data: dict[str, Any]) -> View:
     return View({"installation": owners.installation, "owners": owners.rows, **data}, dag_ids)
 
 
-def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder]) -> dict[str, Any]:
+def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], looked: Looked | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": lease.id,
         "o": owners.place(lease.owner),
@@ -156,8 +184,13 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder]) -> dict[str
         row["expires"] = _ms(lease.expires)
     if standing and standing[0].query:
         row["query"] = standing[0].query
-    # Without any it has just been granted or released: between two looks.
-    if standing and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in standing}):
+    # What was granted since that look began has lost nothing; what has none at all has just been released.
+    if (
+        standing
+        and looked
+        and _ms(lease.since) < looked.at_ms
+        and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in standing})
+    ):
         row["lost"] = sorted(map(str, lost))
     return row
 
@@ -222,9 +255,22 @@ def _entry(owners: Owners, entry: ForcedRelease) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=8_192)  # a request has the same ones from one look to the next
+_said: dict[int, tuple[tuple[Lock, ...], list[list[Any]]]] = {}
+"""What was said of locks, by their identity: a request has the same ones from one look to the next, and to compare them
+would cost more than to say it again."""
+
+
 def _locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
     """Object and mode; a third value marks what is locked only because it lies above another."""
+    known = _said.get(id(locks))
+    if known is None or known[0] is not locks:
+        if len(_said) > 2 * MOST_LOCKS:
+            _said.clear()
+        known = _said[id(locks)] = locks, _told(locks)
+    return known[1]
+
+
+def _told(locks: tuple[Lock, ...]) -> list[list[Any]]:
     above = {parent for lock in locks if (parent := lock.object.parent) is not None}
     above |= {parent for lock in above for parent in lock.parents}
     return [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 import warnings
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,7 +50,7 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]
     auth = create_auth_manager()
     auth.init()
     access._permitted.clear()
-    page._holders.clear()
+    page._shown.clear()
 
     def client(role: str | None) -> TestClient:
         made = TestClient(page.app, raise_server_exceptions=False)
@@ -259,7 +261,7 @@ def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
         raise StoreUnavailable("ZooKeeper at zk:2181 is gone")
 
     monkeypatch.setattr(page, "_flights", Flights(patience_s=0.3))
-    monkeypatch.setattr(manager.backend, "leases", leases_)
+    monkeypatch.setattr(manager.backend, "requests", leases_)
     viewer = login("viewer")
     viewer.get("/api/connections")
     started = time.monotonic()
@@ -277,18 +279,47 @@ def test_many_viewers_cost_one_look(
     login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    leases_ = manager.backend.leases
+    leases_ = manager.backend.requests
 
     def counted() -> Any:
         looks.append(1)
         return leases_()
 
-    monkeypatch.setattr(manager.backend, "leases", counted)
+    monkeypatch.setattr(manager.backend, "requests", counted)
     monkeypatch.setattr(page, "FRESH_S", 60.0)
     viewer = login("viewer")
     for _ in range(5):
         assert viewer.get(CURRENT).status_code == 200
     assert len(looks) == 1
+
+
+def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhile() -> None:
+    clock_s, reads, gate = [0.0], [], threading.Event()
+
+    def read() -> int:
+        reads.append(1)
+        gate.wait(60)
+        clock_s[0] += 2
+        return len(reads)
+
+    async def play() -> None:
+        flights = Flights(60, clock=lambda: clock_s[0])
+        glance = partial(flights.glance, "look", read, 1.0, 60.0, 0.05)
+        assert await glance() is None, "nobody waits for the first either"
+        gate.set()
+        assert await flights.ask("look", read, 1.0) == 1
+        clock_s[0] += 7
+        assert await glance() == 1
+        assert len(reads) == 1, "it took two seconds: it rests for eight"
+        clock_s[0] += 2
+        gate.clear()
+        assert await glance() == 1, "the second is on its way"
+        clock_s[0] += 60
+        assert await glance() is None, "too old"
+        gate.set()
+        assert await flights.ask("look", read, 1.0) == 2
+
+    asyncio.run(play())
 
 
 def test_it_tells_of_a_lapsed_lease_whether_its_run_is_over(
@@ -313,12 +344,32 @@ def test_a_running_run_is_not_over() -> None:
 
 def test_five_thousand_locks_and_a_thousand_waiters_are_one_small_answer() -> None:
     crowd = _Crowd(1_000, 1_000)
-    shown = view.current(crowd, "here", crowd.show())  # type: ignore[arg-type]
+    shown = view.current(crowd.leases(), crowd.waiters(), view.Looked(0, crowd.show()), "here")
     text = json.dumps(shown.data, separators=(",", ":"))
     assert sum(len(lease["locks"]) for lease in shown.data["leases"]) == 5_000
     assert len(shown.data["waiters"]) == 1_000
     assert len(text) < 1_500_000
     assert sum(len(waiter["behind"]) for waiter in shown.data["waiters"]) < 3_000, "arrows, not all pairs"
+
+
+def test_what_is_too_much_for_a_page_is_counted_and_who_is_in_the_way_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "MOST_LOCKS", 60)
+    crowd = _Crowd(100, 100)
+    leases_ = crowd.leases()[::-1]
+    shown = view.current(leases_, crowd.waiters(), view.Looked(0, crowd.show()), "here").data
+    assert (len(shown["leases"]), len(shown["waiters"])) == (60 // 5, 60 // 3)
+    assert shown["left_out"] == 100 - 60 // 5 + 100 - 60 // 3
+    assert shown["leases"][0]["id"] == "l0", "for whom all wait"
+    assert len(shown["owners"]) == 60 // 5 + 60 // 3, "nobody is named who is left out"
+
+
+def test_only_what_was_there_before_the_look_can_be_lost() -> None:
+    crowd = _Crowd(1, 0)
+    [lease] = crowd.leases()
+    since_ms = int(lease.since.timestamp() * 1000)
+    for at_ms, lost in ((since_ms - 1, None), (since_ms + 1, ["dw.t/dt=0/hr=2"])):
+        shown = view.current([lease], [], view.Looked(at_ms, crowd.show()[:-1]), "here").data
+        assert shown["leases"][0].get("lost") == lost
 
 
 class _Crowd:

@@ -10,13 +10,13 @@ const MOST_KNOTS = 12;
 const MOST_IN_COLUMN = 8;
 const MOST_COLUMNS = 8;
 
-export function drawGraph(panel, model, filter, open) {
+export function drawGraph(panel, model, filter, open, whyEmpty) {
   const knots = knotsOf(model).filter((knot) => knot.waiters.some(filter) || knot.holders.some((holder) => filter(asRow(model, holder))));
   knots.sort((a, b) => b.waiters.length - a.waiters.length);
   const figures = knots.slice(0, MOST_KNOTS).map((knot) => figure(model, knot, open));
   const more = knots.length - figures.length;
   panel.replaceChildren(h("div", { class: "knots" },
-    figures.length ? null : h("p", { class: "empty" }, "Nobody waits."),
+    figures.length ? null : h("p", { class: "empty" }, whyEmpty),
     ...figures,
     more > 0 ? h("p", { class: "muted" }, `${count(more, "more knot")} of requests; narrow the filter to see them.`) : null));
 }

@@ -45,7 +45,7 @@ function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
       ["Held by", ownerCell(lock.owner)],
       ["State", h("span", {}, h("span", { class: `state tone-${state.tone}` }, state.label), " ", lease.why ?? state.title)],
       ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
-      ["Lease left", lease.expires && h("span", {}, until(lease.expires), ` of ${duration(lease.lease_s * 1000)}; renewed ${duration(now() - lease.expires + lease.lease_s * 1000)} ago`)],
+      ["Lease left", lease.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(now() - lease.expires + lease.lease_s * 1000)} ago`)],
       ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
       ["Lease id", lease.id && h("code", {}, lease.id)],
       ["What it is for", lease.query && h("code", {}, lease.query)],

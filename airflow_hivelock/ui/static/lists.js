@@ -32,7 +32,7 @@ export function locksTable(open) {
     { name: "open", title: h("span", { class: "unseen" }, "Details"), class: "c-open",
       cell: (row) => h("button", { type: "button", class: "small", tabindex: -1, onclick: () => open(row), "aria-label": `Details of ${row.object}, held by ${ownerText(row.owner)}` }, "Details") },
   ];
-  return new Table({ label: "Locks", columns, sort: "object", open, empty: "Nothing is locked that fits the filter." });
+  return new Table({ label: "Locks", columns, sort: "object", open });
 }
 
 export function locksRows(model, filter) {
@@ -54,7 +54,7 @@ export function waitingTable(open) {
     { name: "since", title: "Waits for", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
     { name: "behind", title: "In the way", class: "c-behind", cell: behindCell },
   ];
-  return new Table({ label: "Requests that wait", columns, sort: "since", open, empty: "Nobody waits." });
+  return new Table({ label: "Requests that wait", columns, sort: "since", open });
 }
 
 function wantedCell(row) {
@@ -88,7 +88,7 @@ export function auditTable() {
     { name: "owner", title: "Whose lease", class: "c-owner", order: (row) => row.text, cell: (row) => ownerCell(row.owner) },
     { name: "locks", title: "Locks", class: "c-object", cell: (row) => wantedCell({ wanted: row.locks }) },
   ];
-  return new Table({ label: "Force releases", columns, sort: "at", empty: "Nothing has been freed by force." });
+  return new Table({ label: "Force releases", columns, sort: "at" });
 }
 
 export function auditRows(answer, filter) {
@@ -105,6 +105,6 @@ export function tenuresTable() {
     { name: "granted", title: "Granted", class: "c-when", order: (row) => -row.granted, cell: (row) => moment(row.granted) },
     { name: "ended", title: "Ended", class: "c-when", order: (row) => -(row.ended ?? Infinity), cell: (row) => (row.ended ? moment(row.ended) : h("span", { class: "muted" }, "held")) },
   ];
-  return new Table({ label: "Leases of the last days", columns, sort: "granted", empty: "No lease was held in that time." });
+  return new Table({ label: "Leases of the last days", columns, sort: "granted" });
 }
 

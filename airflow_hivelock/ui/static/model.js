@@ -3,7 +3,7 @@
 import { now } from "./format.js";
 import { ownerKey } from "./owners.js";
 
-export const EMPTY = build({ installation: "", owners: [], leases: [], hive: [], waiters: [] });
+export const EMPTY = build({ installation: "", owners: [], leases: [], hive: null, waiters: [], left_out: 0 });
 
 export function build(answer) {
   const wanted = wishes(answer.waiters);
@@ -18,7 +18,7 @@ export function build(answer) {
       });
     }
   }
-  for (const [place, held] of answer.hive.entries()) {
+  for (const [place, held] of (answer.hive ?? []).entries()) {
     const owner = { text: held.owner || "a Hive session" };
     locks.push({
       ...held, key: `hive ${place} ${held.object}`, hive: true, above: false, owner, text: owner.text.toLowerCase(),
@@ -30,7 +30,7 @@ export function build(answer) {
     ...waiter, key: String(waiter.o), owner: answer.owners[waiter.o], text: ownerKey(answer.owners[waiter.o]),
     behind: waiter.behind.map((arrow) => ({ ...arrow, owner: answer.owners[arrow.o] })),
   }));
-  return { owners: answer.owners, leases, locks, waiters, byOwner };
+  return { owners: answer.owners, leases, locks, waiters, byOwner, hive: answer.hive?.length, leftOut: answer.left_out };
 }
 
 // For each object, how many wait for it, in either mode.

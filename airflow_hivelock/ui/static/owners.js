@@ -18,8 +18,8 @@ export function ownerText(owner) {
   return `${owner.dag} ${owner.run} ${owner.task}${mapped}${elsewhere}`;
 }
 
-// Midnight in UTC, which most scheduled runs are named for, says nothing.
-export const runText = (run) => run.replace(/T00:00:00(\.0+)?(\+00:00|Z)/, "");
+// That a run was scheduled, and midnight in UTC, say nothing; what tells it from the others comes first.
+export const runText = (run) => run.replace(/^(scheduled|backfill)__/, "").replace(/T00:00:00(\.0+)?(\+00:00|Z)/, "");
 
 // What a filter by owner looks at.
 export const ownerKey = (owner) => (owner.hidden ? "" : ownerText(owner).toLowerCase());

@@ -1,17 +1,19 @@
 // The page: what is chosen, when to ask the server, and which view to draw.
 
 import { byId, h } from "./dom.js";
-import { count, duration, tick } from "./format.js";
+import { tick } from "./format.js";
 import { drawGraph } from "./graph.js";
+import { summarise, tellFreshness, tellProblem } from "./header.js";
 import { openLease } from "./lease.js";
 import { auditRows, auditTable, locksRows, locksTable, tenuresTable, waitingRows, waitingTable } from "./lists.js";
-import { build, EMPTY, isSuspect, lockFilter, rowFilter } from "./model.js";
+import { build, EMPTY, lockFilter, rowFilter } from "./model.js";
 import { setAirflow } from "./owners.js";
 import { connections, look } from "./server.js";
 import { followTheme } from "./theme.js";
 import { drawTimeline, tenuresRows, waitersRows } from "./timeline.js";
 
 const EVERY_MS = 3_000;
+const SOON_MS = 1_000;
 const MOST_MS = 30_000;
 const SLOW = { timeline: 20_000, audit: 5_000 };
 const VIEWS = ["locks", "waiting", "graph", "timeline", "audit"];
@@ -38,6 +40,7 @@ const panel = byId("panel");
 const tables = { locks: locksTable(openRow), waiting: waitingTable(openRow), audit: auditTable(), timeline: tenuresTable() };
 let timer;
 let asking = false;
+let again = false; // somebody wanted an answer while one was on its way
 
 function filters() {
   return { object: inputs.object.value, owner: inputs.owner.value, state: inputs.state.value, parents: inputs.parents.checked };
@@ -69,16 +72,16 @@ function say(text) {
 const draw = {
   locks() {
     const rows = locksRows(state.model, lockFilter(filters()));
-    tables.locks.set(rows);
+    tables.locks.set(rows, whyEmpty("Nothing is locked."));
     mount(tables.locks.element);
   },
   waiting() {
-    tables.waiting.set(waitingRows(state.model, rowFilter(filters())));
+    tables.waiting.set(waitingRows(state.model, rowFilter(filters())), whyEmpty("Nobody waits."));
     mount(tables.waiting.element);
   },
   graph() {
     const focused = document.activeElement?.closest?.(".box")?.getAttribute("aria-label")?.split(",")[0];
-    drawGraph(panel, state.model, rowFilter(filters()), openRow);
+    drawGraph(panel, state.model, rowFilter(filters()), openRow, whyEmpty("Nobody waits."));
     if (focused) [...panel.querySelectorAll(".box[aria-label]")].find((box) => box.getAttribute("aria-label").split(",")[0] === focused)?.focus();
   },
   timeline() {
@@ -102,18 +105,24 @@ const draw = {
     }
     const rows = tenuresRows(state.history, rowFilter(filters()));
     if (byId("as-table").checked) {
-      tables.timeline.set(rows);
       if (tables.timeline.element.parentNode !== place) place.replaceChildren(tables.timeline.element);
-      tables.timeline.set(rows);
+      tables.timeline.set(rows, whyEmpty("No lease was held in that time."));
     } else {
       drawTimeline(place, [...rows, ...waitersRows(state.model, rowFilter(filters()))], state.hours, state.history.left_out);
     }
   },
   audit() {
-    tables.audit.set(state.audit === null ? [] : auditRows(state.audit, rowFilter(filters())));
+    const rows = state.audit === null ? [] : auditRows(state.audit, rowFilter(filters()));
+    tables.audit.set(rows, state.audit === null ? "loading…" : whyEmpty("Nothing has been freed by force."));
     mount(tables.audit.element);
   },
 };
+
+function whyEmpty(nothing) {
+  if (state.heard === null) return state.failures ? "Nothing is known yet." : "loading…";
+  const { object, owner, state: kind } = filters();
+  return object || owner || (kind && state.view === "locks") ? "Nothing fits the filter." : nothing;
+}
 
 function mount(element) {
   if (element.parentNode === panel && panel.childNodes.length === 1) return;
@@ -125,51 +134,48 @@ function redraw() {
   const { object, owner, state: kind, parents } = filters();
   byId("filter-clear").hidden = !(object || owner || kind || parents);
   draw[state.view]();
-  summarise();
-}
-
-function summarise() {
-  const { leases, locks, waiters } = state.model;
-  const suspects = leases.filter(isSuspect).length;
-  const hive = locks.filter((lock) => lock.hive).length;
-  const parts = [
-    [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""], [`${waiters.length.toLocaleString("en")} waiting`, waiters.length ? "info" : ""],
-    [`${suspects} suspect`, suspects ? "warn" : ""], [`${hive} of Hive’s own`, ""],
-  ];
-  const text = parts.map(([said]) => said).join();
-  const list = byId("summary");
-  if (list.dataset.text === text) return;
-  list.dataset.text = text;
-  list.replaceChildren(...parts.map(([said, tone]) => h("li", { class: tone ? `tone-${tone}` : "" }, said)));
+  summarise(state.heard === null ? null : state.model);
 }
 
 async function refresh() {
   clearTimeout(timer);
+  again = asking;
   if (asking || state.connection === null) return;
   asking = true;
+  const { connection } = state;
   try {
-    const { answer, fresh, mayRelease } = await look(state.connection, "current");
-    const changed = fresh || mayRelease !== state.mayRelease || state.heard === null;
+    const { answer, fresh, mayRelease } = await look(connection, "current");
+    if (connection !== state.connection) return;
+    const first = state.heard === null;
+    const changed = fresh || mayRelease !== state.mayRelease || first;
     state.mayRelease = mayRelease;
-    if (fresh) state.model = build(answer);
+    if (fresh || first) state.model = build(answer);
     const slow = await refreshSlow();
     state.failures = 0;
     state.heard = performance.now();
     problem(null);
-    if (changed || slow) redraw();
+    if (first && asked.has("task") && onlyWaits()) select("waiting", false);
+    else if (changed || slow) redraw();
   } catch (error) {
     state.failures += 1;
     problem(error);
   } finally {
     asking = false;
-    plan();
+    if (again) refresh();
+    else plan();
   }
 }
 
+// Whoever comes from a task that waits wants to see what it waits for.
+function onlyWaits() {
+  return state.view === "locks" && !state.model.locks.some(lockFilter(filters())) && state.model.waiters.some(rowFilter(filters()));
+}
+
 async function refreshSlow() {
-  const { view } = state;
+  const { view, connection, hours } = state;
   if (SLOW[view] === undefined || performance.now() < state.slowAt) return false;
-  const { answer, fresh } = await look(state.connection, view === "timeline" ? `history?hours=${state.hours}` : "audit");
+  const { answer, fresh } = await look(connection, view === "timeline" ? `history?hours=${hours}` : "audit");
+  if (view !== state.view || connection !== state.connection || hours !== state.hours) return false;
   state.slowAt = performance.now() + SLOW[view];
   if (view === "timeline") state.history = answer;
   else state.audit = answer;
@@ -179,23 +185,14 @@ async function refreshSlow() {
 function plan() {
   clearTimeout(timer);
   if (state.paused || document.hidden) return;
-  timer = setTimeout(refresh, Math.min(MOST_MS, EVERY_MS * 2 ** state.failures));
+  const every = state.heard !== null && state.model.hive === undefined ? SOON_MS : EVERY_MS;
+  timer = setTimeout(refresh, Math.min(MOST_MS, every * 2 ** state.failures));
 }
 
 function problem(error) {
-  const place = byId("problem");
-  place.hidden = error === null;
-  if (error !== null) place.textContent = `${error.message}. ${state.heard === null ? "" : "What you see is old. "}Trying again.`;
-  freshness();
-}
-
-function freshness() {
-  const text = byId("freshness-text");
-  const dot = byId("freshness-dot");
-  const age = state.heard === null ? null : performance.now() - state.heard;
-  dot.className = state.failures ? "bad" : state.paused ? "" : "good";
-  const said = state.paused ? "paused" : age === null ? "loading…" : age < 8_000 ? "live" : `${duration(age)} old`;
-  if (text.textContent !== said) text.textContent = said;
+  tellProblem(error, state.heard !== null);
+  if (error !== null && state.heard === null) redraw();
+  tellFreshness(state);
 }
 
 function select(view, focus) {
@@ -250,7 +247,7 @@ function listen() {
     state.paused = !state.paused;
     byId("pause").setAttribute("aria-pressed", String(state.paused));
     byId("pause").textContent = state.paused ? "Go on" : "Pause";
-    freshness();
+    tellFreshness(state);
     if (state.paused) plan();
     else refresh();
   });
@@ -264,7 +261,7 @@ function listen() {
   addEventListener("resize", () => state.view === "timeline" && redraw());
   setInterval(() => {
     tick();
-    freshness();
+    tellFreshness(state);
   }, 1_000);
 }
 
@@ -284,6 +281,7 @@ async function start() {
     byId("connection").replaceChildren(...ids.map((id) => h("option", { value: id, selected: id === state.connection }, id)));
     byId("connection-field").hidden = ids.length < 2;
   } catch (error) {
+    state.failures += 1;
     problem(error);
     setTimeout(() => location.reload(), MOST_MS);
     return;

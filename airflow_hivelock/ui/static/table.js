@@ -7,7 +7,7 @@ const SPARE = 12;
 
 export class Table {
   // columns: {name, title, cell(row) → node, order(row) → value, class}; open(row): what Enter and a click do.
-  constructor({ label, columns, sort, open, empty }) {
+  constructor({ label, columns, sort, open }) {
     this.columns = columns;
     this.open = open;
     this.sort = { name: sort, down: false };
@@ -19,20 +19,21 @@ export class Table {
     this.table = h("table", { role: "grid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
     this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.after = this.before.cloneNode(true);
-    this.empty = h("p", { class: "empty", hidden: true }, empty);
+    this.empty = h("p", { class: "empty", hidden: true });
     this.element = h("div", { class: "scroller", onscroll: () => this.#later() }, this.table, this.empty);
     this.table.addEventListener("keydown", (event) => this.#key(event));
     this.watcher = new ResizeObserver(() => this.#later());
     this.watcher.observe(this.element);
   }
 
-  set(rows) {
+  set(rows, whyEmpty = this.empty.textContent) {
     const active = this.rows[this.active]?.key;
     this.rows = this.#sorted(rows);
     const place = this.rows.findIndex((row) => row.key === active);
     this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.rows.length - 1));
     this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));
     this.empty.hidden = this.rows.length > 0;
+    if (this.empty.textContent !== whyEmpty) this.empty.textContent = whyEmpty;
     this.#draw();
   }
 

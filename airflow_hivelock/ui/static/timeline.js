@@ -7,6 +7,7 @@ import { ownerKey, ownerText } from "./owners.js";
 const LANE = 14;
 const GAP = 10;
 const LABEL = 250;
+const LEAST_MS = 600_000;
 const MOST_OBJECTS = 60;
 const MOST_LANES = 6;
 
@@ -24,7 +25,8 @@ export function waitersRows(model, filter) {
 
 export function drawTimeline(panel, tenures, hours, leftOut) {
   const to = now();
-  const from = to - hours * 3_600_000;
+  const first = tenures.reduce((least, tenure) => Math.min(least, tenure.asked), to - LEAST_MS);
+  const from = Math.max(to - hours * 3_600_000, first - (to - first) / 50); // nothing is drawn before the first
   const objects = objectsOf(tenures, to);
   const shown = objects.slice(0, MOST_OBJECTS);
   const width = Math.max(620, panel.clientWidth - 34);
@@ -42,10 +44,12 @@ export function drawTimeline(panel, tenures, hours, leftOut) {
   const drawing = svg("svg", { width, height: y, role: "img", "aria-label": `${label}. The table says the same.` },
     ...ticks(from, to, scale, y), ...parts);
   const more = objects.length - shown.length;
+  const crowded = shown.reduce((sum, object) => sum + object.crowded, 0);
   panel.replaceChildren(
     h("p", { class: "legend" }, swatch("wait", "waiting"), swatch("bar-S", "held shared"), swatch("bar-X", "held exclusive"), h("span", { class: "muted" }, label)),
     tenures.length ? h("div", { class: "drawing", tabindex: 0, role: "region", "aria-label": "Timeline" }, drawing) : h("p", { class: "empty" }, "No lease was held in that time."),
     more > 0 ? h("p", { class: "muted" }, `${count(more, "more object")}; narrow the filter to see them.`) : "",
+    crowded > 0 ? h("p", { class: "muted" }, `${count(crowded, "lease")} not drawn, where more than ${MOST_LANES} overlap; the table has them.`) : "",
     leftOut > 0 ? h("p", { class: "muted" }, `${count(leftOut, "older lease")} left out.`) : "");
 }
 
@@ -54,7 +58,7 @@ function objectsOf(tenures, to) {
   const found = new Map();
   for (const tenure of [...tenures].sort((a, b) => a.asked - b.asked)) {
     for (const [name, mode] of tenure.locks) {
-      const object = found.get(name) ?? { name, lanes: [], latest: 0 };
+      const object = found.get(name) ?? { name, lanes: [], latest: 0, crowded: 0 };
       found.set(name, object);
       const end = tenure.ended ?? to;
       object.latest = Math.max(object.latest, end);
@@ -62,6 +66,7 @@ function objectsOf(tenures, to) {
       const bar = { tenure, mode, end };
       if (free) free.push(bar);
       else if (object.lanes.length < MOST_LANES) object.lanes.push([bar]);
+      else object.crowded += 1;
     }
   }
   return [...found.values()].sort((a, b) => b.latest - a.latest || (a.name < b.name ? -1 : 1));
@@ -83,14 +88,15 @@ function drawBar({ tenure, mode, end }, y, scale, from, to) {
 }
 
 function ticks(from, to, scale, height) {
-  const steps = [5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440].map((minutes) => minutes * 60_000);
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440].map((minutes) => minutes * 60_000);
   const step = steps.find((size) => (to - from) / size <= 8) ?? steps.at(-1);
   const made = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
     const text = new Date(at).toISOString();
     const label = step >= 1_440 * 60_000 || text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
+    const late = to - at < step / 4; // no room for it to the right
     made.push(svg("line", { class: "tick", x1: scale(at), x2: scale(at), y1: 16, y2: height }),
-      svg("text", { class: "tick-label", x: scale(at) + 3, y: 12 }, label));
+      svg("text", { class: "tick-label", x: scale(at) + (late ? -3 : 3), y: 12, "text-anchor": late ? "end" : "start" }, label));
   }
   return made;
 }
