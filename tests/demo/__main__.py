@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tests.demo import report, truth
+from airflow_hivelock.locks import Lock, LockMode, LockObject, Tenure
+from tests.demo import picture, report, truth
 from tests.demo.observer import Observer, summary
 from tests.demo.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 OUTPUT = Path("demo-output")
@@ -67,6 +68,7 @@ class Demo:
         self.airflow = stage.airflow
         self.hive = stage.hive
         self.locks = stage.locks
+        self.hives: Tenure | None = None
 
     def run(self) -> bool:
         say("loading the 336,776 flights of 2013, a partition a day")
@@ -96,6 +98,7 @@ class Demo:
     def rerun_against_hive(self, observer: Observer) -> None:
         """A backfill of nine days; a Hive session holds one of them, an ALTER TABLE and a range rerun queue behind."""
         self.hive.run(f"lock table dw.flights partition (dt='{HIVES_DAY}') exclusive")
+        since = self.locks.now()
         say(f"Hive holds dw.flights/dt={HIVES_DAY} EXCLUSIVE; backfill of {FIRST} to {LAST} starts")
         backfill = self.airflow.backfill("flights_daily", _midnight(FIRST), _midnight(LAST))
         self.wait_for(
@@ -115,6 +118,8 @@ class Demo:
             )
         self.hive.run(f"unlock table dw.flights partition (dt='{HIVES_DAY}')")
         say("Hive's session unlocks")
+        held = Lock(LockObject.parse(f"dw.flights/dt={HIVES_DAY}"), LockMode.EXCLUSIVE)
+        self.hives = Tenure("", "a Hive session", (held,), since, since, self.locks.now())
         self.wait_for(
             observer,
             lambda: (
@@ -152,24 +157,32 @@ class Demo:
         ranged = [date.fromisoformat(RANGE["first"]) + timedelta(days=day) for day in range(3)]
         written = {str(day) for day in (*days, *ranged, CRASH_DAY)}
         found = self.written_partitions()
-        console.print(report.timeline(self.locks.history("dw")))
+        tenures = [*self.locks.history("dw"), *filter(None, [self.hives])]
+        console.print(report.timeline(tenures))
         console.print(report.partitions(found, expected))
         console.print(
             f"unrelated DAG, due every 20 s: {summary(delays_s)}; most tasks waiting at once: {observer.most_waiting}"
         )
-        return report.checks(
-            console,
-            {
-                f"{len(written)} partitions were written, each equal to the CSV": found
-                == {day: expected[day] for day in written},
-                "no waiting task ever used a worker slot": observer.samples > 0 and not observer.waited_in_slot,
-                "every run of the unrelated DAG succeeded": {state for state, _ in unrelated} == {"success"},
-                f"the unrelated DAG never started later than {STARVED_S:.0f} s": max(delays_s) < STARVED_S,
-                "a SIGKILLed task's lock stood until the force-release DAG freed it": freed,
-                "no lock and no waiter is left": not self.locks.show() and not self.locks.waiters(),
-                "Hive's own SHOW LOCKS is empty": self.hive.run("show locks") == [],
-            },
-        )
+        checks = {
+            f"{len(written)} partitions were written, each equal to the CSV": found
+            == {day: expected[day] for day in written},
+            "no waiting task ever used a worker slot": observer.samples > 0 and not observer.waited_in_slot,
+            "every run of the unrelated DAG succeeded": {state for state, _ in unrelated} == {"success"},
+            f"the unrelated DAG never started later than {STARVED_S:.0f} s": max(delays_s) < STARVED_S,
+            "a SIGKILLed task's lock stood until the force-release DAG freed it": freed,
+            "no lock and no waiter is left": not self.locks.show() and not self.locks.waiters(),
+            "Hive's own SHOW LOCKS is empty": self.hive.run("show locks") == [],
+        }
+        self.draw(tenures, checks, f"an unrelated DAG started {max(delays_s):.1f} s late at most")
+        return report.checks(console, checks)
+
+    def draw(self, tenures: Sequence[Tenure], checks: Mapping[str, bool], late: str) -> None:
+        """Leave the timeline as a page and as a picture."""
+        drawn = picture.rows(tenures, {entry.lease_id for entry in self.locks.audit()})
+        made = picture.figure(drawn, f"Nine days rerun while a Hive session holds one of them; {late}")
+        (OUTPUT / "timeline.png").write_bytes(picture.png(made))
+        (OUTPUT / "timeline.html").write_text(picture.page(made, drawn, checks))
+        say(f"who waited and who held, as a page: {OUTPUT}/timeline.html")
 
     def written_partitions(self) -> dict[str, truth.Delays]:
         """The sums of each partition of dw.delays, read by Hive."""

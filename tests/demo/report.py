@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_hivelock.locks import LockMode
+from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ def timeline(tenures: Sequence[Tenure]) -> Table:
         bar = " " * asked + "░" * (granted - asked) + "█" * max(1, end - granted)
         table.add_row(
             task(tenure.owner),
-            _written(tenure),
+            written(tenure),
             f"{(tenure.granted - tenure.asked).total_seconds():.1f} s",
             f"{(ended - tenure.granted).total_seconds():.1f} s",
             Text(bar),
@@ -70,11 +71,13 @@ def checks(console: Console, results: Mapping[str, bool]) -> bool:
 
 
 def task(owner: str) -> str:
-    """An owner, as people call it: DAG, task and day."""
-    _, dag, run, task, _ = owner.split("/")
-    return f"{dag}.{task} {run.partition('__')[2][:10]}"
+    """An owner, as people call it: DAG, task and day; who is no task of Airflow's, as it calls itself."""
+    if (known := Owner.parse(owner)) is None:
+        return owner
+    return f"{known.dag_id}.{known.task_id} {known.run_id.partition('__')[2][:10]}"
 
 
-def _written(tenure: Tenure) -> str:
-    written = [str(lock.object) for lock in tenure.locks if lock.mode is LockMode.EXCLUSIVE]
-    return written[0] if len(written) == 1 else f"{written[0]} … ({len(written)})"
+def written(tenure: Tenure) -> str:
+    """What it held EXCLUSIVE, in short."""
+    first, *more = [str(lock.object) for lock in tenure.locks if lock.mode is LockMode.EXCLUSIVE]
+    return f"{first} … ({1 + len(more)})" if more else first
