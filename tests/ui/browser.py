@@ -42,15 +42,16 @@ class Tab:
     def open(self, query: str = "", *, framed: bool = True) -> Frame:
         """Open the page, within Airflow's own or alone, and wait until it shows what the server said."""
         self.page.goto(f"{self.airflow.url}/plugin/hivelock" if framed and not query else self._address(query, framed))
-        frame = self.page.main_frame
-        if framed:
-            handle = self.page.wait_for_selector("iframe")
-            assert handle is not None
-            found = handle.content_frame()
-            assert found is not None
-            frame = found
+        frame = self.frame() if framed else self.page.main_frame
         frame.wait_for_selector("#freshness-dot.good", timeout=PATIENCE_MS)
         return frame
+
+    def frame(self) -> Frame:
+        """The page within Airflow's own."""
+        handle = self.page.wait_for_selector("iframe")
+        found = handle.content_frame() if handle else None
+        assert found is not None
+        return found
 
     def _address(self, query: str, framed: bool) -> str:
         return f"{self.airflow.url}{'/plugin/hivelock' if framed else ''}/hivelock/{query}"

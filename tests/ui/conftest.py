@@ -11,6 +11,7 @@ import pytest
 
 from airflow_hivelock.locks import connect
 from tests.servers import ZooKeeperServer
+from tests.servers.server import free_port
 from tests.ui import scene
 from tests.ui.browser import chromium, sign_in
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tests.airflow_server import AirflowServer
     from tests.ui.browser import Tab
 
+CROWD = "crowd"
+"""The connection, and the namespace in ZooKeeper, of :mod:`tests.ui.test_crowd`."""
+
 collect_ignore_glob = [] if os.environ.get("HIVELOCK_UI") else ["test_*.py"]
 
 
@@ -36,6 +40,7 @@ class Stage:
     """What the browser looks at."""
 
     airflow: AirflowServer
+    zookeeper: ZooKeeperServer
     manager: LockManager
     leases: dict[str, Lease]
     browser: Browser
@@ -52,5 +57,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         manager = stack.enter_context(connect(zookeeper.url))
         stack.callback(scene.hive_lock(zookeeper).stop)
         leases = scene.play(manager)
-        airflow = stack.enter_context(scene.api_server(workdir, zookeeper))
-        yield Stage(airflow, manager, leases, stack.enter_context(chromium()))
+        nowhere = scene.connection(zookeeper) | {"port": free_port()}
+        more = {
+            "crowd": scene.connection(zookeeper, CROWD, root=f"/{CROWD}_leases"),
+            "away": nowhere,
+            "metastore_away": nowhere | {"schema": "", "extra": {**nowhere["extra"], "backend": "metastore"}},
+        }
+        airflow = stack.enter_context(scene.api_server(workdir, zookeeper, **more))
+        yield Stage(airflow, zookeeper, manager, leases, stack.enter_context(chromium()))

@@ -7,9 +7,9 @@ import gzip
 import json
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import connect, rules
 from airflow_hivelock.owners import Owner
@@ -17,9 +17,10 @@ from airflow_hivelock.ui import view
 from tests.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.ui.view import View
 
 TABLES = 40
 PARTITIONS = 3
@@ -39,6 +40,27 @@ def fill(manager: LockManager, leases: int = 1_000, waiters: int = 1_000, instal
         owner = str(Owner(installation, f"late_{number % 50}", f"manual__{number:05}", "load"))
         request = rules.request(owner, writes=[f"dw.table_{wanted % TABLES}/dt={wanted:05}/hr=00"])
         manager.begin(request, _ignore).poll()
+
+
+@contextmanager
+def round_trips(manager: LockManager) -> Iterator[list[int]]:
+    """How many requests go out with each wait for ZooKeeper, while this is open."""
+    session: Any = manager.backend.client  # type: ignore[attr-defined]
+    submit, send, sent = session.submit, session._send, []
+
+    def counted_submit(*requests: Any) -> Any:
+        sent.append(0)
+        return submit(*requests)
+
+    def counted_send(*requests: Any) -> Any:
+        sent[-1] += 1
+        return send(*requests)
+
+    session.submit, session._send = counted_submit, counted_send
+    try:
+        yield sent
+    finally:
+        session.submit, session._send = submit, send
 
 
 def _ignore() -> None:
@@ -70,12 +92,17 @@ def main() -> None:
         reader = stack.enter_context(connect(server.url))
         for look in ("show", "leases", "waiters", "history", "audit", "now"):
             _timed(look, getattr(reader, look))
-        holders = reader.show()
-        shown = view.current(reader, "test", holders)
-        _timed("refresh, as JSON", lambda: json.dumps(view.current(reader, "test", holders).data))
-        print(
-            f"{len(json.dumps(shown.data)):,} bytes, {len(gzip.compress(json.dumps(shown.data).encode(), 5)):,} compressed"
-        )
+        looked = view.Looked(0, reader.show())
+
+        def refresh() -> View:
+            return view.current(*reader.requests(), looked, "test")
+
+        _timed("refresh", refresh)
+        shown = refresh()
+        text = json.dumps(shown.data)
+        _timed("is it the same", lambda: shown == refresh())
+        _timed("as JSON", lambda: json.dumps(shown.data))
+        print(f"{len(text):,} bytes, {len(gzip.compress(text.encode(), 5)):,} compressed")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def main() -> None:
         scene.play(manager)
         airflow = stack.enter_context(scene.api_server(workdir, zookeeper))
         tab = stack.enter_context(sign_in(stack.enter_context(chromium()), airflow, "operator", size=(1280, 640)))
-        tab.open().wait_for_selector("tbody tr[role=row]")
+        tab.open().wait_for_selector("tbody tr[role=row]:has-text('Hive’s own')")
         file = IMAGES / "locks.png"
         tab.page.screenshot(path=file)
         assert file.stat().st_size < MOST_BYTES, f"{file} is {file.stat().st_size:,} bytes"

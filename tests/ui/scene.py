@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
 
@@ -14,11 +15,10 @@ from airflow_hivelock.owners import Owner
 from tests.airflow_server import AirflowServer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_hivelock.locks import Lease, LockManager
     from tests.servers import ZooKeeperServer
 
+DAGS = Path(__file__).parent / "dags"
 INSTALLATION = "test"
 DAYS = 9
 
@@ -60,14 +60,18 @@ def play(manager: LockManager) -> dict[str, Lease]:
 
 
 def hive_lock(
-    server: ZooKeeperServer, table: str = "dw/airports", query: str = "select count(*) from dw.airports"
+    server: ZooKeeperServer,
+    path: str = "dw/airports",
+    query: str = "select count(*) from dw.airports",
+    *,
+    exclusive: bool = False,
 ) -> KazooClient:
     """A lock of Hive's own, in Hive's format, for as long as the session that is returned."""
     session = KazooClient(server.hosts)
     session.start(timeout=30)
     data = LockData("hive_20130112120000_5f2c", int(time.time() * 1000), False, query)
-    path = f"{Layout().namespace}/{table}/LOCK-SHARED-"
-    session.create(path, data.encode().rpartition(b":")[0], ephemeral=True, sequence=True, makepath=True)
+    prefix = f"{Layout().namespace}/{path}/LOCK-{'EXCLUSIVE' if exclusive else 'SHARED'}-"
+    session.create(prefix, data.encode().rpartition(b":")[0], ephemeral=True, sequence=True, makepath=True)
     return session
 
 
@@ -88,20 +92,26 @@ def _ignore() -> None:
     """A wake-up that nobody waits for."""
 
 
-def api_server(workdir: Path, zookeeper: ZooKeeperServer) -> AirflowServer:
-    """An Airflow of which only the API server runs, with an operator and a viewer beside the admin."""
-    (workdir / "dags").mkdir()
-    hivelock = {
+def connection(zookeeper: ZooKeeperServer, namespace: str = "hive_zookeeper_namespace", **extra: str) -> dict[str, Any]:
+    """A connection to the locks below *namespace*."""
+    return {
         "conn_type": "hivelock",
         "host": "127.0.0.1",
         "port": zookeeper.port,
-        "schema": "hive_zookeeper_namespace",
-        "extra": {"installation": INSTALLATION},
+        "schema": namespace,
+        "extra": {"installation": INSTALLATION, **extra},
     }
+
+
+def api_server(workdir: Path, zookeeper: ZooKeeperServer, **more: dict[str, Any]) -> AirflowServer:
+    """An Airflow of which only the API server runs, with an operator and a viewer beside the admin.
+
+    :param more: connections beside ``hivelock_default``.
+    """
     return AirflowServer(
         workdir / "airflow",
-        workdir / "dags",
+        DAGS,
         kinds=("api-server",),
-        connections={"hivelock_default": hivelock},
+        connections={"hivelock_default": connection(zookeeper), **more},
         users={"operator": "op", "viewer": "viewer"},
     )

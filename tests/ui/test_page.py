@@ -18,6 +18,7 @@ from tests.ui.browser import NARROW, PATIENCE_MS, WIDE
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Locator
 
+    from tests.ui.browser import Tab
     from tests.ui.conftest import Stage
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
@@ -78,10 +79,7 @@ def test_a_link_leads_to_airflows_own_page_in_the_same_tab(stage: Stage) -> None
         tab.page.wait_for_url("**/dags/flights_daily*")
         tab.page.go_back()
         with tab.page.context.expect_page() as opened:
-            other = tab.page.wait_for_selector("iframe")
-            inner = other.content_frame() if other else None
-            assert inner is not None
-            row(inner, "dw.delays/dt=2013-01-13").locator("a").first.click(modifiers=["Control"])
+            row(tab.frame(), "dw.delays/dt=2013-01-13").locator("a").first.click(modifiers=["Control"])
         assert "/dags/flights_daily" in opened.value.url
 
 
@@ -95,9 +93,7 @@ def test_the_link_of_a_task_opens_the_page_with_its_locks(stage: Stage) -> None:
     link: Any = HiveLocksLink().get_link(None, ti_key=Key())  # type: ignore[arg-type]
     with stage.sign_in("viewer") as tab:
         tab.page.goto(stage.airflow.url + link)
-        handle = tab.page.wait_for_selector("iframe")
-        frame = handle.content_frame() if handle else None
-        assert frame is not None
+        frame = tab.frame()
         expect(row(frame, "dw.delays/dt=2013-01-13")).to_be_visible()
         expect(row(frame, "dw.delays/dt=2013-01-14")).to_have_count(0)
 
@@ -161,9 +157,17 @@ def test_a_viewer_neither_sees_the_button_nor_can_do_it(stage: Stage) -> None:
 
 def test_who_is_signed_out_gets_nothing(stage: Stage) -> None:
     with stage.sign_in(None) as tab:
+        request, url = tab.page.context.request, f"{stage.airflow.url}/hivelock"
         for place in ("", "static/page.js", "api/hivelock_default/current"):
-            answer = tab.page.context.request.get(f"{stage.airflow.url}/hivelock/{place}")
-            assert answer.status == 401, place
+            assert request.get(f"{url}/{place}").status == 401, place
+        lease = stage.leases["daily 15"]
+        answer = request.post(
+            f"{url}/api/hivelock_default/leases/{lease.id}/release",
+            headers={"X-Hivelock": "release"},
+            data={"reason": "because"},
+        )
+        assert answer.status == 401
+    assert stage.manager.find(lease.id) is not None
 
 
 def test_another_site_can_neither_free_nor_frame(stage: Stage) -> None:
@@ -263,10 +267,40 @@ def test_it_asks_nothing_while_paused(stage: Stage) -> None:
     with stage.sign_in("viewer") as tab:
         frame = tab.open(framed=False)
         frame.locator("#pause").click()
-        tab.page.wait_for_timeout(1_000)
+        asks_nothing(tab)
         looks = tab.looks
-        tab.page.wait_for_timeout(7_000)
-        assert tab.looks == looks
         frame.locator("#pause").click()
         expect(frame.locator("#freshness-text")).to_have_text("live")
         assert tab.looks > looks
+
+
+def test_it_asks_nothing_while_its_tab_is_hidden(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open(framed=False)
+        hide = """(hidden) => { Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange")); }"""
+        frame.evaluate(hide, True)
+        asks_nothing(tab)
+        with tab.page.expect_response("**/current"):
+            frame.evaluate(hide, False)
+
+
+def asks_nothing(tab: Tab) -> None:
+    tab.page.wait_for_timeout(1_000)
+    looks = tab.looks
+    tab.page.wait_for_timeout(7_000)
+    assert tab.looks == looks
+
+
+@pytest.mark.parametrize("away", ["away", "metastore_away"])
+def test_a_store_that_is_away_is_told_and_keeps_nobody_from_the_others(stage: Stage, away: str) -> None:
+    with stage.sign_in("viewer") as tab:
+        tab.page.goto(f"{stage.airflow.url}/hivelock/?connection={away}")
+        frame = tab.page.main_frame
+        expect(frame.locator("#problem")).to_contain_text("The lock store gave no answer")
+        expect(frame.locator("#freshness-text")).to_have_text("no answer")
+        expect(frame.locator("#panel")).to_contain_text("Nothing is known yet.")
+        frame.locator("#connection").select_option("hivelock_default")
+        expect(row(frame, "dw.carriers")).to_be_visible()
+        expect(frame.locator("#problem")).to_be_hidden()
+        assert all("503" in problem for problem in tab.problems), tab.problems
