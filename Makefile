@@ -52,9 +52,10 @@ $(VENV)/ui: $(VENV)/installed
 test-ui: $(VENV)/ui
 	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/ui
 
-# docs/images, from the real thing.
+# docs/images, from the real thing: the page, and what the last `make demo` has left.
 pictures: $(VENV)/ui
 	$(BIN)/python -m tests.ui.pictures
+	if [ -e demo-output/timeline.png ]; then cp demo-output/timeline.png docs/images/demo.png; fi
 
 test-race: install
 	$(BIN)/python -m tests.race --tries 20
