@@ -384,6 +384,24 @@ def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
     other.release(lease)
 
 
+@pytest.mark.usefixtures("deaf")
+def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cut off, say, for longer than its signs of life last."""
+    monkeypatch.setattr(store, "DEAD_US", 0)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    cut_off = Polling(manager, "cut off", writes=[DAY])
+    cut_off.blocked()
+    late = Polling(other, "late", reads=[DAY]).granted()
+    monkeypatch.undo()
+    assert manager.waiters() == []
+    assert {blocker.owner for blocker in cut_off.blocked().by} == {"reader", "late"}
+    assert [waiter.owner for waiter in manager.waiters()] == ["cut off"]
+    manager.release(reader)
+    other.release(late)
+    assert manager.release(cut_off.granted())
+
+
 def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendant, "LOOK_S", 0.1)
     monkeypatch.setattr(store, "DEAD_US", 5_000_000)

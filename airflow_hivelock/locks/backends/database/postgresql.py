@@ -27,6 +27,7 @@ from sqlalchemy import (
     bindparam,
     create_engine,
     delete,
+    event,
     func,
     insert,
     literal_column,
@@ -36,6 +37,7 @@ from sqlalchemy import (
 
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
 from airflow_hivelock.locks.backends.database.grant import CALL, FUNCTION
+from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -85,11 +87,19 @@ class PostgreSQL:
         defaults = {"connect_timeout": str(max(2, round(timeout_s))), **KEEPALIVES}
         given = {name: value for name, value in url.query.items() if name != "options"}
         options = f"{limits} {url.query.get('options', '')}".strip()
-        return create_engine(
+        engine = create_engine(
             url.set(drivername="postgresql+psycopg", query={**defaults, **given, "options": options}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
         )
+
+        @event.listens_for(engine, "do_connect")
+        def connect(dialect: Any, record: Any, args: Any, settings: Any) -> PatientConnection:
+            session = PatientConnection.connect(*args, **settings)
+            session.answer_s = 2 * timeout_s
+            return session
+
+        return engine
 
     def transacting(self, engine: Engine) -> Engine:
         # Each statement after a lock sees what its last holder has done.

@@ -168,7 +168,8 @@ def start(
     """
     wanted = encode(request.locks)
     if existing is not None:
-        if (request.attempt, began) <= (existing.attempt, existing.began):
+        taken_for_dead = existing.state is State.FREE and existing.process == process
+        if not taken_for_dead and (request.attempt, began) <= (existing.attempt, existing.began):
             raise Superseded(
                 f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
                 f"and is {existing.state.value}; this one must stop"
