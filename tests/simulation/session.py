@@ -63,6 +63,10 @@ class SimulatedSession:
         return self._session
 
     @property
+    def connection(self) -> int:
+        return self._session
+
+    @property
     def zxid(self) -> int:
         return self._zxid
 

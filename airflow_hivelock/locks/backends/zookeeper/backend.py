@@ -91,7 +91,7 @@ class ZooKeeperBackend:
         self.removal = Removal(client, self.layout, self.namespace, self.queues)
         self._abandoned: list[ZooKeeperAcquisition] = []
         self._abandoned_lock = threading.Lock()
-        self._known_records: OrderedDict[str, tuple[float, Record]] = OrderedDict()
+        self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
         self._known_lock = threading.Lock()
         self._read_before: dict[str, Record] = {}
         self._make(self.layout.directories)
@@ -348,7 +348,7 @@ class ZooKeeperBackend:
         if record.state is not State.GRANTED:
             return
         with self._known_lock:
-            self._known_records[key] = self.clock(), record
+            self._known_records[key] = self.clock(), self.client.connection, record
             while len(self._known_records) > REMEMBERED:
                 self._known_records.popitem(last=False)
 
@@ -399,10 +399,13 @@ class ZooKeeperBackend:
     def _known(self, lease: Lease) -> Record | None:
         """The record as this process wrote it last, once: whether it still stands, its version tells at the next write.
 
-        Not after so long that the record may have been swept, and its versions begun again."""
+        Not after so long that the record may have been swept, nor over another connection, before which the store may
+        have lost its data: its versions may have begun again."""
         with self._known_lock:
-            at, record = self._known_records.pop(owner_key(lease.owner), (0.0, None))
-        return record if record and self.clock() - at < HISTORY_S / 2 and self._is_of(record, lease) else None
+            at, connection, record = self._known_records.pop(owner_key(lease.owner), (0.0, 0, None))
+        if record is None or connection != self.client.connection or self.clock() - at > HISTORY_S / 2:
+            return None
+        return record if self._is_of(record, lease) else None
 
     def _standing(self, lease: Lease) -> Record | None:
         """The record while it is this very grant's; None once it is over, or a later attempt has taken over."""
@@ -419,7 +422,9 @@ class ZooKeeperBackend:
 
     def _fate(self, lease: Lease) -> str:
         record = self._read(owner_key(lease.owner))
-        if record is None or record.state is State.TOMBSTONE:
+        if record is None:
+            return "the store knows nothing of it: it ended long ago, or the store has lost its data"
+        if record.state is State.TOMBSTONE:
             return "it was released or force-released"
         if record.state is State.LOST:
             return "one of its locks was removed behind its back"

@@ -10,6 +10,7 @@ one may be with a server that lags behind, and would not show a ticket or a lock
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -36,6 +37,14 @@ from airflow_hivelock.locks.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_AFTER = 3
+"""A session that has been without a connection for so many of its time-outs is given up for a new one."""
+
+LARGE_BYTES = 50_000
+"""From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
 
 # Replies are tuples: a look at everything takes some thousands of them.
 
@@ -174,6 +183,11 @@ class Client(Protocol):
         ...
 
     @property
+    def connection(self) -> int:
+        """Changes when the connection is lost: what comes next may be a store that has lost its data meanwhile."""
+        ...
+
+    @property
     def zxid(self) -> int:
         """The latest write that this session has seen."""
         ...
@@ -202,6 +216,7 @@ class KazooSession:
         self._hosts = hosts
         self._timeout_s = timeout_s
         self._synced = 0
+        self._latest = 0
         self._zk = KazooClient(hosts, timeout=timeout_s)
         try:
             self._zk.start(timeout=timeout_s)
@@ -212,6 +227,7 @@ class KazooSession:
                 f"ZooKeeper at {hosts} did not answer within {timeout_s:g} s; check that it runs and can be reached from here"
             ) from error
         self._reads_in_bulk: bool | None = None
+        self._lost_at, self._losses = 0.0, 0
         self._connected = self._zk.handler.event_object()
         self._connected.set()
         self._zk.add_listener(self._on_state)
@@ -219,6 +235,10 @@ class KazooSession:
     @property
     def session(self) -> int:
         return int(self._zk._session_id or 0)
+
+    @property
+    def connection(self) -> int:
+        return self._losses
 
     @property
     def zxid(self) -> int:
@@ -231,6 +251,8 @@ class KazooSession:
     def submit(self, *requests: Request) -> list[Any]:
         # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
         if not self._connected.wait(self._timeout_s):
+            if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s:
+                self._give_up()
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
         session = self.session
         asked = requests if session == self._synced else (Sync(), *requests)
@@ -241,7 +263,15 @@ class KazooSession:
             raise StoreUnavailable(
                 f"ZooKeeper at {self._hosts}: the session ended during a request; its outcome is unknown"
             )
-        self._synced = session
+        if session != self._synced and self.zxid < self._latest:
+            log.error(
+                "ZooKeeper at %s has gone back, from zxid %#x to %#x: it has lost data, or was restored from a backup. Locks "
+                "may be missing and others be back, and fencing tokens begin anew: stop the DAGs that lock, let the jobs end, "
+                "and start with empty namespaces",
+                *(self._hosts, self._latest, self.zxid),
+            )
+            self._latest = 0
+        self._synced, self._latest = session, max(self._latest, self.zxid)
         return replies[len(asked) - len(requests) :]
 
     def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
@@ -263,10 +293,18 @@ class KazooSession:
                 return False
         return self._reads_in_bulk
 
+    def _give_up(self) -> None:
+        """Have the next connection begin a new session: a server that has lost data refuses whoever has seen more of it."""
+        self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
+        self._zk.last_zxid = 0
+
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._connected.set()
         else:
+            if self._connected.is_set():
+                self._lost_at = time.monotonic()
+                self._losses += 1
             self._connected.clear()
             self._reads_in_bulk = None
 
@@ -307,6 +345,8 @@ class KazooSession:
         except (KazooTimeoutError, KazooException) as error:
             lost = "its outcome is unknown" if isinstance(request, Commit) else "nothing was changed"
             why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
+            if isinstance(request, Commit) and (size_bytes := _size_bytes(request)) > LARGE_BYTES:
+                lost += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during a request; {lost}") from error
         match request:
             case Get():
@@ -348,6 +388,10 @@ def _operation(op: Op) -> Any:
             return serialization.SetData(op.path, op.data, op.version)
         case Check():
             return serialization.CheckVersion(op.path, op.version)
+
+
+def _size_bytes(request: Commit) -> int:
+    return sum(len(_operation(op).serialize()) for op in request.ops)
 
 
 def _outcome(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
