@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference test-faults matrix
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -14,6 +14,8 @@ help:
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (half an hour; installs Debian's redis-server where there is none)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
+	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
+	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
@@ -70,6 +72,13 @@ test-airflow: $(VENV)/celery
 
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/cluster tests/race
+
+# As root, and with Debian's libfaketime where clocks are to jump; what cannot be had is skipped.
+test-faults: install
+	FAULTS=1 $(BIN)/python -m pytest tests/faults
+
+matrix: install
+	$(BIN)/python -m tests.matrix
 
 # FULL=1 takes an hour and a half.
 soak: install

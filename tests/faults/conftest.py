@@ -51,7 +51,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         server = request.getfixturevalue("zookeeper")
         proxy = Proxy.of_zookeeper(server.port)
         where = f"hive-{name}?root=/hivelock-{name}&timeout_s={SESSION_S}"
-        yield from open_site(proxy, f"zookeeper://{server.hosts}/{where}", f"zookeeper://127.0.0.1:{proxy.port}/{where}")
+        yield from open_site(
+            proxy, f"zookeeper://{server.hosts}/{where}", f"zookeeper://127.0.0.1:{proxy.port}/{where}"
+        )
     else:
         server = request.getfixturevalue("postgres")
         proxy = Proxy.of_postgresql(server.port)

@@ -43,8 +43,9 @@ def until_lost(call: Callable[[], object]) -> LockLost:
             call()
         except LockLost as error:
             return error
-        except StoreUnavailable as error:
-            assert time.monotonic() < deadline, f"never told: {error}"
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
         else:
             raise AssertionError("it believes to hold")
 
@@ -124,5 +125,6 @@ def again(call: Callable[[], object]) -> object:
     while True:
         try:
             return call()
-        except StoreUnavailable as error:
-            assert time.monotonic() < deadline, f"never: {error}"
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise

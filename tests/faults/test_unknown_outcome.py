@@ -12,23 +12,18 @@ from tests.faults.conftest import FULL
 from tests.faults.proxy import Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.faults.conftest import Site
+
+    Call = Callable[[LockManager, Lease | None, str], object]
 
 READS, WRITES = ["dw.flights/dt=2013-01-01"], ["dw.delays/dt=2013-01-01", "dw.delays/dt=2013-01-02"]
 LOCKS = 6
 
-Call = Callable[[LockManager, Lease | None, str], object] if TYPE_CHECKING else object
-
 
 def acquire(manager: LockManager, lease: Lease | None, owner: str) -> Lease:
     return manager.acquire(owner=owner, reads=READS, writes=WRITES)
-
-
-def wait(manager: LockManager, lease: Lease | None, owner: str) -> Lease:
-    """As one that would wait."""
-    return manager.acquire(owner=owner, reads=READS, writes=WRITES, timeout_s=60)
 
 
 def renew(manager: LockManager, lease: Lease | None, owner: str) -> None:
@@ -55,12 +50,12 @@ def force(manager: LockManager, lease: Lease | None, owner: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("moment", Moment if FULL else [Moment.AFTER])
-@pytest.mark.parametrize("call", [acquire, wait, renew, start_work, release, force] if FULL else [acquire, release])
+@pytest.mark.parametrize("moment", Moment if FULL else [Moment.AFTER], ids=lambda moment: moment.name.lower())
+@pytest.mark.parametrize("call", [acquire, renew, start_work, release, force] if FULL else [acquire, release])
 def test_a_call_that_is_cut_at_each_of_its_requests(site: Site, call: Call, moment: Moment) -> None:
     for at in itertools.count(1):
         owner = f"owner {at}"
-        lease = None if call in (acquire, wait) else acquire(site.near, None, owner)
+        lease = None if call is acquire else acquire(site.near, None, owner)
         with site.proxy.trap(at, moment) as trap:
             said = outcome(call, site.far, lease, owner)
             whole(site.near, owner)
