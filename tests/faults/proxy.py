@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from tests.faults.frames import Frames, PostgreSQLFrames, ZooKeeperFrames
@@ -210,7 +211,7 @@ class _Connection:
                     continue
                 if trap.moment is Moment.LATE:
                     self._client_only = True  # this end goes, and the server's stays for what is late
-                    trap.deliver = lambda late=frame: self._deliver(late)
+                    trap.deliver = partial(self._deliver, frame)
                     self._proxy.closed(self)
                     reset(self._client)
                 return
