@@ -306,6 +306,8 @@ DEEP = {
     "OR": f"select * from t where {' or '.join(f'x = {n}' for n in range(2000))}",
     "UNION": " union all ".join(["select x from t"] * 300),
     "comments": "/*" * 10_000,
+    "cross join": "select * from " + ", ".join(["t"] * 20_000),
+    "CTEs side by side": "with " + ", ".join(f"a{n} as (select 1)" for n in range(1_500)) + " select 1 from t",
 }
 
 

@@ -187,11 +187,12 @@ class Reader:
         if (with_ := node.args.get("with_")) is None:
             return scope
         scope = dict(scope)
+        everywhere = _references(node)
         for cte in with_.expressions:
             name = cte.alias.lower()
             if with_.recursive:
                 scope[name] = Named(exp.Values(expressions=[]), self, {})
-            if _references(node, name) == _references(cte, name):
+            if everywhere[name] == _references(cte)[name]:
                 self._query(cte.this, ALWAYS, scope)
             columns = cte.args["alias"].columns
             scope[name] = Named(cte.this, self, dict(scope), bool(columns))
@@ -301,5 +302,6 @@ class Reader:
         raise InvalidRequest(placed(self.statement.text, start, why))
 
 
-def _references(node: exp.Expr, name: str) -> int:
-    return sum(1 for table in node.find_all(exp.Table) if table.name.lower() == name and not table.db)
+def _references(node: exp.Expr) -> Counter[str]:
+    """How often a table, view or CTE of each name is referred to."""
+    return Counter(table.name.lower() for table in node.find_all(exp.Table) if not table.db)

@@ -54,23 +54,25 @@ def sources(select: exp.Select) -> list[Source]:
         return []
     joins = select.args.get("joins") or []
     nodes: list[tuple[exp.Expr, exp.Join | None]] = [(from_.this, None), *((join.this, join) for join in joins)]
+    filling = [place for place, join in enumerate(joins) if join.side in ("RIGHT", "FULL")]
+    last = filling[-1] if filling else -1
     return [
         Source(
             node,
             place,
             join,
-            where=not _filled(place, joins) and (join is None or join.kind not in ("SEMI", "ANTI")),
-            filled=_filled(place, joins),
+            where=not filled and (join is None or join.kind not in ("SEMI", "ANTI")),
+            filled=filled,
             narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes")),
         )
         for place, (node, join) in enumerate(nodes)
+        for filled in [place <= last or _filled(join)]
     ]
 
 
-def _filled(place: int, joins: Sequence[exp.Join]) -> bool:
-    """Whether a source stands on the side of an outer join that is filled with NULL."""
-    own = place > 0 and (joins[place - 1].side in ("LEFT", "FULL")) and joins[place - 1].kind not in ("SEMI", "ANTI")
-    return own or any(join.side in ("RIGHT", "FULL") for join in joins[place:])
+def _filled(join: exp.Join | None) -> bool:
+    """Whether what *join* adds is filled with NULL by it; a RIGHT or FULL one does so to all that came before it."""
+    return join is not None and join.side in ("LEFT", "FULL") and join.kind not in ("SEMI", "ANTI")
 
 
 def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
@@ -118,8 +120,10 @@ def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool
 
 def to_right_branch(union: exp.Union, outer: Condition) -> Condition:
     """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place."""
+    if not outer.columns():
+        return ALWAYS
     left, right = _outputs(union.this), _outputs(union.expression)
-    if not outer.columns() or left is None or right is None or len(left) != len(right):
+    if left is None or right is None or len(left) != len(right):
         return ALWAYS
     names = {name: right[place] for place, name in enumerate(left) if left.count(name) == 1}
     return outer.renamed(lambda name: names.get(name))

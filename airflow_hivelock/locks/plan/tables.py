@@ -33,7 +33,8 @@ class Tables:
         self._declared = {table: Table() for table in _tables("unpartitioned", unpartitioned)}
         for name, columns in (partition_columns or {}).items():
             (table,) = _tables("partition_columns", [name])
-            if isinstance(columns, str) or not columns or table in self._declared:
+            listed = isinstance(columns, list | tuple) and all(isinstance(column, str) for column in columns)
+            if not listed or not columns or table in self._declared:
                 raise InvalidRequest(f"partition_columns[{name!r}]={columns!r} must be a list of columns, as in ['dt']")
             self._declared[table] = Table(tuple(column.lower() for column in columns))
 
