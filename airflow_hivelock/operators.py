@@ -209,9 +209,10 @@ class HiveForceUnlockOperator(BaseOperator):
         manager = hook.manager()
         manager.sweep()
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
+        user = _by_whom(hook, context)
         for holder in self._chosen(manager):
             verdict = self._judge(hook, manager, holder)
-            what = self._free(manager, holder, verdict, str(Owner.of(hook.installation, context["ti"])))
+            what = self._free(manager, holder, verdict, user)
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
             self.log.info("%s lease %s of %s: %s", what, holder.lease_id, holder.owner, verdict.reason)
         return report
@@ -240,6 +241,13 @@ class HiveForceUnlockOperator(BaseOperator):
         if not self.only_report and manager.force_release(str(holder.lease_id), reason=reason, user=user):
             metrics.force_released()
         return "freed"
+
+
+def _by_whom(hook: HiveLockHook, context: Any) -> str:
+    """Who the audit trail says it was: the task, and whoever has triggered its run."""
+    task = str(Owner.of(hook.installation, context["ti"]))
+    person = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return f"{person} by {task}" if person else task
 
 
 class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-import getpass
 import json
+import os
+import pwd
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
     Connect = Callable[[], tuple[LockManager, Catalog | None]]
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Exit(enum.IntEnum):
@@ -55,7 +60,8 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
                 return Exit.OK
             session = Session(
                 manager,
-                user=args.user or _user(),
+                user=args.user or _login(),
+                actor=_actor(args.user),
                 database=args.database,
                 catalog=catalog,
                 timeout_s=args.timeout,
@@ -118,7 +124,7 @@ def _interact(session: Session, output: str) -> Exit:
 
 
 def _failed(error: HiveLockError) -> Exit:
-    print(f"hivelock: {error}", file=sys.stderr)
+    print(_shown(f"hivelock: {error}"), file=sys.stderr)
     if isinstance(error, LockTimeout):
         return Exit.NOT_IN_TIME
     return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED
@@ -129,11 +135,18 @@ def _interrupted() -> Exit:
     return Exit.INTERRUPTED
 
 
-def _user() -> str:
+def _login() -> str:
+    """Who runs this, by the system's word: the environment (``LOGNAME``) says what one likes."""
     try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError) as error:  # a container's user without a name
-        raise InvalidRequest(f"who are you? Give --user ({error})") from error
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return f"uid {os.getuid()}"
+
+
+def _actor(named: str | None) -> str:
+    """Who the audit trail says it was: whoever *named* another than themselves is named as well."""
+    login = _login()
+    return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
 
 
 def _print(result: Result, output: str) -> None:
@@ -145,7 +158,12 @@ def _print(result: Result, output: str) -> None:
         rows = [list(record.values()) for record in result.records()]
         text = tabulate(rows, result.columns, "simple", disable_numparse=True)
     if text:
-        print(text, flush=True)
+        print(_shown(text) if sys.stdout.isatty() else text, flush=True)
+
+
+def _shown(text: str) -> str:
+    """*text* without what makes a terminal do things: what others wrote into the lock store is in it."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _capabilities(capabilities: Capabilities) -> Result:

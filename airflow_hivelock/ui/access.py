@@ -52,8 +52,9 @@ def user_id(user: Any) -> str:
 
 
 def user_name(user: Any) -> str:
-    """The name that the audit trail gets."""
-    return str(user.get_name())
+    """What the audit trail gets: the name, and the id where that is another, for names need not be unique."""
+    name, known_as = str(user.get_name()), user_id(user)
+    return name if name == known_as else f"{name} ({known_as})"
 
 
 def may_release(conn_id: str, user: Any) -> bool:

@@ -96,6 +96,15 @@ def test_a_lease_whose_run_is_over_goes(
     assert reason in audit.reason
 
 
+def test_the_audit_trail_has_who_triggered_the_run(manager: LockManager) -> None:
+    lease = acquire(manager)
+    context = Context()
+    context["dag_run"] = type("DagRun", (), {"triggering_user_name": "ann"})()
+    operator = HiveForceUnlockOperator(task_id="force", leases=[lease.id], stale=False)
+    HiveForceUnlockOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
+    assert [entry.user for entry in manager.audit()] == ["ann by here/force/today/force/-1"]
+
+
 @pytest.mark.parametrize(
     ("run", "tasks", "reason"),
     [

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
+import pwd
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -217,3 +220,28 @@ def test_airflow_finds_the_command_and_loads_little_for_it() -> None:
     script = f"import sys, airflow_hivelock.cli; print(*sorted({heavy} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []
+
+
+def test_the_audit_trail_has_the_login_behind_a_user_that_says_otherwise(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "forged")
+    login = pwd.getpwuid(os.getuid()).pw_name
+    for args, said in (((), f"ann (logged in as {login} on {socket.gethostname()})"), (("--user", login), login)):
+        lease = manager.acquire(owner="job", writes=["dw.t"])
+        assert run(*args, "--reason", "gone", "-e", f"drop force lease {lease.id}")[0] == 0
+        assert [entry.user for entry in manager.audit()][-1] == said
+    assert main(["--reason", "gone", "-e", "lock table dw.u shared"]) == 0
+    assert f"cli:{login}:" in manager.leases()[0].owner, "the environment says what one likes"
+
+
+def test_what_others_wrote_cannot_drive_the_terminal(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.acquire(owner="job", writes=["dw.t"], query="a\x1b[2J\x9bb")
+    assert "\x1b[2J\x9b" in run("-e", "show locks dw.t extended")[1], "Hive's output, byte for byte"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    out = run("-e", "show locks dw.t extended")[1]
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+    assert "a\ufffd[2J\ufffdb" in out

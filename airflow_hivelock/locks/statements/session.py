@@ -44,6 +44,7 @@ class Session:
     :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
     :param force: UNLOCK frees the leases of others, too.
     :param reason: why something is freed by force; the audit trail keeps it.
+    :param actor: who is on record for that, where *user* is only who was named.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Session:
         lease_s: float = MAX_LEASE_S,
         force: bool = False,
         reason: str = "",
+        actor: str = "",
     ) -> None:
         if not user.strip():
             raise InvalidRequest("a session has a user; locks and the audit trail name it")
@@ -70,6 +72,7 @@ class Session:
         self.lease_s = lease_s
         self.force = force
         self.reason = reason
+        self.actor = actor or user
 
     def run(self, text: str) -> Iterator[Result]:
         """Run the statements of *text*, each when its result is asked for; all of them are parsed before.
@@ -195,7 +198,7 @@ class Session:
         return _freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
 
     def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
-        return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.user)]
+        return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
 
     def _explain(self, statement: ExplainLocks) -> Result:
         reads, writes = plan.plan_statements(statement.sql, self.catalog, database=statement.database)
