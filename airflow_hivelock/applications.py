@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_hivelock.locks import stored
 from airflow_hivelock.supervisor import CannotTell
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ MARK = "AIRFLOW_HIVELOCK_WORK"
 
 STOP_S = 30.0
 """How long what was killed may take to be gone."""
+
+_MARK = re.compile("[0-9a-f]{32}")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
+"""``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
 
 POLL_S = 0.5
 """How often a cluster is asked meanwhile."""
@@ -54,6 +60,14 @@ class Processes:
     host: str = field(default_factory=socket.gethostname)
     boot: str = field(default_factory=lambda: _boot())
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: what tells no process from others: it comes out of a store, and what it says is killed."""
+        stored.numbers(vars(self), ("pid", "started"))
+        _one_line(self.host, "host")
+        _one_line(self.boot, "boot")
+        if not _MARK.fullmatch(self.mark):
+            raise ValueError(f"mark={self.mark!r:.80}")
 
     def running(self) -> bool:
         """Whether any of them still runs.
@@ -108,6 +122,14 @@ class SparkJob:
     conn_id: str
     job_id: str
     deploy_mode: str | None = None
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: what no cluster calls a job: it becomes part of a command, or of a URL."""
+        _one_line(self.conn_id, "conn_id")
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise ValueError(f"job_id={self.job_id!r:.80}")
+        if self.deploy_mode not in (None, "client", "cluster"):
+            raise ValueError(f"deploy_mode={self.deploy_mode!r:.80}")
 
     def running(self) -> bool:
         """Whether the cluster has it as neither ended nor unknown.
@@ -186,7 +208,7 @@ def decode(text: str) -> Application:
     :raises CannotTell: somebody else recorded it, or a newer version.
     """
     try:
-        data = json.loads(text)
+        data = stored.load(text)
         return _KINDS[data.pop("kind")](**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CannotTell(f"{text[:80]!r} is no application that this version knows") from error
@@ -237,6 +259,11 @@ def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else marks.get("AIRFLOW_CTX_TASK_ID")
     except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
         return None  # gone, or another user's
+
+
+def _one_line(text: str, name: str) -> None:
+    if not stored.text(text, name).isprintable() or len(text) > 300:
+        raise ValueError(f"{name}={text!r:.80}")
 
 
 def _started(pid: int) -> int:

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, HiveLockError, LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.stale import judge_owner
 
@@ -87,6 +87,10 @@ class HiveLockKeeper(BaseEventTrigger):
                 await asyncio.to_thread(manager.renew, lease)
             except (LockLost, ExceedsMaxLeaseTime) as error:
                 self.log.info("Not renewed: %s", error)
+            except StoreUnavailable:
+                raise
+            except HiveLockError as error:  # this one alone: the others have to be renewed all the same
+                self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()

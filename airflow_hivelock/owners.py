@@ -29,8 +29,10 @@ class Owner:
         return cls(installation, ti.dag_id, ti.run_id, ti.task_id, map_index)
 
     @classmethod
-    def parse(cls, text: str) -> Self | None:
+    def parse(cls, text: Any) -> Self | None:
         """The inverse of ``str()``; None for an owner that is no task of any Airflow."""
+        if not isinstance(text, str):
+            return None
         parts = [unquote(part) for part in text.split("/")]
         try:
             installation, dag_id, run_id, task_id, map_index = parts

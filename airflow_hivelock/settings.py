@@ -36,7 +36,9 @@ _UNITS_S = {
     "h": 3600.0,
     "hour": 3600.0,
 }
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
+_COUNT = re.compile("[0-9]{1,12}")
+MOST_INSTALLATION = 250
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class Settings:
 
         :raises InvalidRequest: for one that cannot be meant.
         """
+        for what in ("host", "schema", "login"):
+            if not (getattr(connection, what) or "").isprintable():
+                raise InvalidRequest(f"its {what} holds characters that are in no {what}")
         extra: dict[str, Any] = connection.extra_dejson
         backend = extra.get("backend") or "zookeeper"
         if backend not in BACKENDS:
@@ -71,9 +76,13 @@ class Settings:
         url = _url(backend, connection)
         options = {name: value for name, value in extra.items() if name not in _OURS and value not in (None, "")}
         if options:
-            url += "?" + urlencode({name: _text(value) for name, value in options.items()})
+            url += "?" + urlencode({name: _text(value) for name, value in options.items()}, errors="replace")
         installation = extra.get("installation") or ("local" if backend == "memory" else "")
-        if not installation:
+        if not isinstance(installation, str) or not installation.isprintable() or len(installation) > MOST_INSTALLATION:
+            raise InvalidRequest(
+                f"installation={installation!r:.80} is not an id; give a text of up to {MOST_INSTALLATION} printable characters"
+            )
+        if not installation.strip():
             raise InvalidRequest(
                 'it has no installation id; name this Airflow in the extra, as in {"installation": "prod"}, '
                 "differently from every other Airflow on the same lock store"
@@ -84,7 +93,14 @@ class Settings:
         concurrency = extra.get("concurrency", True)
         if not isinstance(concurrency, bool):
             raise InvalidRequest(f"concurrency={concurrency!r} is neither true nor false")
-        return cls(url, installation, extra.get("metastore_uri") or "", concurrency, _lock_timeout_s(extra), dynamic)
+        metastore_uri = extra.get("metastore_uri") or ""
+        if not isinstance(metastore_uri, str):
+            raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
+        try:
+            urlsplit(url)
+        except ValueError as error:
+            raise InvalidRequest(f"its host {connection.host!r} names no servers: {error}") from error
+        return cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), dynamic)
 
     @property
     def shown_url(self) -> str:
@@ -121,12 +137,19 @@ def _url(backend: str, connection: Any) -> str:
 
 
 def _login(connection: Any) -> str:
-    user, password = (quote(part or "", safe="") for part in (connection.login, connection.password))
+    user, password = (quote(part or "", safe="", errors="replace") for part in (connection.login, connection.password))
     return f"{user}:{password}@" if password else f"{user}@" if user else ""
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else _digits(value)
+
+
+def _digits(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return ""
 
 
 def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
@@ -135,10 +158,10 @@ def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
     if retries is None and sleep is None:
         return None
     retries = NUMRETRIES if retries is None else retries
-    found = _TIME.fullmatch(str(SLEEP if sleep is None else sleep).strip().lower())
+    found = _TIME.fullmatch(_digits(SLEEP if sleep is None else sleep).strip().lower())
     unit = _UNITS_S.get(found[2]) if found else None
-    if isinstance(retries, bool) or not str(retries).isdecimal() or found is None or unit is None:
+    if isinstance(retries, bool) or not _COUNT.fullmatch(_digits(retries)) or found is None or unit is None:
         raise InvalidRequest(
-            f"numretries={retries!r} and sleep_between_retries={sleep!r} must be a whole number and a time, as in 100, '60s'"
+            f"numretries={_digits(retries)!r:.80} and sleep_between_retries={_digits(sleep)!r:.80} must be a whole number and a time, as in 100, '60s'"
         )
     return int(retries) * float(found[1]) * unit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.plan import plan, plan_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.manager import LockManager
@@ -79,6 +80,21 @@ class Wanted:
     lease_s: float = 3600.0
     timeout_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """:raises InvalidRequest: naming the input that is wrong: of another type, as out of another version's trigger."""
+        for what, names in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise InvalidRequest(f"{what}={names!r} must be a list of names, as in [{names!r}]")
+        for what, text in (("lock_sql", self.sql), ("lock_database", self.database)):
+            if not isinstance(text, str):
+                raise InvalidRequest(f"{what}={text!r} must be one text: of statements, separated by ';', or a name")
+        if not isinstance(self.partition_columns, Mapping):
+            raise InvalidRequest(
+                f"partition_columns={self.partition_columns!r} must be a dict, as in {{'dw.t': ['dt']}}"
+            )
+        if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
+            raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
+
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
@@ -104,11 +120,6 @@ class Wanted:
 
         :raises InvalidRequest: naming the input that is wrong.
         """
-        for what, names in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
-            if isinstance(names, str):
-                raise InvalidRequest(f"{what}={names!r} must be a list of names, as in [{names!r}]")
-        if not isinstance(self.sql, str):
-            raise InvalidRequest(f"lock_sql={self.sql!r} must be one text of statements, separated by ';'")
         catalog, known = hook.catalog(), self.partition_columns
         reads, writes = plan(
             self.reads, self.writes, catalog, self.unpartitioned, partition_columns=known, limit=MOST_PARTITIONS

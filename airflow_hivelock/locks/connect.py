@@ -44,7 +44,14 @@ def connect(url: str) -> LockManager:
     :raises StoreUnavailable: nothing answers there within ``timeout_s``.
     :raises Unsupported: a library is missing that this store needs.
     """
-    parts = urlsplit(url)
+    try:
+        if not url.isprintable():  # urlsplit would leave some of it out
+            raise ValueError("characters that no URL has")
+        parts = urlsplit(url)
+    except ValueError as error:  # which may repeat a password
+        raise InvalidRequest(
+            "the URL of the lock store cannot be read; write zookeeper://host:2181/namespace"
+        ) from error
     match parts.scheme:
         case "memory":
             from airflow_hivelock.locks.backends.memory import MemoryBackend

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backend import Acquisition, Backend, Capabilities
     from airflow_hivelock.locks.model import ForcedRelease, Holder, Tenure, Waiter
 
+MAX_SAID_LENGTH = 2_000
+"""How long a reason, and who gives it, may be."""
+
 PASSING_S = 10.0
 """How long a request that does not wait still gives one that is about to be granted or withdrawn."""
 
@@ -113,9 +116,7 @@ class LockManager:
         :raises InvalidRequest: bad input; nothing was touched.
         :raises LockTimeout: naming who is in the way.
         """
-        wanted = rules.request(
-            owner, reads, writes, lease_s=lease_s, attempt=attempt, wait=timeout_s is None or timeout_s > 0, query=query
-        )
+        wanted = rules.request(owner, reads, writes, lease_s=lease_s, attempt=attempt, wait=timeout_s != 0, query=query)
         changed = threading.Event()
         pending = self.begin(wanted, changed.set, timeout_s)
         try:
@@ -133,7 +134,7 @@ class LockManager:
 
     def begin(self, request: LockRequest, wake: Callable[[], None], timeout_s: float | None = None) -> PendingLease:
         """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile."""
-        if timeout_s is not None and not timeout_s >= 0:
+        if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s >= 0):
             raise InvalidRequest(
                 f"timeout_s={timeout_s!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
             )
@@ -232,13 +233,16 @@ class LockManager:
     def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
         """Free somebody else's lease; who, when, which and why goes to the audit trail.
 
-        :raises InvalidRequest: without a reason or a user.
+        :param reason: and *user*: kept in one line each.
+        :raises InvalidRequest: without a reason or a user, or for one that cannot be kept.
         """
-        if not reason.strip() or not user.strip():
+        said = [" ".join(text.split()) if isinstance(text, str) else "" for text in (reason, user)]
+        if not all(text and text.isprintable() and len(text) <= MAX_SAID_LENGTH for text in said):
             raise InvalidRequest(
-                f"force release of {lease_id}: say why (reason) and who (user); both are kept in the audit trail"
+                f"force release of {lease_id[:80]!r}: say why (reason) and who (user), each in up to "
+                f"{MAX_SAID_LENGTH:,} printable characters; both are kept in the audit trail"
             )
-        return self.backend.force_release(lease_id, reason=reason, user=user)
+        return self.backend.force_release(lease_id, reason=said[0], user=said[1])
 
     def force_release_all(
         self,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import enum
+import reprlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import names
+from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_OWNER_LENGTH = 2_000
+MAX_QUERY_LENGTH = 10_000
+"""A query is there for people to recognise; what is longer is cut."""
+
+MAX_WORK_LENGTH = 10_000
 MAX_LEASE_S = 366 * 86400
 
 
@@ -37,12 +42,18 @@ class LockObject:
     partition: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.database, str) or not isinstance(self.table, str):
+            raise InvalidRequest(f"{self.database!r:.80} and {self.table!r:.80} are no names of a database and a table")
         shown = self.database + (f".{self.table}" if self.table else "")
         object.__setattr__(self, "database", names.identifier(self.database, "database", shown))
         if self.table:
             object.__setattr__(self, "table", names.identifier(self.table, "table", shown))
         elif self.partition:
             raise InvalidRequest(f"{shown!r}: a partition needs its table")
+        if len(self.partition) > names.MAX_LEVELS:
+            raise InvalidRequest(
+                f"{shown}: a partition of {len(self.partition)} levels; at most {names.MAX_LEVELS} have a lock"
+            )
         levels = tuple(names.partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
 
@@ -138,7 +149,8 @@ class LockRequest:
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
     :param wait: False for a request that is to be refused where it would have to wait.
-    :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for.
+    :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for. Only its first
+        characters are kept.
     :param named: what *locks* was planned from, where that depends on the day: a table has more partitions at the
         second try than at the first. Where it is given, it and not *locks* tells whether an owner asks for the same
         again, and the locks of the first time stand.
@@ -162,10 +174,13 @@ class LockRequest:
             raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
         if not self.locks:
             raise InvalidRequest(f"{self.owner} asks for no locks; name at least one object in reads or writes")
-        if not 1 <= self.lease_s <= MAX_LEASE_S:
+        if not isinstance(self.lease_s, int | float) or not 1 <= self.lease_s <= MAX_LEASE_S:
             raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
         if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
+        if self.attempt > stored.MOST_NUMBER:
+            raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
+        object.__setattr__(self, "query", _kept(self.query))
 
 
 @dataclass(frozen=True)
@@ -179,6 +194,17 @@ class Work:
     name: str
     application: str
     token: int
+
+    def __post_init__(self) -> None:
+        try:
+            for text in (self.name, self.application):
+                if len(stored.text(text, "work")) > MAX_WORK_LENGTH:
+                    raise ValueError(f"longer than {MAX_WORK_LENGTH:,} characters")
+            stored.number(self.token, "token")
+        except (TypeError, ValueError) as error:
+            raise InvalidRequest(
+                f"{str(self.name)[:80]!r} is not to be recorded as work under a lease: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -231,18 +257,26 @@ class Lease:
         :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
         """
         try:
+            stored.texts(data, ("id", "owner", "since"))
+            stored.numbers(data, ("token", "attempt", "epoch"))
+            since = datetime.fromisoformat(data["since"])
+            if since.tzinfo is None:
+                raise ValueError("since has no time zone")
             return cls(
-                id=str(data["id"]),
-                token=int(data["token"]),
-                attempt=int(data["attempt"]),
-                epoch=int(data["epoch"]),
-                owner=str(data["owner"]),
+                id=data["id"],
+                token=data["token"],
+                attempt=data["attempt"],
+                epoch=data["epoch"],
+                owner=data["owner"],
                 locks=locks_from_json(data["locks"]),
-                lease_s=float(data["lease_s"]),
-                since=datetime.fromisoformat(data["since"]),
+                lease_s=stored.seconds(data["lease_s"], "lease_s", MAX_LEASE_S),
+                since=since,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidRequest(f"{str(data)[:80]!r} is not a lease; pass what the lock task returned") from error
+            shown = {name: data[name] for name in ("id", "owner") if name in data} if isinstance(data, dict) else data
+            raise InvalidRequest(
+                f"{reprlib.repr(shown)} is not a lease ({error}); pass what the lock task returned"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -337,6 +371,13 @@ class ForcedRelease:
 def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:
     """Object names to ``"S"`` or ``"X"``: the compact form that records and XComs carry."""
     return {str(lock.object): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in locks}
+
+
+def _kept(query: str) -> str:
+    """As much of *query* as is kept, in characters that every store can keep."""
+    if not isinstance(query, str):
+        raise InvalidRequest(f"query={query!r:.80} must be a text")
+    return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def locks_from_json(data: dict[str, str]) -> tuple[Lock, ...]:

@@ -25,6 +25,12 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 MAX_OBJECTS = 10_000
 """How many objects one name may expand to; above this, lock the table."""
 
+MAX_LEVELS = 60
+"""How many levels a partition may have. Listings look as deep."""
+
+MAX_NAME_LENGTH = 10_000
+"""In characters: as many as ZooKeeper and the caches here bear."""
+
 # org.apache.hadoop.hive.common.FileUtils.charToEscape, Hive 2.3
 _ESCAPED = frozenset([*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
 _IDENTIFIER = re.compile(r"[a-z0-9_]+", re.ASCII)
@@ -92,7 +98,13 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
         raise InvalidRequest(
             f"{name!r} is not the name of a lock object; write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
         )
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"{name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters, too long for the name of a lock object"
+        )
     head, *levels = name.split("/")
+    if len(levels) > MAX_LEVELS:
+        raise InvalidRequest(f"{name[:80]!r}…: a partition of {len(levels)} levels; at most {MAX_LEVELS} have a lock")
     database, dot, table = head.partition(".")
     database = identifier(database, "database", name)
     if not dot:

@@ -7,6 +7,7 @@ object meets those on all that lies above and below it (:class:`Footprint`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 order = attrgetter("database", "table", "partition")
@@ -126,7 +127,7 @@ def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
 
     :raises InvalidRequest: for a malformed name, and for one name in place of a list.
     """
-    if isinstance(given, str | LockObject):
+    if isinstance(given, str | LockObject) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
     parsed = ([item] if isinstance(item, LockObject) else LockObject.parse_all(item) for item in given)
     return [target for targets in parsed for target in targets]

@@ -75,7 +75,7 @@ class Metastore:
                 yield HMSClient(iprot=TBinaryProtocol(transport))
             finally:
                 transport.close()
-        except (TException, OSError, EOFError) as error:
+        except (TException, OSError, EOFError, UnicodeDecodeError) as error:
             raise StoreUnavailable(f"{self} did not answer: {error}") from error
 
     def _open(self) -> Any:
@@ -182,6 +182,7 @@ def need(why: str, *modules: str, extra: str) -> None:
 
 
 def _host(text: str, netloc: str) -> tuple[str, int]:
+    netloc = netloc.rpartition("@")[2]  # to show; nobody logs in here, but somebody may have tried
     try:
         parts = urlsplit(f"//{text.strip()}")
         host, port = parts.hostname, parts.port or PORT

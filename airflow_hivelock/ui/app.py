@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from fastapi import FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field
 
@@ -81,6 +82,12 @@ async def _refused(_: Request, error: HiveLockError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 400)
     log.warning("The page cannot look at the lock store: %s", error)  # not told: it names servers
     return JSONResponse({"detail": "The lock store gave no answer; the API server's log says why"}, 503)
+
+
+@app.exception_handler(RequestValidationError)
+async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+    # Without what was given: half a character cannot be sent back.
+    return JSONResponse({"detail": "; ".join(str(each["msg"]) for each in error.errors())}, 422)
 
 
 @app.get("/")

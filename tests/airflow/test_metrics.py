@@ -14,14 +14,14 @@ from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_hivelock import metrics
 from airflow_hivelock.keeper import HiveLockKeeper
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import StoreCorrupted, rules
 from airflow_hivelock.operators import HiveForceUnlockOperator, HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Ran
 
 
@@ -77,6 +77,27 @@ def test_the_keeper_tells_how_many_hold_and_wait(told: dict[str, list[float]], m
     asyncio.run(HiveLockKeeper()._keep())
     waiting.withdraw()
     assert (told["hivelock.leases"], told["hivelock.waiting"], told["hivelock.suspect"]) == ([1], [1], [0])
+
+
+def test_a_lease_that_cannot_be_renewed_does_not_keep_the_others_from_it(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = [str(Owner("here", "dag", run, "t")) for run in ("1", "2", "3")]
+    leases = [
+        manager.acquire(owner=owner, writes=[f"dw.{table}"], lease_s=2)
+        for owner, table in zip(owners, "abc", strict=True)
+    ]
+    renewed = []
+
+    def renew(lease: Lease) -> None:
+        if lease.id == leases[0].id:
+            raise StoreCorrupted("somebody else wrote it")
+        renewed.append(lease.id)
+
+    monkeypatch.setattr(manager.backend, "renew", renew)
+    monkeypatch.setattr(manager.backend, "now", lambda: leases[0].since + timedelta(seconds=2))
+    asyncio.run(HiveLockKeeper()._keep())
+    assert renewed == [lease.id for lease in leases[1:]]
 
 
 def test_a_metric_that_cannot_be_sent_costs_nothing(monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]) -> None:

@@ -131,6 +131,30 @@ def test_nothing_is_freed_without_a_reason(
     assert manager.find(lease.id) is not None
 
 
+def test_what_cannot_be_sent_back_is_refused_without_it(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager)
+    answer = login("op").post(
+        f"/api/hivelock_default/leases/{lease.id}/release",
+        content=b'{"reason": "\\ud800"}',
+        headers={**ASKED, "Content-Type": "application/json"},
+    )
+    assert answer.status_code in (400, 422), "not a crash of the API server's"
+    assert manager.find(lease.id) is not None
+
+
+def test_the_audit_trail_tells_users_of_one_name_apart() -> None:
+    class User:
+        def get_id(self) -> int:
+            return 7
+
+        def get_name(self) -> str:
+            return "Ann"
+
+    assert access.user_name(User()) == "Ann (7)"
+
+
 def test_a_form_of_another_site_cannot_free_a_lease(
     login: Callable[[str | None], TestClient], manager: LockManager
 ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_hivelock.locks import (
     InvalidRequest,
+    Lease,
     LockLost,
     LockManager,
     LockMode,
@@ -17,8 +19,9 @@ from airflow_hivelock.locks import (
     StoreCorrupted,
     StoreUnavailable,
     connect,
+    rules,
 )
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, record
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, layout, record
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -91,6 +94,51 @@ def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is
             manager.acquire(owner="greedy", writes=[f"dw.t{number}" for number in range(5_000)])
         assert manager.waiters() == []
         assert manager.show() == []
+
+
+def test_the_largest_request_there_is_can_be_freed_by_force(manager: LockManager) -> None:
+    """The entry in the audit trail goes into the same transaction."""
+    with manager:
+        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+        lease = manager.acquire(owner="large", writes=deep)
+        assert len(lease.locks) == len(deep) + 2, "escalated far below the limit"
+        assert manager.force_release(lease.id, reason="stuck", user="ann")
+        assert {str(lock.object) for lock in manager.audit()[-1].locks} == {"dw", "dw.delays"}
+
+
+def test_what_was_asked_for_counts_too_in_what_a_transaction_carries(manager: LockManager) -> None:
+    with manager:
+        wanted = replace(rules.request("long", writes=[DAY]), named="n" * 990_000)
+        pending = manager.begin(wanted, lambda: None)
+        assert isinstance(pending.poll(), Lease), "it fits"
+        with pytest.raises(RequestTooLarge):
+            manager.begin(replace(wanted, owner="longer", named="n" * 1_000_000), lambda: None)
+
+
+def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(manager: LockManager) -> None:
+    with manager:
+        client = manager.backend.client  # type: ignore[attr-defined]
+        session = client.session
+        with pytest.raises(RequestTooLarge, match="/too-large: "):
+            client.submit(Commit((Create("/too-large", b"x" * 1_048_576),)))
+        assert manager.show() == []
+        assert client.session == session
+
+
+def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """Hive 3 keeps a million characters of a query in each of its locks."""
+    with manager:
+        lease = manager.acquire(owner="a", reads=["dw.t"])
+        backend: Any = manager.backend
+        before = layout._lock_data.cache_info().currsize
+        for number in range(3):
+            data = f"hive_{number}:1356998400000:IMPLICIT:{'select ' * 100_000}:10.0.0.1".encode()
+            path = f"{backend.layout.namespace}/dw/t/LOCK-SHARED-000000001{number}"
+            backend.client.submit(Commit((Create(path, data),)))
+        queries = [len(holder.query) for holder in manager.show("dw.t") if holder.lease_id is None]
+        assert queries == [700_000] * 3
+        assert layout._lock_data.cache_info().currsize <= before + 1
+        manager.release(lease)
 
 
 class Outrun(KazooSession):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "airflow_hivelock"
 LOCKS = "airflow_hivelock.locks"
 
-CORE = ("errors", "names", "model", "rules", "backend", "transactional")
+CORE = ("errors", "stored", "names", "model", "rules", "backend", "transactional")
 LAYERS: dict[str, tuple[str, ...]] = {
     **{module: CORE[:place] for place, module in enumerate(CORE)},
     "errors": ("model",),  # for typing only: a time-out names who blocks, and the model raises errors
@@ -23,8 +23,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "backends": (*CORE, "thrift_client"),
     "connect": ("errors", "manager", "backends", "coverage"),
     "hive_leases": (*CORE, "manager"),
-    "catalog": (*CORE[:3], "thrift_client"),
-    "plan": (*CORE[:4], "catalog"),
+    "catalog": (*CORE[:4], "thrift_client"),
+    "plan": (*CORE[:5], "catalog"),
     "coverage": (*CORE, "manager", "catalog"),
     "testing": (*CORE, "manager"),
     "statements": (*CORE, "catalog", "plan", "manager"),

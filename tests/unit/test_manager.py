@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -318,6 +318,31 @@ def test_an_exclusive_lock_guards_a_counter_among_threads() -> None:
         thread.join(DEADLINE_S)
     assert counter == [8 * 20]
     assert tokens == sorted(set(tokens)), "a later lease has a larger token"
+
+
+@pytest.mark.parametrize("said", ["a\0b", "\ud800", "\x1b[2J", "x" * 2_001, 5])
+def test_a_force_release_says_who_and_why_in_what_a_trail_can_keep(manager: LockManager, said: str) -> None:
+    lease = manager.acquire(owner="a", writes=[T])
+    for reason, user in ((said, "ann"), ("stuck", said)):
+        with pytest.raises(InvalidRequest, match="printable characters"):
+            manager.force_release(lease.id, reason=reason, user=user)
+    assert manager.force_release(lease.id, reason=" its host\nis gone ", user="ann\tb")
+    assert [(entry.reason, entry.user) for entry in manager.audit()] == [("its host is gone", "ann b")], "one line each"
+
+
+def test_of_a_query_as_much_is_kept_as_people_read(manager: LockManager) -> None:
+    manager.acquire(owner="a", writes=[T], query="select '\ud800\0' " + "x" * 1_000_000)
+    query = manager.show(T)[0].query
+    assert query.startswith("select '?' xxx")
+    assert len(query) < 20_000
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lease_s": "5"}, {"timeout_s": "5"}, {"attempt": 2**63}, {"query": 5}, {"reads": None}]
+)
+def test_what_is_of_another_type_is_refused(manager: LockManager, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        manager.acquire(**{"owner": "a", "writes": [T], **wrong})
 
 
 def test_a_force_release_is_audited_and_noticed(manager: LockManager) -> None:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.attendant import Attendant
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY
 from airflow_hivelock.locks.backends.database.keys import object_key, owner_key
 from airflow_hivelock.locks.backends.database.location import open_store
-from airflow_hivelock.locks.backends.database.record import Record, State, decode, instant, later
+from airflow_hivelock.locks.backends.database.record import MOST_US, Record, State, decode, instant, later
 from airflow_hivelock.locks.backends.database.store import of, parse_id
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Update
+    from sqlalchemy import ColumnElement, Connection, Row, Update
 
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Tenure
+
+log = logging.getLogger(__name__)
 
 HISTORY_S = 7 * 86_400.0
 """How long what has ended stays: as history, and longer than any old process of an owner can live."""
@@ -126,7 +129,7 @@ class DatabaseBackend:
         return self._lease(*self._named(lease_id))
 
     def leases(self) -> list[Lease]:
-        return [record.lease for record in self._records(self.store.standing)]
+        return [record.lease for record in self._listed(self.store.standing)]
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
         records = self._standing()
@@ -152,12 +155,7 @@ class DatabaseBackend:
     def audit(self) -> list[ForcedRelease]:
         table = self.store.tables.audit
         rows = self.store.read(lambda connection: connection.execute(select(table).order_by(table.c.number)).all())
-        return [
-            ForcedRelease(
-                row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, instant(row.at_us)
-            )
-            for row in rows
-        ]
+        return [entry for row in rows if (entry := _audited(row))]
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         holders = [
@@ -172,7 +170,7 @@ class DatabaseBackend:
                 True,
                 record.query,
             )
-            for record in self._records(self.store.standing)
+            for record in self._listed(self.store.standing)
             for lock in record.locked
             if rules.concern([lock], target)
         ]
@@ -183,7 +181,7 @@ class DatabaseBackend:
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         request = self.store.tables.request.c
-        records = self._records(request.state.in_((State.GRANTED.value, State.ENDED.value)))
+        records = self._listed(request.state.in_((State.GRANTED.value, State.ENDED.value)))
         tenures = [record.tenure for record in records if rules.concern(record.locked, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
 
@@ -285,7 +283,14 @@ class DatabaseBackend:
 
     def _standing(self) -> list[Record]:
         """Of who waits and who holds, in their order."""
-        return self._records(or_(self.store.tables.request.c.state == State.WAITING.value, self.store.standing))
+        return self._listed(or_(self.store.tables.request.c.state == State.WAITING.value, self.store.standing))
+
+    def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
+        """For listings: a row that cannot be read is logged, and hides none of the others."""
+        request = self.store.tables.request
+        found = select(request).where(*where).order_by(request.c.place)
+        rows = self.store.read(lambda connection: connection.execute(found).all())
+        return [record for row in rows if (record := _readable(row))]
 
     def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
         request, (key, place) = self.store.tables.request.c, parse_id(lease_id)
@@ -309,6 +314,27 @@ def _waiters(records: Sequence[Record], target: LockObject | None) -> list[Waite
         for lock in record.locked:
             earlier.setdefault(lock.object, []).append((record, lock))
     return found
+
+
+def _readable(row: Row[Any]) -> Record | None:
+    try:
+        record = Record.of(row)
+        assert record.locked is not None
+        assert record.worked is not None
+    except StoreCorrupted as error:
+        stored.complain(log, str(error), 0)
+        return None
+    return record
+
+
+def _audited(row: Row[Any]) -> ForcedRelease | None:
+    try:
+        stored.texts(dict(row._mapping), ("lease_id", "owner", "locks", "user_name", "reason"))
+        at = instant(stored.number(row.at_us, "at_us", MOST_US))
+        return ForcedRelease(row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, at)
+    except (TypeError, ValueError, StoreCorrupted) as error:
+        stored.complain(log, f"entry {row.number} of the audit trail was not written by a force release: {error}", 0)
+        return None
 
 
 _backends: WeakSet[DatabaseBackend] = WeakSet()

@@ -29,12 +29,12 @@ def open_store(text: str) -> tuple[Store, float | None]:
     """
     try:
         url = make_url(text)
+        shown = url.render_as_string(hide_password=True)
     except (exc.ArgumentError, ValueError):  # which repeat the URL
         raise InvalidRequest(
             "the URL of the lock store cannot be read; write postgresql://user:password@host:5432/database"
         ) from None
     ours = {name: value for name, value in url.query.items() if name in OPTIONS}
-    shown = url.render_as_string(hide_password=True)
     if twice := [name for name, value in ours.items() if not isinstance(value, str)]:
         raise InvalidRequest(f"{shown}: {twice[0]} is given twice")
     options = {name: str(value) for name, value in ours.items()}
@@ -44,13 +44,12 @@ def open_store(text: str) -> tuple[Store, float | None]:
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
     tables = Tables(options.get("prefix", "hivelock_"), options.get("schema", ""))
-    store = Store(
-        url,
-        _dialect(url, tables),
-        tables,
-        frees=expiry == "frees",
-        timeout_s=_seconds("timeout_s", options.get("timeout_s", "10"), shown),
-    )
+    timeout_s = _seconds("timeout_s", options.get("timeout_s", "10"), shown)
+    dialect = _dialect(url, tables)
+    try:
+        store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s)
+    except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
+        raise InvalidRequest(f"{shown} is no URL of {url.get_backend_name()}'s: an option, or its form") from None
     return store, _seconds("max_lease_s", most, shown) if most is not None else None
 
 

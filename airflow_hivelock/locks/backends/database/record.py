@@ -19,10 +19,20 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks import stored
 from airflow_hivelock.locks.backends.database.dialect import NOBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
-from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, Work, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model import (
+    MAX_LEASE_S,
+    Lease,
+    Lock,
+    LockRequest,
+    Tenure,
+    Work,
+    locks_from_json,
+    locks_to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,10 +93,14 @@ class Record:
         """:raises StoreCorrupted: somebody else wrote it."""
         try:
             values = {name: row._mapping[name] for name in FIELDS}
+            stored.texts(values, _TEXTS)
+            stored.numbers(values, _NUMBERS)
+            stored.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
+            stored.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise StoreCorrupted(
-                f"{row!r:.200} is not a request of airflow-hivelock's; somebody else wrote it"
+                f"{row!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
             ) from error
 
     @property
@@ -97,6 +111,16 @@ class Record:
     def locked(self) -> tuple[Lock, ...]:
         """:raises StoreCorrupted: somebody else wrote them."""
         return decode(self.locks, self.owner)
+
+    @cached_property
+    def worked(self) -> tuple[Work, ...]:
+        """:raises StoreCorrupted: somebody else wrote what runs."""
+        try:
+            return tuple(Work(*work) for work in json.loads(self.works))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreCorrupted(
+                f"what runs under the lease of {self.owner}, {self.works[:80]!r}, was not written by airflow-hivelock"
+            ) from error
 
     @property
     def lease(self) -> Lease:
@@ -109,7 +133,7 @@ class Record:
             locks=self.locked,
             lease_s=self.lease_s,
             since=instant(self.granted_us or 0),
-            works=tuple(Work(*work) for work in json.loads(self.works)),
+            works=self.worked,
             expires=instant(self.end_us or 0),
         )
 
@@ -127,15 +151,14 @@ class Record:
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
-        others = [work for work in json.loads(self.works) if work[0] != name]
-        return replace(self, token=token, works=json.dumps([*others, [name, application, token]]))
+        others = (work for work in self.worked if work.name != name)
+        return replace(self, token=token, works=_works((*others, Work(name, application, token))))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with what runs under that name by now."""
-        works = json.loads(self.works)
-        token = next((work[2] for work in works if work[0] == name), self.token)
-        now = [] if application is None else [[name, application, token]]
-        return replace(self, works=json.dumps([*(work for work in works if work[0] != name), *now]))
+        token = next((work.token for work in self.worked if work.name == name), self.token)
+        now = () if application is None else (Work(name, application, token),)
+        return replace(self, works=_works((*(work for work in self.worked if work.name != name), *now)))
 
     def is_of(self, lease: Lease) -> bool:
         """Whether it is this very grant, in the hands of this very process."""
@@ -154,6 +177,11 @@ class Record:
 
 
 FIELDS = tuple(field.name for field in fields(Record))
+
+MOST_US = stored.MOST_MS * 1000
+_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named")
+_NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience")
+_TIMES = ("asked_us", "seen_us", "granted_us", "end_us", "ended_us")
 
 
 def start(
@@ -209,9 +237,13 @@ def encode(locks: Iterable[Lock]) -> str:
     return json.dumps(locks_to_json(locks), separators=(",", ":"), ensure_ascii=False)
 
 
+def _works(works: Iterable[Work]) -> str:
+    return json.dumps([(work.name, work.application, work.token) for work in works])
+
+
 def decode(text: str, whose: str) -> tuple[Lock, ...]:
     try:
-        return locks_from_json(json.loads(text))
+        return locks_from_json(stored.load(text))
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise StoreCorrupted(f"the locks of {whose}, {text[:80]!r}, were not written by airflow-hivelock") from error
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from airflow_hivelock.locks import names
+from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
 from airflow_hivelock.locks.backends.database.record import Record, State, later
 from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
@@ -378,8 +378,14 @@ def _row(place: int, position: int, lock: Lock) -> dict[str, Any]:
 
 
 def _in_the_way(row: Row[Any]) -> InTheWay:
-    levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
-    target = LockObject(row.db_name, row.table_name, levels)
+    try:
+        stored.texts(dict(row._mapping), ("db_name", "table_name", "partition_name", "ahead_owner"))
+        levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
+        target = LockObject(row.db_name, row.table_name, levels)
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupted(
+            f"{row!r:.200} is no lock of airflow-hivelock's ({error}); somebody else wrote it"
+        ) from error
     mode = LockMode.EXCLUSIVE if row.lease_type == "x" else LockMode.SHARED
     waiting = row.ahead_state == State.WAITING.value
     blocker = Blocker(row.ahead_owner, target, mode, waiting)

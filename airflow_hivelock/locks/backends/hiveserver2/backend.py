@@ -100,7 +100,9 @@ class HiveServer2Backend:
         try:
             port = url.port or PORT
         except ValueError as error:
-            raise InvalidRequest(f"{url.netloc!r}: {error}; use hiveserver2://host:{PORT}") from error
+            raise InvalidRequest(
+                f"{url.netloc.rpartition('@')[2]!r}: {error}; use hiveserver2://host:{PORT}"
+            ) from error
         if not url.hostname:
             raise InvalidRequest(f"a HiveServer2 URL needs a host: hiveserver2://host:{PORT}")
         address = Address(

@@ -6,6 +6,7 @@ metastore's, thirteen columns a lock, after a header where Hive is older than 4.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,14 @@ Row = tuple[Any, ...]
 
 def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
     """Locks, each with whether it is waited for, from what either lock manager's ``SHOW LOCKS EXTENDED`` gives."""
-    listed = list(rows)
+    listed = [row for row in rows if len(row) > 1]
     if listed and len(listed[0]) > 2:
         yield from filter(None, map(_transactional, listed))
         return
     starts = [place for place, row in enumerate(listed) if row[1] in _MODES]
     for start, end in zip(starts, [*starts[1:], len(listed)], strict=False):
         details = dict(str(text).split(":", 1) for text, *_ in listed[start + 1 : end] if ":" in str(text))
-        name, mode = listed[start]
+        name, mode = listed[start][:2]
         if target := _object(*str(name).split("@", 2)):
             made = details.get("LOCK_MODE")
             yield (
@@ -45,21 +46,25 @@ def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
 
 
 _MODES = {mode.value for mode in LockMode}
+_LOCK_ID = re.compile(r"([0-9]{1,18})(\.[0-9]+)?$")
+_MILLISECONDS = re.compile(r"[0-9]{1,14}")
 _GOES_WITH_SHARED = ("SHARED_READ", "SHARED_WRITE", "EXCL_WRITE")
 
 
 def _transactional(row: Row) -> tuple[Holder, bool] | None:
     """A row of thirteen columns, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the header."""
+    if len(row) < 13:
+        return None
     fields = [str(value or "").strip() for value in row]
     lock_id, database, table, partition, state, _, kind, transaction, _, acquired, user, _, agent = fields[:13]
     target = _object(database, "" if table == "NULL" else table, "" if partition == "NULL" else partition)
-    if not lock_id[:1].isdigit() or target is None:
+    if not (number := _LOCK_ID.match(lock_id)) or target is None:
         return None
     notes = [kind] if kind not in ("SHARED_READ", "EXCLUSIVE") else []
     notes += [f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else []
     mode = LockMode.SHARED if kind in _GOES_WITH_SHARED else LockMode.EXCLUSIVE
     owner = agent if agent not in ("", "NULL", "Unknown") else user
-    holder = Holder(target, mode, owner, _instant(acquired), token=int(lock_id.split(".")[0]), query=", ".join(notes))
+    holder = Holder(target, mode, owner, _instant(acquired), token=int(number[1]), query=", ".join(notes))
     return holder, state != "ACQUIRED"
 
 
@@ -87,4 +92,5 @@ def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:
 
 
 def _instant(ms: str | None) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000 if ms and ms.strip().isdigit() else 0, UTC)
+    known = ms is not None and _MILLISECONDS.fullmatch(ms.strip())
+    return datetime.fromtimestamp(int(known[0]) / 1000 if known else 0, UTC)

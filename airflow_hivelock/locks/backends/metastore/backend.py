@@ -287,7 +287,7 @@ def duration_s(text: str) -> float:
 
 def _number(lease_id: str) -> int:
     kind, _, number = lease_id.partition("-")
-    return int(number) if kind == "metastore" and number.isdecimal() else 0
+    return int(number) if kind == "metastore" and re.fullmatch("[0-9]{1,18}", number) else 0
 
 
 def _rows_of(session: Session, lease: Lease) -> list[Row]:

@@ -26,7 +26,9 @@ OWNER_CHARS = 2 * COLUMN_CHARS - 1
 
 _SAFE = "_.,:@/=+()[]<>*#|!&$-"
 _FORM = re.compile(
-    r"hivelock/1 a=(?P<attempt>\d+) s=(?P<lease_s>[\d.e+]+) n=(?P<nonce>\w*) r=(?P<named>\w*) (?P<query>.*)", re.DOTALL
+    r"hivelock/1 a=(?P<attempt>[0-9]{1,18}) s=(?P<lease_s>[0-9]+(?:\.[0-9]+)?(?:e\+[0-9]{1,2})?) n=(?P<nonce>\w*) r=(?P<named>\w*) "
+    r"(?P<query>.*)",
+    re.DOTALL,
 )
 
 

@@ -13,6 +13,7 @@ from airflow_hivelock.locks import names, rules
 from airflow_hivelock.locks.backends.metastore.label import Label
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
+from airflow_hivelock.locks.stored import MOST_MS
 from airflow_hivelock.locks.transactional import TransactionalLock
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def parse(element: Any) -> Row | None:
     """A row from a ``ShowLocksResponseElement``; None for what lies in no database that could be locked here."""
     kind = TYPES.get(element.type, f"LockType {element.type}")
     target = _object(element.dbname or "", element.tablename or "", element.partname or "")
-    if target is None:
+    if target is None or element.lockid is None:
         return None
     return Row(
         element.lockid,
@@ -207,4 +208,4 @@ def lease_id(number: int) -> str:
 
 
 def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    return datetime.fromtimestamp(min(max(ms, 0), MOST_MS) / 1000, UTC)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -56,6 +57,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
 
 log = logging.getLogger(__name__)
+
+_LEASE_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})")
+
+MAX_AUDITED_LENGTH = 30_000
 
 HISTORY_S = 7 * 86_400.0
 """How long tombstones stay: as history, and longer than any old process of an owner can live."""
@@ -235,7 +240,7 @@ class ZooKeeperBackend:
             entry = {
                 "lease": lease_id,
                 "owner": record.owner,
-                "locks": locks_to_json(record.locks),
+                "locks": locks_to_json(_audible(record.locks)),
                 "reason": reason,
                 "user": user,
             }
@@ -322,7 +327,7 @@ class ZooKeeperBackend:
         listing = self.client.submit(Children(self.layout.audit))[0]
         paths = [f"{self.layout.audit}/{name}" for name in sorted(listing.names if listing else ())]
         nodes = self.client.submit(*map(Get, paths))
-        return [entry for node in nodes if node is not None and (entry := _audited(node))]
+        return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.namespace.watch(targets, wake)
@@ -431,9 +436,10 @@ class ZooKeeperBackend:
         return f"attempt {record.attempt} of its owner has taken over"
 
     def _record_of(self, lease_id: str) -> Record | None:
-        key, _, ticket_epoch = lease_id.rpartition("-")
-        record = self._read(key, fresh=True) if key.isalnum() else None
-        return record if record and record.holds and str(record.ticket_epoch) == ticket_epoch else None
+        if not (found := _LEASE_ID.fullmatch(lease_id)):
+            return None
+        record = self._read(found[1], fresh=True)
+        return record if record and record.holds and str(record.ticket_epoch) == found[2] else None
 
     def _read(self, key: str, fresh: bool = False) -> Record | None:
         path = self.layout.record(key)
@@ -492,18 +498,28 @@ def _readable(node: Node, path: str) -> Record | None:
     try:
         return Record.decode(node, path)
     except StoreCorrupted as error:
-        log.warning("%s", error)
+        stored.complain(log, str(error), node.stat.mzxid)
         return None
 
 
-def _audited(node: Node) -> ForcedRelease | None:
+def _audited(node: Node, path: str) -> ForcedRelease | None:
     try:
-        data = json.loads(node.data)
+        data = stored.load(node.data)
+        stored.texts(data, ("lease", "owner", "user", "reason"))
         locks = locks_from_json(data["locks"])
         at = instant(node.stat.ctime_ms)
         return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None  # not written by a force release
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        stored.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
+        return None
+
+
+def _audible(locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
+    """*locks* as an entry of the audit trail has room for: it goes into the release's own transaction, which the nodes of a
+    request as large as requests may be nearly fill. Of more partitions than that, their tables."""
+    if sum(len(str(lock.object)) for lock in locks) < MAX_AUDITED_LENGTH:
+        return locks
+    return tuple(lock for lock in locks if not lock.object.partition)
 
 
 def _seconds(name: str, value: str | float, hosts: str) -> float:

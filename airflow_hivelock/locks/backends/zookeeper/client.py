@@ -32,7 +32,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks.backends.zookeeper import bulk
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +45,12 @@ GIVE_UP_AFTER = 3
 
 LARGE_BYTES = 50_000
 """From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
+
+MOST_BYTES = 1_048_575
+"""ZooKeeper's default ``jute.maxbuffer``: it closes the connection of whoever sends more."""
+
+_OP_BYTES = 55
+
 
 # Replies are tuples: a look at everything takes some thousands of them.
 
@@ -213,18 +219,21 @@ class KazooSession:
     """
 
     def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
-        self._hosts = hosts
+        self._hosts = shown = hosts.rpartition("@")[2]
         self._timeout_s = timeout_s
         self._synced = 0
         self._latest = 0
-        self._zk = KazooClient(hosts, timeout=timeout_s)
+        try:
+            self._zk = KazooClient(hosts, timeout=timeout_s)
+        except ValueError as error:
+            raise InvalidRequest(f"{shown!r}: {error}; name ZooKeeper's servers, as in zk1:2181,zk2:2181") from error
         try:
             self._zk.start(timeout=timeout_s)
         except (KazooTimeoutError, KazooException, OSError) as error:
             self._zk.stop()
             self._zk.close()
             raise StoreUnavailable(
-                f"ZooKeeper at {hosts} did not answer within {timeout_s:g} s; check that it runs and can be reached from here"
+                f"ZooKeeper at {shown} did not answer within {timeout_s:g} s; check that it runs and can be reached from here"
             ) from error
         self._reads_in_bulk: bool | None = None
         self._lost_at, self._losses = 0.0, 0
@@ -249,6 +258,12 @@ class KazooSession:
         self._zk.close()
 
     def submit(self, *requests: Request) -> list[Any]:
+        for request in requests:
+            if isinstance(request, Commit) and (size := _size_bytes(request)) > MOST_BYTES:
+                raise RequestTooLarge(
+                    f"{request.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "
+                    f"({MOST_BYTES:,}), and would cost everybody here the connection; nothing was changed"
+                )
         # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
         if not self._connected.wait(self._timeout_s):
             if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s:
@@ -350,7 +365,7 @@ class KazooSession:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during a request; {lost}") from error
         match request:
             case Get():
-                return Node(value[0], _stat(value[1]))
+                return _node(value)
             case Exists():
                 return _stat(value) if value else None
             case Children():
@@ -359,6 +374,11 @@ class KazooSession:
                 return _outcome(ops, value)
             case _:
                 return None
+
+
+def _size_bytes(commit: Commit) -> int:
+    """What the transaction takes on the wire, or a little more."""
+    return sum(len(op.path.encode()) + len(getattr(op, "data", None) or b"") + _OP_BYTES for op in commit.ops)
 
 
 def _fits_bulk(request: Request) -> bool:
@@ -374,7 +394,12 @@ def _read(request: Request) -> Any:
 def _looked(request: Request, value: Any) -> Node | Listing | None:
     if value is None:
         return None
-    return Node(value[0], _stat(value[1])) if isinstance(request, Get) else Listing(tuple(value), 0)
+    return _node(value) if isinstance(request, Get) else Listing(tuple(value), 0)
+
+
+def _node(value: Any) -> Node:
+    # Java's clients also make nodes without data, which is not empty data.
+    return Node(value[0] or b"", _stat(value[1]))
 
 
 def _operation(op: Op) -> Any:
@@ -388,10 +413,6 @@ def _operation(op: Op) -> Any:
             return serialization.SetData(op.path, op.data, op.version)
         case Check():
             return serialization.CheckVersion(op.path, op.version)
-
-
-def _size_bytes(request: Commit) -> int:
-    return sum(len(_operation(op).serialize()) for op in request.ops)
 
 
 def _outcome(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:

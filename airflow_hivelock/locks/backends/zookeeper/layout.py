@@ -25,10 +25,12 @@ from functools import cache, lru_cache
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
 
-_LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]+)")
+_LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
 MAX_QUERY_LENGTH = 500
+_LONGEST_NAME = 50
+_REMEMBERED_BYTES = 4_096
 
 LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
 """The zero makes eleven digits of the ten that ZooKeeper appends."""
@@ -44,13 +46,9 @@ class LockNode:
     ours: bool
 
     @classmethod
-    @lru_cache(maxsize=16_384)
     def parse(cls, name: str) -> LockNode | None:
         """None for an object node."""
-        if not (match := _LOCK_NODE.fullmatch(name)):
-            return None
-        mode = LockMode.EXCLUSIVE if match[1] == "EXCLUSIVE" else LockMode.SHARED
-        return cls(name, mode, int(match[2]), len(match[2]) == _OUR_DIGITS)
+        return _lock_node(name) if name.startswith("LOCK-") and len(name) < _LONGEST_NAME else None
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,13 @@ class LockData:
         return ":".join(fields).encode()
 
     @classmethod
-    @lru_cache(maxsize=4_096)  # all lock nodes of a request say the same
     def decode(cls, data: bytes) -> LockData:
         """Never fails: what a stranger wrote is shown as far as it can be read."""
+        # All lock nodes of a request say the same; but Hive 3 keeps a million characters of a query in each.
+        return _lock_data(data) if len(data) < _REMEMBERED_BYTES else cls._decode(data)
+
+    @classmethod
+    def _decode(cls, data: bytes) -> LockData:
         text = data.decode("utf-8", "replace")
         fields = text.split(":")
         # Java's split leaves out empty fields at the end, and without four Hive shows none of them.
@@ -96,6 +98,17 @@ class LockData:
         time_ms = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 15 else None
         explicit = {"EXPLICIT": True, "IMPLICIT": False}.get(fields[2])
         return cls(fields[0], time_ms, explicit, fields[3], fields[5], details)
+
+
+@lru_cache(maxsize=16_384)
+def _lock_node(name: str) -> LockNode | None:
+    if not (match := _LOCK_NODE.fullmatch(name)):
+        return None
+    mode = LockMode.EXCLUSIVE if match[1] == "EXCLUSIVE" else LockMode.SHARED
+    return LockNode(name, mode, int(match[2]), len(match[2]) == _OUR_DIGITS)
+
+
+_lock_data = lru_cache(maxsize=4_096)(LockData._decode)
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,8 @@ class Layout:
             raise InvalidRequest(
                 f"root={self.root!r} lies under Hive's namespace {self.namespace!r}, which would break SHOW LOCKS"
             )
+        if self.namespace.startswith(f"{self.root}/"):
+            raise InvalidRequest(f"Hive's namespace {self.namespace!r} lies under root={self.root!r}; keep them apart")
 
     @property
     def directories(self) -> tuple[str, ...]:

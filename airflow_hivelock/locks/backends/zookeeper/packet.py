@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ def fitting(request: LockRequest, layout: Layout) -> LockRequest:
     def size_bytes(lock: Lock) -> int:
         return fixed_bytes + 3 * len(layout.object(lock.object).encode())  # its object, itself, its line in the record
 
-    left_bytes = MAX_PACKET_BYTES - sum(map(size_bytes, request.locks))
+    said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
+    left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
     below: dict[LockObject, list[Lock]] = {}
     if left_bytes < 0:
         for lock in request.locks:

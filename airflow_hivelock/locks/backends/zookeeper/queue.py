@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Client,
@@ -48,7 +48,7 @@ CACHED_TICKETS = 20_000
 MOST_NAMED = 1_000
 """How many of those ahead of a request a listing names: all of them for each would grow with the square of the queue."""
 
-_NAME = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+")
+_NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{10}")
 """A ticket's node: the owner's key, the epoch, ZooKeeper's sequence number."""
 
 
@@ -301,9 +301,12 @@ def _decode(path: str, node: Node) -> Ticket | None:
     if not (name := _NAME.fullmatch(path.rpartition("/")[2])):
         return None
     try:
-        data = json.loads(node.data)
-        stat, locks = node.stat, locks_from_json(data["locks"])
-        return Ticket(path, name[1], int(name[2]), data["owner"], stat.czxid, stat.ctime_ms, locks, data.get("drains"))
+        data = stored.load(node.data)
+        stat, locks, drains = node.stat, locks_from_json(data["locks"]), data.get("drains")
+        owner = stored.text(data["owner"], "owner")
+        if drains is not None:
+            stored.number(drains, "drains")
+        return Ticket(path, name[1], int(name[2]), owner, stat.czxid, stat.ctime_ms, locks, drains)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
             f"{path} is a place in the queue that this version cannot read: upgrade airflow-hivelock here too, or delete "
@@ -315,5 +318,5 @@ def _readable(path: str, node: Node) -> Ticket | None:
     try:
         return _decode(path, node)
     except StoreCorrupted as error:
-        log.warning("%s", error)
+        stored.complain(log, str(error), node.stat.mzxid)
         return None

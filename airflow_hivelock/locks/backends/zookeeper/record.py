@@ -18,8 +18,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import stored
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
-from airflow_hivelock.locks.model import Lease, Lock, LockRequest, Tenure, Work, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model import (
+    MAX_LEASE_S,
+    Lease,
+    Lock,
+    LockRequest,
+    Tenure,
+    Work,
+    locks_from_json,
+    locks_to_json,
+)
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
@@ -179,12 +190,34 @@ class Record:
         }
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
+    def _check(self, path: str) -> None:
+        """:raises ValueError: it says what no record of ours does, and what would break its reader later on."""
+        said = vars(self)
+        stored.texts(said, _TEXTS)
+        stored.numbers(said, _NUMBERS)
+        stored.numbers(said, _TIMES_MS, stored.MOST_MS)
+        stored.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
+        objects = {lock.object for lock in self.locks}
+        if not self.idle and not objects:
+            raise ValueError("no locks")
+        if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
+            raise ValueError("locks without those above them")
+        for unit, name in self.tickets:
+            if "/" in stored.text(unit, "queue") + stored.text(name, "ticket"):
+                raise ValueError("tickets elsewhere")
+        for name, zxid in self.barrier:
+            stored.number(zxid, "zxid")
+            if name not in map(str, objects):
+                raise ValueError("a barrier where no lock is")
+        if owner_key(self.owner) != path.rpartition("/")[2]:
+            raise ValueError(f"{self.owner!r:.80} is not the owner whose record this is")
+
     @classmethod
     def decode(cls, node: Node, path: str) -> Record:
         """:raises StoreCorrupted: not a record, or one of a newer format."""
         try:
-            data = json.loads(node.data)
-            found = data.pop("format")
+            data = stored.load(node.data)
+            found = stored.number(data.pop("format"), "format")
             if found > FORMAT:
                 raise StoreCorrupted(
                     f"{path} has format {found}, this version reads up to {FORMAT}: upgrade airflow-hivelock here too"
@@ -196,11 +229,18 @@ class Record:
                 "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
                 "works": tuple(Work(*work) for work in data["works"]),
             }
-            return cls(**data).at(node.stat)
+            record = cls(**data)
+            record._check(path)
+            return record.at(node.stat)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreCorrupted(
-                f"{path} is not a record of airflow-hivelock's: {node.data[:80]!r}; somebody else wrote it"
+                f"{path} is not a record of airflow-hivelock's: {node.data[:80]!r} ({error}); somebody else wrote it"
             ) from error
+
+
+_TEXTS = ("owner", "process", "query", "named")
+_NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "written", "token")
+_TIMES_MS = ("asked_ms", "since_ms")
 
 
 def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
