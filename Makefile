@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference test-faults matrix
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference test-faults matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
 	@echo "make bench-airflow what a thousand waiting runs cost the rest of an Airflow, beside other ways to wait (40 min)"
+	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make reference   docs/reference.md, from the docstrings"
 	@echo "make wheel       dist/*.whl"
@@ -100,8 +101,17 @@ demo: install
 reference: install
 	AIRFLOW_HOME=$(VENV)/airflow $(BIN)/python -m tests.docs.reference
 
+# atheris has no wheel for every machine: without it, by form only.
+$(VENV)/fuzz: $(VENV)/installed
+	-$(BIN)/pip install --quiet --constraint constraints.txt --group fuzz
+	touch $@
+
+# TARGETS=plan for one of tests/fuzz/corpus; SEED=1 to repeat a run.
+fuzz: $(VENV)/fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(TARGETS)
+
 wheel: install
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean:
-	rm -rf build dist airflow-output demo-output bench-output .mypy_cache .ruff_cache .pytest_cache
+	rm -rf build dist airflow-output demo-output bench-output fuzz-output .mypy_cache .ruff_cache .pytest_cache

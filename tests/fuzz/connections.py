@@ -1,0 +1,188 @@
+"""What a connection, or a URL, may say: it is refused, or it is the store that it says, and no password is repeated."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
+
+from hypothesis import strategies as st
+
+from airflow_hivelock.locks import HiveLockError, StoreUnavailable
+from airflow_hivelock.locks.backends.database.location import open_store
+from airflow_hivelock.locks.catalog import connect_catalog
+from airflow_hivelock.locks.connect import connect
+from airflow_hivelock.owners import Owner
+from airflow_hivelock.settings import Settings
+from tests.fuzz.target import ODD, ODD_TEXT, Target, damaged, encoded, loaded, text_of
+
+SECRET = "n0t-t0-be-seen"
+
+
+def url(data: bytes) -> None:
+    """A URL is refused, or gives a store."""
+    text = text_of(data)
+    try:
+        _connect(text)
+    except HiveLockError as error:
+        _keeps(SECRET, error)
+
+
+def _keeps(secret: str, error: Exception) -> None:
+    assert secret not in str(error), "a password is repeated"
+
+
+def _connect(text: str) -> None:
+    if text.partition(":")[0] in ("postgresql", "postgresql+psycopg", "sqlite"):
+        open_store(text)[0].engine.dispose()
+        return
+    if text.startswith("hiveserver2:"):  # asks as soon as it is made
+        with mock.patch(
+            "airflow_hivelock.locks.backends.hiveserver2.HiveServer2Backend.settings",
+            lambda self, wanted: dict.fromkeys(wanted),
+        ):
+            connect(text)
+        return
+    with (
+        mock.patch("kazoo.client.KazooClient.start", _refuse),
+        mock.patch("kazoo.client.KazooClient.stop"),
+        mock.patch("kazoo.client.KazooClient.close"),
+        mock.patch("airflow_hivelock.locks.thrift_client.Metastore.client", _be_silent),
+    ):
+        connect(text)
+
+
+def _refuse(self: Any, timeout: float = 0.0) -> None:
+    raise OSError("nobody answers")
+
+
+def connection(data: bytes) -> None:
+    """A connection is refused, or its settings are such as the rest can work with."""
+    given = loaded(data)
+    if not isinstance(given, dict):
+        return
+    extra = given.get("extra")
+    text = {name: value if isinstance(value := given.get(name), str) else None for name in ("host", "schema", "login")}
+    port = given.get("port")
+    said = SimpleNamespace(
+        **text,
+        password=SECRET if text["login"] else None,
+        port=port if isinstance(port, int) else None,
+        extra_dejson=extra if isinstance(extra, dict) else {},
+    )
+    try:
+        settings = Settings.of(said)
+    except HiveLockError as error:
+        _keeps(SECRET, error)
+        return
+    assert SECRET not in settings.shown_url, "a password is shown"
+    assert urlsplit(settings.url).scheme in ("zookeeper", "metastore", "hiveserver2", "postgresql", "sqlite", "memory")
+    owner = Owner(settings.installation, "dag", "run", "task", 3)
+    assert Owner.parse(str(owner)) == owner, "a lease would not be known again"
+    assert settings.lock_timeout_s is None or 0 <= settings.lock_timeout_s < float("inf")
+    with suppress(HiveLockError):
+        if settings.metastore_uri:
+            connect_catalog(settings.metastore_uri)
+    with suppress(HiveLockError):
+        _connect(settings.url)
+
+
+def _be_silent(self: Any) -> None:
+    raise StoreUnavailable("nobody answers")
+
+
+_SCHEMES = st.sampled_from(["zookeeper", "postgresql", "sqlite", "metastore", "hiveserver2", "memory", "http", ""])
+_HOSTS = st.sampled_from(
+    [
+        "zk:2181",
+        "zk1:1,zk2:2",
+        "[::1]:5",
+        "[",
+        "a:b",
+        ":5",
+        "host:99999999",
+        f"u:{SECRET}@h",
+        "@",
+        ",,",
+        "",
+        "h℀",
+        "x" * 300 + ":1",
+        "a b",
+    ]
+)
+_QUERY = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "root",
+                "timeout_s",
+                "patience_s",
+                "expiry",
+                "max_lease_s",
+                "prefix",
+                "schema",
+                "auth",
+                "ssl",
+                "ca",
+                "recheck_s",
+                "answer_s",
+                "x",
+            ]
+        ),
+        st.sampled_from(
+            ["", "/x", "/../x", "nan", "inf", "-1", "1e400", "true", "frees", "a;b", "%00", "9" * 5_000, "KERBEROS"]
+        )
+        | ODD_TEXT,
+    ),
+    max_size=3,
+).map(lambda pairs: "&".join(f"{name}={value}" for name, value in pairs))
+_URLS = st.builds(
+    lambda scheme, host, path, query: f"{scheme}://{host}{path}?{query}",
+    _SCHEMES,
+    _HOSTS | ODD_TEXT,
+    st.sampled_from(["", "/", "/hive", "/../etc", "//x", "/a b", "/%00", "/%2e%2e/x", "/zookeeper"]) | ODD_TEXT,
+    _QUERY,
+)
+_GOOD = {
+    "host": "zk1:2181,zk2",
+    "schema": "hive",
+    "login": "",
+    "port": 2181,
+    "extra": {
+        "installation": "prod",
+        "backend": "zookeeper",
+        "timeout_s": 5,
+        "numretries": 10,
+        "sleep_between_retries": "60s",
+        "concurrency": True,
+        "metastore_uri": "thrift://m:9083",
+        "dynamic": "hive",
+    },
+}
+
+
+@st.composite
+def _connections(draw: st.DrawFn) -> bytes:
+    given: dict[str, Any] = json.loads(json.dumps(_GOOD))
+    given["extra"]["backend"] = draw(
+        st.sampled_from(["zookeeper", "postgresql", "sqlite", "metastore", "hiveserver2", "memory"])
+    )
+    given["host"] = draw(_HOSTS | ODD_TEXT)
+    given["login"] = draw(st.sampled_from(["", "me"]))
+    return draw(damaged(given))
+
+
+TARGETS = (
+    Target("url", url, _URLS.map(encoded)),
+    Target(
+        "connection",
+        connection,
+        _connections()
+        | st.dictionaries(ODD_TEXT, ODD, max_size=2).map(
+            lambda extra: json.dumps({"host": "h", "extra": extra}).encode()
+        ),
+    ),
+)

@@ -1,0 +1,113 @@
+"""What a browser, or whoever is signed in, may send to the page: the first line method and path, then the body."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+from unittest import mock
+from urllib.parse import quote
+
+from hypothesis import strategies as st
+
+# Airflow's own warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import httpx
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from airflow_hivelock.ui import access
+    from airflow_hivelock.ui import app as page
+
+from airflow_hivelock import hooks
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import LockManager
+from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.settings import Settings
+from airflow_hivelock.ui.flights import Flights
+from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
+
+ALLOWED = {200, 304, 400, 404, 405, 422, 307, 403}
+
+
+class _User:
+    def get_id(self) -> str:
+        return "1"
+
+    def get_name(self) -> str:
+        return "ann"
+
+
+class _Site:
+    """The application, with a user who may do all, and one lease."""
+
+    def __init__(self) -> None:
+        overrides: dict[Any, Any] = {access.MAY_LOOK.dependency: lambda: None, get_user: _User}
+        overrides[access.MAY_RELEASE.dependency] = _User
+        self.overrides = overrides
+        self.client = TestClient(page.app, raise_server_exceptions=False)
+        self.flights = Flights(patience_s=20)
+
+    def ask(self, method: str, path: str, body: bytes, manager: LockManager) -> Any:
+        with (
+            mock.patch.dict(page.app.dependency_overrides, self.overrides),
+            mock.patch.dict(hooks._managers, {"memory://": manager}),
+            mock.patch.object(HiveLockHook, "settings", Settings("memory://", "here")),
+            mock.patch.object(page, "_flights", self.flights),
+            mock.patch.object(page, "FRESH_S", 0.0),
+            mock.patch.object(page, "HISTORY_FRESH_S", 0.0),
+            mock.patch.object(page, "_shown", {}),
+            mock.patch.object(page, "HOLDERS_FRESH_S", 0.0),
+            mock.patch.object(access, "connection_ids", return_value=["hivelock_default"]),
+            mock.patch.object(access, "hidden", return_value=frozenset()),
+            mock.patch.object(access, "may_release", return_value=True),
+            mock.patch.object(access, "run_states", return_value={}),
+        ):
+            headers = {"X-Hivelock": "release", "Content-Type": "application/json"}
+            return self.client.request(method, path, content=body, headers=headers, follow_redirects=False)
+
+
+_sites: list[_Site] = []
+
+
+def request(data: bytes) -> None:
+    """Whatever is asked is answered or refused, never by a crash, and what is freed is on record with who did so."""
+    if not _sites:
+        _sites.append(_Site())
+    manager = LockManager(MemoryBackend())
+    held = manager.acquire(owner="here/dag/run/held/-1", writes=["dw.t/dt=1"])
+    line, _, body = data.replace(b"@LEASE", held.id.encode()).partition(b"\n")
+    method, _, path = text_of(line).partition(" ")
+    if method not in ("GET", "POST", "PUT") or not path.isascii() or not path.isprintable():
+        return
+    try:
+        answer = _sites[0].ask(method, "/" + path.lstrip("/"), body, manager)
+    except httpx.InvalidURL:
+        return  # no browser would send it either
+    assert answer.status_code in ALLOWED, f"{answer.status_code}: {answer.text[:200]}"
+    freed = manager.find(held.id) is None
+    assert [(entry.user, entry.lease_id) for entry in manager.audit()] == ([("ann (1)", held.id)] if freed else [])
+    assert not freed or (method == "POST" and all(entry.reason.strip() for entry in manager.audit()))
+
+
+_LEASES = ODD_TEXT.map(lambda text: quote(text, safe="", errors="surrogatepass"))
+_PATHS = st.one_of(
+    st.just("GET api/hivelock_default/current"),
+    st.just("GET api/hivelock_default/audit"),
+    ODD_TEXT.map(lambda text: f"GET api/hivelock_default/history?hours={quote(text, errors='surrogatepass')}"),
+    _LEASES.map(lambda text: f"GET api/{text}/current"),
+    _LEASES.map(lambda text: f"GET static/{text}"),
+    _LEASES.map(lambda text: f"GET api/hivelock_default/leases/{text}"),
+    _LEASES.map(lambda text: f"POST api/hivelock_default/leases/{text}/release"),
+    st.just("POST api/hivelock_default/leases/@LEASE/release"),
+    st.just("PUT api/hivelock_default/leases/@LEASE/release"),
+)
+_BODIES = st.one_of(
+    (ODD_TEXT | st.text(max_size=1_200)).map(lambda reason: json.dumps({"reason": reason}).encode()),
+    ODD.map(lambda value: json.dumps(value).encode()),
+    ODD.map(lambda value: json.dumps({"reason": value}).encode()),
+    st.binary(max_size=20),
+    st.just(b"[" * 9_000),
+)
+TARGETS = (Target("page", request, st.builds(lambda path, body: path.encode() + b"\n" + body, _PATHS, _BODIES)),)
