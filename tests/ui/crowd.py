@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.ui.view import View
 
 TABLES = 40
-PARTITIONS = 3
-"""Of one lease; with the database and the table it has two locks more."""
+PARTITIONS = 2
+"""Of one lease; with the database, the table and the day above them it has three locks more."""
 
 
 def fill(manager: LockManager, leases: int = 1_000, waiters: int = 1_000, installation: str = "test") -> None:
