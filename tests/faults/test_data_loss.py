@@ -72,7 +72,7 @@ def test_a_store_that_was_emptied_tells_its_holders_so(tmp_path: Path, caplog: p
                 assert not manager.release(started)
                 other.verify(second)
                 assert other.release(second)
-                assert other.show() == other.waiters() == []
+                assert [*other.show(), *other.waiters()] == []
 
 
 def test_a_store_that_was_restored_tells_who_was_granted_since_and_keeps_apart(
@@ -97,7 +97,7 @@ def test_a_store_that_was_restored_tells_who_was_granted_since_and_keeps_apart(
             assert not manager.release(late)
             (back,) = manager.leases()
             assert manager.force_release(back.id, reason="back from a backup", user="nobody")
-            assert manager.show() == manager.waiters() == []
+            assert [*manager.show(), *manager.waiters()] == []
 
 
 def test_a_late_release_frees_nothing_of_a_retry_that_began_after_the_loss(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_call_that_is_cut_at_each_of_its_requests(site: Site, call: Call, mome
             said = outcome(call, site.far, lease, owner)
             whole(site.near, owner)
             if lease is None and isinstance(said, StoreUnavailable):
-                assert site.near.show() == site.near.waiters() == [], "refused, and yet something was left"
+                assert [*site.near.show(), *site.near.waiters()] == [], "refused, and yet something was left"
             settle(call, site.far, lease, owner)
         whole(site.near, owner)
         trap.deliver()
@@ -82,11 +82,12 @@ def outcome(call: Call, manager: LockManager, lease: Lease | None, owner: str) -
 
 def settle(call: Call, manager: LockManager, lease: Lease | None, owner: str) -> object:
     """Ask again until it is answered, as everybody does."""
+    said: object = None
     for _ in range(20):
         said = outcome(call, manager, lease, owner)
         if not isinstance(said, StoreUnavailable):
             return said
-    raise AssertionError(f"no answer 20 times: {said}") from said
+    raise AssertionError(f"no answer 20 times: {said}")
 
 
 def whole(manager: LockManager, owner: str) -> None:
@@ -105,7 +106,7 @@ def leave(site: Site, owner: str, freed: bool) -> None:
             site.near.acquire(owner="rival", writes=WRITES[:1])
         site.near.verify(held)
         assert site.near.release(held)
-    assert site.near.show() == site.near.waiters() == site.near.leases() == []
+    assert [*site.near.show(), *site.near.waiters(), *site.near.leases()] == []
     rival = site.near.acquire(owner=f"rival of {owner}", writes=["dw"])
     assert site.near.release(rival)
     assert not site.near.release(rival)

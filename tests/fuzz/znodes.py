@@ -45,6 +45,10 @@ class ModelClient:
         self.session = zookeeper.connect(0)
 
     @property
+    def connection(self) -> int:
+        return 0
+
+    @property
     def zxid(self) -> int:
         return self.zookeeper.zxid
 
