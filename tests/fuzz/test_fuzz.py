@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from tests.servers import ZooKeeperServer
 
 KEPT = sorted(f"{path.parent.name}/{path.name}" for path in CORPUS.glob("*/*"))
-SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(2**31)))
+SEED = int(os.environ.get("FUZZ_SEED", 20130115))
+"""The same each time: what is new to find, ``make fuzz`` finds, and not whoever changes something else."""
 EXAMPLES = {"plan": 10, "znode": 15, "trigger": 10, "page": 10, "row": 15}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Airflow's and Starlette's own
