@@ -89,13 +89,14 @@ def test_hive_is_refused_under_our_exclusive_lock(hive: HiveSession, manager: Lo
 
 def test_a_hive_session_that_locks_nothing_works_under_our_lock(hive: HiveSession, manager: LockManager) -> None:
     """What a task does that runs its statements in Hive, under locks taken for them here."""
-    manager.acquire(owner="job", writes=[DAY])
+    insert = "insert overwrite table dw.u partition (dt='2013-01-02') select 1"
+    manager.acquire(owner="job", writes=["dw.u/dt=2013-01-02"])
     hive.run("set hive.support.concurrency=false")
     try:
-        hive.run(f"insert overwrite table {HIVE_DAY} select 1")
+        hive.run(insert)
     finally:
         hive.run("set hive.support.concurrency=true")
-    refused(hive, f"insert overwrite table {HIVE_DAY} select 1")
+    refused(hive, insert)
 
 
 def test_hive_reads_but_does_not_write_under_our_shared_lock(hive: HiveSession, manager: LockManager) -> None:

@@ -164,12 +164,13 @@ def the_next_server_lags(stage: Stage) -> None:
     ours = stage.process("ours")
     lease = ours.gets("a", ["w.a"])
     ours.session.move(1)
+    assert ours.manager.show("w.a")
     ours.manager.renew(lease)
 
 
 @mutation(the_next_server_lags)
 def forgetful_session(patch: Patch) -> None:
-    """The next session is with a server that lags: a lock that stands is not seen, and its work is stopped."""
+    """The next session is with a server that lags: a lock that stands is not seen."""
     patch.setattr(
         SimulatedSession, "_synced", property(lambda self: self._session, lambda self, session: None), raising=False
     )
