@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-ui pictures reference test-faults matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-security test-ui pictures reference test-faults matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
+	@echo "make test-security  ZooKeeper in a Kerberos realm, PostgreSQL with TLS, Hive beside ACLs (installs Debian's krb5-kdc and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
@@ -80,6 +81,15 @@ test-faults: install
 
 matrix: install
 	$(BIN)/python -m tests.matrix
+
+$(VENV)/security: $(VENV)/installed
+	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null || \
+		(apt-get update -qq && apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc postgresql)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[kerberos]'
+	touch $@
+
+test-security: $(VENV)/security
+	$(BIN)/python -m pytest -m security tests/security
 
 # FULL=1 takes an hour and a half.
 soak: install

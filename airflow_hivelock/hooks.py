@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.sdk.log import amask_secret, mask_secret
 
 from airflow_hivelock.locks.catalog import connect_catalog
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,9 +50,12 @@ class HiveLockHook(BaseHook):
         :raises InvalidRequest: it does not exist, or cannot be meant.
         """
         try:
-            return self._read(self.get_connection(self.hivelock_conn_id))
+            found = self._read(self.get_connection(self.hivelock_conn_id))
         except AirflowNotFoundException as error:
             raise self._missing() from error
+        for secret in secrets(found.url):
+            mask_secret(secret)
+        return found
 
     async def load(self) -> None:
         """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
@@ -58,6 +63,8 @@ class HiveLockHook(BaseHook):
             self.settings = self._read(await self.aget_connection(self.hivelock_conn_id))
         except AirflowNotFoundException as error:
             raise self._missing() from error
+        for secret in secrets(self.settings.url):
+            await amask_secret(secret)
 
     @property
     def url(self) -> str:

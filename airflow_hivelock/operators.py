@@ -7,7 +7,6 @@ import time
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
@@ -18,6 +17,7 @@ from airflow_hivelock.applications import SparkJob, running
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, LockMode, LockObject
+from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.mixin import HiveLockMixin
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, work_under
@@ -315,4 +315,4 @@ def _driver_environment(hook: Any) -> dict[str, str]:
     """
     prefix = "spark.yarn.appMasterEnv" if hook._is_yarn else "spark.kubernetes.driverEnv" if hook._is_kubernetes else ""
     url = os.environ.get(URL, "")
-    return {f"{prefix}.{URL}": url} if prefix and url and urlsplit(url).password is None else {}
+    return {f"{prefix}.{URL}": url} if prefix and url and not secrets(url) else {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.plan import Dynamic
@@ -20,7 +21,7 @@ NUMRETRIES, SLEEP = 100, "60s"
 
 PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql": 5432}
 BACKENDS = (*PORTS, "sqlite", "memory")
-LOGINS = ("postgresql", "hiveserver2")
+LOGINS = ("zookeeper", "postgresql", "hiveserver2")
 
 _OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "dynamic")
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
@@ -53,7 +54,7 @@ class Settings:
     :param dynamic: what SQL with dynamic partitions locks, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
     """
 
-    url: str
+    url: str = field(repr=False)
     installation: str
     metastore_uri: str = ""
     concurrency: bool = True
@@ -75,8 +76,11 @@ class Settings:
             raise InvalidRequest(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
         url = _url(backend, connection)
         options = {name: value for name, value in extra.items() if name not in _OURS and value not in (None, "")}
+        if backend == "zookeeper" and (chroot := (connection.host or "").partition("/")[2]):
+            options["chroot"] = chroot.strip()  # as in ZooKeeper's own connect string
         if options:
             url += "?" + urlencode({name: _text(value) for name, value in options.items()}, errors="replace")
+        check(url)
         installation = extra.get("installation") or ("local" if backend == "memory" else "")
         if not isinstance(installation, str) or not installation.isprintable() or len(installation) > MOST_INSTALLATION:
             raise InvalidRequest(
@@ -96,25 +100,19 @@ class Settings:
         metastore_uri = extra.get("metastore_uri") or ""
         if not isinstance(metastore_uri, str):
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
-        try:
-            urlsplit(url)
-        except ValueError as error:
-            raise InvalidRequest(f"its host {connection.host!r} names no servers: {error}") from error
         return cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), dynamic)
 
     @property
     def shown_url(self) -> str:
-        """The lock store without its password."""
-        netloc = urlsplit(self.url).netloc
-        login, at, servers = netloc.rpartition("@")
-        return self.url.replace(netloc, f"{login.partition(':')[0]}{at}{servers}", 1) if at else self.url
+        """The lock store without its passwords."""
+        return shown(self.url)
 
 
 def _url(backend: str, connection: Any) -> str:
     """The lock store's URL, but for its options."""
     host, schema = (connection.host or "").strip(), (connection.schema or "").strip("/")
-    if connection.login and backend not in LOGINS:
-        raise InvalidRequest(f"it has a login, and {backend} takes none; leave it out")
+    if (connection.login or connection.password) and backend not in LOGINS:
+        raise InvalidRequest(f"it has a login or a password, and {backend} takes none; leave them out")
     match backend:
         case "memory":
             return f"memory://{host}"
@@ -123,7 +121,7 @@ def _url(backend: str, connection: Any) -> str:
                 raise InvalidRequest("it has no host; for sqlite that is the file, as in /var/lib/airflow/leases.db")
             return f"sqlite:///{quote(host)}"
         case "zookeeper":
-            path = schema or HIVE_NAMESPACE
+            host, path = host.partition("/")[0], schema or HIVE_NAMESPACE
         case "postgresql":
             path = schema or "airflow"
         case _:

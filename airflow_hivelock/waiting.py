@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_hivelock import metrics
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Superseded
+from airflow_hivelock.locks.errors import (
+    AccessDenied,
+    HiveLockError,
+    InvalidRequest,
+    LockTimeout,
+    StoreUnavailable,
+    Superseded,
+)
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.plan import plan, plan_statements
 
@@ -164,8 +171,10 @@ class _Patience:
         self._silent_since = None
 
     def bear(self, error: StoreUnavailable) -> None:
-        """Raise *error* once it is too late or has lasted too long."""
+        """Raise *error* once it is too late or has lasted too long, or if time does not heal it."""
         metrics.store_failed()
+        if isinstance(error, AccessDenied):
+            raise error
         if self._silent_since is None:
             self._silent_since = self._clock()
             self._log.warning("The lock store does not answer; asking again every %g s: %s", RETRY_S, error)

@@ -6,6 +6,7 @@ Read :mod:`.model` and :mod:`.rules` first, then :mod:`.manager`, then one of :m
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import (
+    AccessDenied,
     ExceedsMaxLeaseTime,
     HiveLockError,
     InvalidArguments,
@@ -37,6 +38,7 @@ from airflow_hivelock.locks.model import (
 )
 
 __all__ = [
+    "AccessDenied",
     "Blocked",
     "Blocker",
     "ExceedsMaxLeaseTime",

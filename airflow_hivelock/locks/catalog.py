@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting
+from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,8 +59,11 @@ class Catalog(Protocol):
         ...
 
 
+_OPTIONS = {"auth", "kerberos_service_name", "ssl", "ca"}
+
+
 def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
-    """The Hive metastore at ``thrift://host[:port]``, in plain Thrift: neither Kerberos nor TLS.
+    """The Hive metastore at ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
 
     :param timeout_s: how long to wait for a connection, and then for each part of an answer.
     :raises InvalidRequest: a URI that cannot be meant.
@@ -69,7 +72,11 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
         raise InvalidRequest(f"{uri!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
-    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := options.keys() - _OPTIONS:
+        raise InvalidRequest(f"{uri!r}: unknown option {min(unknown)}; there are {', '.join(sorted(_OPTIONS))}")
+    auth, tls = options.pop("auth", "NONE").upper(), truth("ssl", options.pop("ssl", "false"))
+    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, auth=auth, tls=tls, **options))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from airflow_hivelock.locks import coverage
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.manager import LockManager
+from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _THRIFT = ("auth", "kerberos_service_name", "ssl", "ca", "recheck_s", "answer_s")
+_ZOOKEEPER = (
+    *("root", "chroot", "timeout_s", "patience_s", "auth", "kerberos_service_name"),
+    *("ssl", "ca", "cert", "key", "key_password", "verify", "acl", "hive_acl"),
+)
 
 
 def connect(url: str) -> LockManager:
     """The lock manager behind *url*.
 
-    ``zookeeper://host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30]``
-        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live. ``timeout_s`` is the
-        session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients.
+    ``zookeeper://[user:password@]host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30]``
+        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live, both below ``chroot``.
+        ``timeout_s`` is the session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients.
+        ``auth=DIGEST|SASL|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
+        ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
     ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&prefix=hivelock_&schema=…&timeout_s=10]``
         ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
         longest that a lease may last, renewals included. What else is given is libpq's (``sslmode``, say).
@@ -42,16 +49,11 @@ def connect(url: str) -> LockManager:
 
     :raises InvalidRequest: a URL that cannot be meant.
     :raises StoreUnavailable: nothing answers there within ``timeout_s``.
+    :raises AccessDenied: it does not let this process in.
     :raises Unsupported: a library is missing that this store needs.
     """
-    try:
-        if not url.isprintable():  # urlsplit would leave some of it out
-            raise ValueError("characters that no URL has")
-        parts = urlsplit(url)
-    except ValueError as error:  # which may repeat a password
-        raise InvalidRequest(
-            "the URL of the lock store cannot be read; write zookeeper://host:2181/namespace"
-        ) from error
+    check(url)
+    parts = urlsplit(url)
     match parts.scheme:
         case "memory":
             from airflow_hivelock.locks.backends.memory import MemoryBackend
@@ -60,7 +62,7 @@ def connect(url: str) -> LockManager:
         case "zookeeper":
             from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 
-            options = _options(parts, {"root", "timeout_s", "patience_s"})
+            options = _options(parts, _ZOOKEEPER)
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
         case "postgresql" | "postgresql+psycopg" | "sqlite":
             try:
@@ -100,8 +102,9 @@ def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(known):
         there_are = ", ".join(sorted(known))
-        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        raise InvalidRequest(f"{shown!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}")
+        raise InvalidRequest(
+            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}"
+        )
     return options
 
 

@@ -13,6 +13,7 @@
     ├── Superseded            a later attempt acts for this owner
     ├── LockLost              the lease is over, or another took it: stop the work under it
     ├── StoreUnavailable      the lock store cannot be reached or did not answer in time
+    │   └── AccessDenied      it does not let this process in, or not there; trying again does not help
     ├── StoreCorrupted        the lock store holds something that this version cannot read
     └── Unsupported           this backend cannot do it, and says why
 """
@@ -73,6 +74,10 @@ class LockLost(HiveLockError):
 
 class StoreUnavailable(HiveLockError):
     """The lock store is unreachable, or its answer did not arrive in time."""
+
+
+class AccessDenied(StoreUnavailable):
+    """The lock store refuses who asks; the credentials or its permissions have to be put right first."""
 
 
 class StoreCorrupted(HiveLockError):

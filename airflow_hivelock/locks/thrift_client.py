@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks import tickets
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,7 @@ class Metastore:
         """A client for a few calls, by one thread. The metastore's own errors pass only where the body lets them.
 
         :raises StoreUnavailable: it did not answer, or did not say what was asked.
+        :raises AccessDenied: it does not let this process in.
         """
         from hmsclient import HMSClient
         from thrift.protocol.TBinaryProtocol import TBinaryProtocol
@@ -76,7 +78,7 @@ class Metastore:
             finally:
                 transport.close()
         except (TException, OSError, EOFError, UnicodeDecodeError) as error:
-            raise StoreUnavailable(f"{self} did not answer: {error}") from error
+            raise failure(str(self), error) from error
 
     def _open(self) -> Any:
         from thrift.transport.TTransport import TTransportException
@@ -139,6 +141,8 @@ def transport(
     socket.setTimeout(timeout_s * 1000)
     if sasl is None:
         return TBufferedTransport(socket)
+    if sasl == "GSSAPI":
+        tickets.check(service, [host])
     from pyhive.hive import get_installed_sasl
     from thrift_sasl import TSaslClientTransport
 
@@ -146,6 +150,26 @@ def transport(
         return get_installed_sasl(host, sasl, service, user, password or "x")  # one that is empty is refused
 
     return TSaslClientTransport(client, sasl, socket)
+
+
+def failure(server: str, error: BaseException) -> StoreUnavailable:
+    """What *error*, raised by a client of *server*'s, means."""
+    said = str(error).strip() or type(error).__name__
+    if (inner := getattr(error, "inner", None)) and str(inner) not in said:
+        said = f"{said}: {inner}"
+    said = " ".join(said.split())
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return AccessDenied(
+            f"{server} has a certificate that is not trusted here: {said}. Give its authority's certificate (ca), and in the URL "
+            "the name that it was issued to"
+        )
+    if "Bad status" in said or "SASL" in said:
+        return AccessDenied(
+            f"{server} does not let this process in: {said}. Check auth, and login and password or the ticket"
+        )
+    return StoreUnavailable(
+        f"{server} did not answer: {said}; check that it runs, and that auth and ssl are what it asks for"
+    )
 
 
 def seconds(name: str, text: str) -> float:

@@ -44,6 +44,10 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
             {"extra": {"installation": "prod", "root": "/mine", "timeout_s": "20"}},
             "zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace?root=%2Fmine&timeout_s=20",
         ),
+        (
+            {"host": "zk1,zk2:2182/warehouse", "login": "ann", "password": "p@ss/:", "extra": {**ID, "auth": "SASL"}},
+            "zookeeper://ann:p%40ss%2F%3A@zk1:2181,zk2:2182/hive_zookeeper_namespace?auth=SASL&chroot=warehouse",
+        ),
         ({"host": "", "extra": {"backend": "memory"}}, "memory://"),
         ({"host": "other", "extra": {"backend": "memory"}}, "memory://other"),
         (
@@ -74,7 +78,8 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
     ("fields", "said"),
     [
         ({"host": None}, "no host"),
-        ({"login": "ann"}, "zookeeper takes none"),
+        ({"login": "ann", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
+        ({"password": "hush", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"extra": {}}, "no installation id"),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is not known"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),

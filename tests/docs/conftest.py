@@ -60,11 +60,13 @@ def _here(hosts: str, number: int, directory: Path, text: str) -> str:
     def pair(match: re.Match[str]) -> str:
         options = match["options"] or ""
         root = "" if "root=" in options else f"root=/hivelock-docs-{number}"
-        return f"zookeeper://{hosts}/hive-docs-{number}?" + "&".join(filter(None, (options, root)))
+        return f"zookeeper://{match['login'] or ''}{hosts}/hive-docs-{number}?" + "&".join(
+            filter(None, (options, root))
+        )
 
     def file(match: re.Match[str]) -> str:
         ours = [option for option in (match["options"] or "").split("&") if option.partition("=")[0] in OPTIONS]
         return f"sqlite:///{directory}/leases.db?" + "&".join(ours)
 
-    text = re.sub(rf"zookeeper://zk1[:,\w]*/\w+{_OPTIONS}", pair, text)
+    text = re.sub(rf"zookeeper://(?P<login>[^@/\s\"']+@)?zk1[:,\w]*/\w+{_OPTIONS}", pair, text)
     return re.sub(rf"(postgresql|sqlite|metastore)://[^\s\"'?]+{_OPTIONS}", file, text)

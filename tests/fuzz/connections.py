@@ -47,7 +47,7 @@ def _connect(text: str) -> None:
             connect(text)
         return
     with (
-        mock.patch("kazoo.client.KazooClient.start", _refuse),
+        mock.patch("kazoo.client.KazooClient.start_async", _refuse),
         mock.patch("kazoo.client.KazooClient.stop"),
         mock.patch("kazoo.client.KazooClient.close"),
         mock.patch("airflow_hivelock.locks.thrift_client.Metastore.client", _be_silent),
@@ -55,7 +55,7 @@ def _connect(text: str) -> None:
         connect(text)
 
 
-def _refuse(self: Any, timeout: float = 0.0) -> None:
+def _refuse(self: Any) -> None:
     raise OSError("nobody answers")
 
 

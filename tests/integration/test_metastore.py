@@ -373,7 +373,7 @@ def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore)
         connect("metastore://127.0.0.1:1")
     for url, wrong in (
         ("metastore://", "names no metastore"),
-        ("metastore://host:port", "thrift://host:9083"),
+        ("metastore://host:port", "a port is a number"),
         ("metastore://host?auth=LDAP", "NONE, KERBEROS"),
         ("metastore://host?timeout_s=soon", "seconds above 0"),
         ("metastore://host?ssl=1", "true or false"),

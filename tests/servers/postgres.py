@@ -27,13 +27,21 @@ class PostgresServer(Server):
     """A PostgreSQL server that trusts everybody, with its data in a directory of its own among the temporary ones.
 
     ``fsync``: whether a commit is on disk before it is answered. Without it a SIGKILL loses nothing that was
-    answered, the death of the machine may. ``config`` adds to ``postgresql.conf``.
+    answered, the death of the machine may. ``config`` adds to ``postgresql.conf``. ``tls`` is a file with a key and a
+    certificate, for which ``programs`` must be those of a PostgreSQL that knows TLS: the package's does not.
 
     PostgreSQL refuses to run as root, and a test's directory admits nobody else: started by root, it runs as ``nobody``.
     """
 
     def __init__(
-        self, workdir: Path, *, port: int | None = None, fsync: bool = False, config: Mapping[str, str] | None = None
+        self,
+        workdir: Path,
+        *,
+        port: int | None = None,
+        fsync: bool = False,
+        config: Mapping[str, str] | None = None,
+        programs: Path | None = None,
+        tls: Path | None = None,
     ) -> None:
         super().__init__(workdir / "postgres")
         self.port = port or free_port()
@@ -47,8 +55,17 @@ class PostgresServer(Server):
             "max_connections": "200",
             "fsync": "on" if fsync else "off",
             "log_min_messages": "warning",
+            **({"ssl": "on", "ssl_cert_file": "server.pem", "ssl_key_file": "server.pem"} if tls else {}),
             **(config or {}),
         }
+        self._programs = programs or binaries()
+        self._tls = tls
+
+    def require(self, line: str) -> None:
+        """Have *line* of ``pg_hba.conf`` rule, but for the superuser, from the next connection on."""
+        (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} 127.0.0.1/32 trust\n{line}\n")
+        reload = [str(self._programs / "pg_ctl"), "reload", "-D", str(self._data)]
+        subprocess.run(reload, user=self._user.pw_uid if self._user else None, check=True, capture_output=True)
 
     @property
     def url(self) -> str:
@@ -58,7 +75,7 @@ class PostgresServer(Server):
     def ready(self) -> bool:
         asked = subprocess.run(
             [
-                binaries() / "pg_isready",
+                self._programs / "pg_isready",
                 "--quiet",
                 "--host=127.0.0.1",
                 f"--port={self.port}",
@@ -79,12 +96,12 @@ class PostgresServer(Server):
         return {"TZ": "UTC", "LC_ALL": "C"}
 
     def _program(self, settings: list[str]) -> list[str]:
-        return [str(binaries() / "postgres"), "-D", str(self._data), *settings]
+        return [str(self._programs / "postgres"), "-D", str(self._data), *settings]
 
     def _initialise(self) -> None:
         if self._user:
             os.chown(self._data, self._user.pw_uid, -1)
-        program = [str(binaries() / "initdb"), "--pgdata", str(self._data), "--username", SUPERUSER]
+        program = [str(self._programs / "initdb"), "--pgdata", str(self._data), "--username", SUPERUSER]
         made = subprocess.run(
             [*program, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"],
             user=self._user.pw_uid if self._user else None,
@@ -94,6 +111,12 @@ class PostgresServer(Server):
             timeout=INITDB_S,
             check=False,
         )
+        if self._tls:
+            copy = self._data / "server.pem"
+            copy.write_bytes(self._tls.read_bytes())
+            copy.chmod(0o600)
+            if self._user:
+                os.chown(copy, self._user.pw_uid, -1)
         if made.returncode:
             raise ServerError(f"initdb failed in {self._data}: {made.stderr}")
 

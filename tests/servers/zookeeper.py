@@ -32,7 +32,7 @@ class ZooKeeperServer(Server):
     """A ZooKeeper server on 127.0.0.1, with its data below ``workdir``.
 
     ``fsync``: whether a write is on disk before it is answered. Without it a SIGKILL loses nothing that
-    was answered, the death of the machine may. ``config`` adds to ``zoo.cfg``.
+    was answered, the death of the machine may. ``config`` adds to ``zoo.cfg``, ``properties`` to the JVM's.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class ZooKeeperServer(Server):
         fsync: bool = False,
         heap_mb: int = 256,
         config: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         seat: Seat | None = None,
     ) -> None:
         super().__init__(workdir / "zookeeper")
@@ -50,6 +51,7 @@ class ZooKeeperServer(Server):
         self.heap_mb = heap_mb
         self._data = self.home / "data"
         self._seat = seat
+        self._properties = properties
         self._config = {
             "dataDir": str(self._data),
             "clientPort": str(self.port),
@@ -101,7 +103,7 @@ class ZooKeeperServer(Server):
             (self._data / "myid").write_text(str(self._seat.number))
         path = self.home / "zoo.cfg"
         path.write_text("".join(f"{key}={value}\n" for key, value in self._config.items()))
-        return java("servers.Tether", MAIN, str(path), heap_mb=self.heap_mb)
+        return java("servers.Tether", MAIN, str(path), heap_mb=self.heap_mb, properties=self._properties)
 
 
 class Ensemble:

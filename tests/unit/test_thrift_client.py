@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import socket
 import ssl
 import sys
@@ -12,12 +10,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from airflow_hivelock.locks import HiveLockError, StoreUnavailable, connect
+from airflow_hivelock.locks import AccessDenied, HiveLockError, StoreUnavailable, connect
 from airflow_hivelock.locks.thrift_client import Metastore
+from tests.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +40,7 @@ def test_kerberos_asks_for_the_service_on_that_host(monkeypatch: pytest.MonkeyPa
         raise OSError("no ticket")
 
     monkeypatch.setitem(sys.modules, "kerberos", ModuleType("kerberos"))
+    monkeypatch.setattr("airflow_hivelock.locks.tickets.check", lambda service, hosts: None)
     monkeypatch.setattr("pyhive.hive.get_installed_sasl", client)
     with socket.create_server(("127.0.0.1", 0)) as server:
         metastore = Metastore.parse(
@@ -56,7 +53,8 @@ def test_kerberos_asks_for_the_service_on_that_host(monkeypatch: pytest.MonkeyPa
 
 def test_a_tls_server_is_trusted_by_its_certificate_only(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(_certificate(tmp_path))
+    authority = Authority(tmp_path)
+    context.load_cert_chain(authority.issue("127.0.0.1"))
     shaken: list[str | None] = []
 
     def serve(server: socket.socket) -> None:
@@ -75,29 +73,12 @@ def test_a_tls_server_is_trusted_by_its_certificate_only(tmp_path: Path) -> None
         thread = threading.Thread(target=serve, args=(server,))
         thread.start()
         at = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(StoreUnavailable, match=r"thrift://127\.0\.0\.1"), Metastore.parse(at, tls=True).client():
+        with (
+            pytest.raises(AccessDenied, match=r"thrift://127\.0\.0\.1.* not trusted here: .*CERTIFICATE_VERIFY_FAILED"),
+            Metastore.parse(at, tls=True).client(),
+        ):
             pass
-        with Metastore.parse(at, tls=True, ca=str(tmp_path / "server.pem")).client():
+        with Metastore.parse(at, tls=True, ca=str(authority.ca)).client():
             pass
         thread.join(20)
     assert shaken == ["TLSV1_ALERT_UNKNOWN_CA", "TLSv1.3"]
-
-
-def _certificate(directory: Path) -> Path:
-    """A certificate that 127.0.0.1 signed for itself, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .sign(key, hashes.SHA256())
-    )
-    path = directory / "server.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-    return path

@@ -129,6 +129,10 @@ class Dialect(Protocol):
         """Whether the transaction was the victim of another, and may be tried again."""
         ...
 
+    def denied(self, error: BaseException | None) -> bool:
+        """Whether the database refuses who asks, and would the next time."""
+        ...
+
 
 class Ears(Protocol):
     """A connection that hears of changes; used by one thread, but for :meth:`interrupt`."""

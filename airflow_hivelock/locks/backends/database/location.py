@@ -9,6 +9,7 @@ from sqlalchemy import exc, make_url
 from airflow_hivelock.locks.backends.database.store import Store
 from airflow_hivelock.locks.backends.database.tables import Tables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.url import shown as without_passwords
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -29,7 +30,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
     """
     try:
         url = make_url(text)
-        shown = url.render_as_string(hide_password=True)
+        shown = without_passwords(text)
     except (exc.ArgumentError, ValueError):  # which repeat the URL
         raise InvalidRequest(
             "the URL of the lock store cannot be read; write postgresql://user:password@host:5432/database"

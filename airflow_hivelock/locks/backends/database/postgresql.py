@@ -12,6 +12,7 @@ who does not wait, and nobody who waits is missed.
 from __future__ import annotations
 
 import json
+import re
 import selectors
 import socket
 from contextlib import suppress
@@ -61,6 +62,12 @@ _LOCK = text(
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 _PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
+
+_DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
+_DENIED_SAID = re.compile(
+    r"password|authentication|pg_hba|certificate|does not match host name|role .* does not exist|not support SSL|SSL error"
+)
+"""libpq gives no code where it cannot connect."""
 
 
 class PostgreSQL:
@@ -193,6 +200,10 @@ class PostgreSQL:
 
     def passing(self, error: BaseException | None) -> bool:
         return getattr(error, "sqlstate", None) in _PASSING
+
+    def denied(self, error: BaseException | None) -> bool:
+        code = getattr(error, "sqlstate", None)
+        return code in _DENIED or (code is None and bool(_DENIED_SAID.search(str(error))))
 
 
 class PostgreSQLEars:

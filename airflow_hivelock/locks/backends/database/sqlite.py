@@ -121,6 +121,9 @@ class SQLite:
     def passing(self, error: BaseException | None) -> bool:
         return False
 
+    def denied(self, error: BaseException | None) -> bool:
+        return False  # the file system does, at the first connection
+
 
 class SQLiteEars:
     """A connection that looks at the change counter."""

@@ -29,8 +29,9 @@ from sqlalchemy import (
 from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
 from airflow_hivelock.locks.backends.database.record import Record, State, later
-from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
+from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ class Store:
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
 
     def __repr__(self) -> str:
-        return f"{self.url.render_as_string(hide_password=True)} {self.tables.name}*"
+        return f"{shown(self.url.render_as_string(hide_password=False))} {self.tables.name}*"
 
     # Transactions.
 
@@ -118,9 +119,14 @@ class Store:
         try:
             yield
         except exc.DBAPIError as error:
-            cause = str(error.orig).strip().partition("\n")[0]
+            cause = " ".join(str(error.orig).split())
             if self.dialect.passing(error.orig):
                 raise _Passing(f"{self!r}: {cause}") from error
+            if self.dialect.denied(error.orig):
+                raise AccessDenied(
+                    f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
+                    "sslrootcert"
+                ) from error
             if isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
                 raise StoreUnavailable(f"{self!r} does not answer: {cause}") from error
             raise StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}") from error

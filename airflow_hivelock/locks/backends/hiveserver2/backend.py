@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
-from airflow_hivelock.locks.thrift_client import need, seconds, transport, truth
+from airflow_hivelock.locks.thrift_client import failure, need, seconds, transport, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -237,7 +237,7 @@ class HiveServer2Backend:
                 raise Unsupported(f"{at} takes no locks: its hive.support.concurrency is false") from error
             raise StoreUnavailable(f"{at} refused: {said}") from error
         except (TException, OSError, EOFError, AssertionError) as error:
-            raise StoreUnavailable(f"{at} did not answer: {error}") from error
+            raise failure(str(at), error) from error
 
 
 _SASL = {"NOSASL": None, "NONE": "PLAIN", "LDAP": "PLAIN", "KERBEROS": "GSSAPI"}

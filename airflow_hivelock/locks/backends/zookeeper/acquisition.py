@@ -58,7 +58,7 @@ class ZooKeeperAcquisition:
 
     def __init__(self, store: ZooKeeperBackend, request: LockRequest, wake: Callable[[], None]) -> None:
         self._store = store
-        self._request = fitting(request, store.layout)
+        self._request = fitting(request, store.layout, store.acl_bytes)
         self._wake = wake
         self._key = owner_key(request.owner)
         self._path = store.layout.record(self._key)

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from kazoo.hosts import collect_hosts
+
 from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
@@ -34,6 +36,7 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, Ticket, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
+from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import (
     Blocker,
@@ -73,6 +76,7 @@ class ZooKeeperBackend:
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param client: a session of its own; :meth:`close` ends it.
+    :param acl_bytes: what the ACL of a node takes in a request.
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
     :param clock: monotonic seconds.
     """
@@ -84,10 +88,12 @@ class ZooKeeperBackend:
         client: Client,
         layout: Layout | None = None,
         *,
+        acl_bytes: int = ANYBODY.acl_bytes,
         patience_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
+        self.acl_bytes = acl_bytes
         self.layout = layout or Layout()
         self.patience_s = patience_s
         self.clock = clock
@@ -104,20 +110,53 @@ class ZooKeeperBackend:
     @classmethod
     def connect(
         cls,
-        hosts: str,
+        servers: str,
         namespace: str = "",
         root: str = "/airflow_hivelock",
+        chroot: str = "",
         timeout_s: str | float = 10.0,
         patience_s: str | float = 30.0,
+        **security: str,
     ) -> Self:
-        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
-        if not hosts:
-            raise InvalidRequest("a ZooKeeper URL needs hosts: zookeeper://host:2181/hive_zookeeper_namespace")
-        layout = Layout(f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace, root)
+        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
+
+        :param servers: ``[user:password@]host:port[,host:port…]``
+        :param chroot: what *namespace* and *root* lie below, as behind the servers in Hive's ``hive.zookeeper.quorum``.
+        :param security: see :meth:`.Security.of`.
+        """
+        login, _, hosts = servers.rpartition("@")
+        try:
+            for host, _ in collect_hosts(hosts)[0]:
+                host.encode("idna")  # or looking it up would end kazoo's thread
+        except ValueError as error:
+            raise InvalidRequest(
+                f"{hosts!r} ({error}): a ZooKeeper URL needs hosts, as in zookeeper://host:2181/hive_zookeeper_namespace"
+            ) from error
+        top = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
+        path = f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace
+        layout = Layout(f"{top}{path}", f"{top}{root}")
         session_s, patience = (
             _seconds(name, value, hosts) for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s))
         )
-        return cls(KazooSession(hosts, session_s), layout, patience_s=patience)
+        secured = Security.of(login, **security)
+        session = KazooSession(hosts, session_s, secured, layout.root)
+        try:
+            backend = cls(session, layout, acl_bytes=secured.acl_bytes, patience_s=patience)
+            if secured.closed:
+                backend._prove(session)
+        except BaseException:
+            session.close()
+            raise
+        return backend
+
+    def _prove(self, session: KazooSession) -> None:
+        """A wrong password for DIGEST is no error of a session's, only of its first write."""
+        self.now()
+        if not session.guarded(self.layout.root):
+            log.warning(
+                "%s in ZooKeeper was made without an ACL, so that everybody may still write there: zkCli.sh setAcl -R",
+                self.layout.root,
+            )
 
     def sweep(self) -> int:
         now_ms = self.now().timestamp() * 1000

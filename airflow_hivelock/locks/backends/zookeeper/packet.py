@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 MAX_PACKET_BYTES = 1_000_000
 """Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
 
-_OP_BYTES = 50  # an operation's header, lengths and ACL
+_OP_BYTES = 23  # an operation's header and lengths
 
 
-def fitting(request: LockRequest, layout: Layout) -> LockRequest:
+def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:
     """*request* as one transaction can carry it: where its partitions are too many, EXCLUSIVE on their table, of the
     table with the most of them first. All or nothing would be lost by several transactions.
 
     :raises RequestTooLarge: with every partition escalated to its table it is too large still.
     """
-    fixed_bytes = 2 * _OP_BYTES + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
+    fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
 
     def size_bytes(lock: Lock) -> int:
         return fixed_bytes + 3 * len(layout.object(lock.object).encode())  # its object, itself, its line in the record

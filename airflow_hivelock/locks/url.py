@@ -1,0 +1,51 @@
+"""URLs of lock stores as they may be shown: passwords stand in the login and among the options."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+_SECRET = re.compile(r"pass|secret|token", re.IGNORECASE)
+"""What an option is called that nobody may read: ``key_password`` here, ``password`` and ``sslpassword`` in libpq."""
+
+_HOSTS = re.compile(r"(\[[^\]]*\]|[^:\[\],]*)(:\d*)?(,(\[[^\]]*\]|[^:\[\],]*)(:\d*)?)*")
+
+
+def check(url: str) -> None:
+    """:raises InvalidRequest: a URL that cannot be taken apart; it is not repeated, for who knows where its password ends."""
+    try:
+        if not url.isprintable():  # urlsplit would leave some of it out
+            raise ValueError("characters that no URL has")
+        parts = urlsplit(url)
+        cut_short = parts.netloc and "@" not in parts.netloc and "@" in parts.path
+        whole = not cut_short and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
+    except ValueError:  # which repeats it
+        whole = None
+    if not whole:
+        raise InvalidRequest(
+            "the URL of the lock store cannot be read: a port is a number, and in a password / is written %2F, ? %3F, # %23, "
+            "@ %40 and % %25"
+        )
+
+
+def shown(url: str) -> str:
+    """*url* without its passwords."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    options = [
+        f"{name}=***" if _SECRET.search(name) else option
+        for option in parts.query.split("&")
+        for name in [option.partition("=")[0]]
+    ]
+    head = url.partition("?")[0].replace(f"//{parts.netloc}", f"//{login.partition(':')[0]}{at}{hosts}", 1)
+    return f"{head}?{'&'.join(options)}" if parts.query else head
+
+
+def secrets(url: str) -> list[str]:
+    """The passwords in *url*, each as it stands there and as it is meant."""
+    parts = urlsplit(url)
+    pairs = [option.partition("=")[::2] for option in parts.query.split("&")]
+    written = [parts.password or "", *(value for name, value in pairs if _SECRET.search(name))]
+    return [form for text in written if text for form in dict.fromkeys((text, unquote(text), unquote_plus(text)))]

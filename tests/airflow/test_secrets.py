@@ -1,0 +1,270 @@
+"""A password in a connection stays there: not in logs, XComs, triggers, errors, what is shown, nor in the store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from airflow.sdk import DAG, BaseOperator
+from kazoo.client import KazooClient
+
+from airflow_hivelock import (
+    HiveForceUnlockOperator,
+    HiveLockHook,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveLockSensor,
+    HiveUnlockOperator,
+    hooks,
+    operators,
+    release_locks,
+)
+from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.locks import HiveLockError, LockManager
+from airflow_hivelock.spark import URL
+from airflow_hivelock.triggers import HiveLockTrigger
+from tests.airflow.conftest import HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.airflow.conftest import Ran
+    from tests.servers import PostgresServer, ZooKeeperServer
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+TRACE = "".join(("Zq7", "hush"))  # Airflow keeps this very file
+PLANTED = f"p/{TRACE}@x:%"
+"""Percent-encoded, and in whatever other form, *TRACE* stands in it."""
+DELAYS = "dw.delays/dt=2013-01-15"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A connection with the password in it, and all that the store behind it keeps, as text."""
+
+    fields: dict[str, Any]
+    kept: Callable[[], str]
+
+
+@pytest.fixture
+def in_zookeeper(zookeeper: ZooKeeperServer) -> Planted:
+    def everything(client: KazooClient, path: str) -> Iterator[str]:
+        yield f"{path} {client.get(path)[0]!r} {client.get_acls(path)[0]}"
+        for name in client.get_children(path):
+            yield from everything(client, f"{path.rstrip('/')}/{name}")
+
+    def kept() -> str:
+        client = KazooClient(zookeeper.hosts)
+        client.start()
+        try:
+            return "\n".join(everything(client, "/planted"))
+        finally:
+            client.stop()
+            client.close()
+
+    extra = {"installation": "here", "chroot": "/planted", "key_password": PLANTED}
+    return Planted({"host": zookeeper.hosts, "login": "airflow", "extra": extra}, kept)
+
+
+@pytest.fixture
+def in_postgresql(postgres: PostgresServer) -> Planted:
+    def kept() -> str:
+        with psycopg.connect(postgres.url) as session:
+            tables = session.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'planted'")
+            rows = [session.execute(f'SELECT * FROM planted."{name}"').fetchall() for (name,) in tables.fetchall()]
+        return repr(rows)
+
+    extra = {"installation": "here", "backend": "postgresql", "schema": "planted", "sslpassword": PLANTED}
+    fields = {"host": f"127.0.0.1:{postgres.port}", "login": "postgres", "schema": "postgres", "extra": extra}
+    return Planted(fields, kept)
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, Any]], HiveLockHook]]:
+    """Define the connection ``planted``, and give its hook."""
+    monkeypatch.setattr(hooks, "_managers", {})
+
+    def define(fields: dict[str, Any]) -> HiveLockHook:
+        given = {"conn_type": "hivelock", "password": PLANTED, **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_PLANTED", json.dumps(given))
+        return HiveLockHook("planted")
+
+    yield define
+    for manager in hooks._managers.values():
+        manager.close()
+
+
+class Work(HiveLockMixin, BaseOperator):
+    """Fails where it is told to."""
+
+    def __init__(self, *, fails: bool = False, **kwargs: Any) -> None:
+        super().__init__(hivelock_conn_id="planted", **kwargs)
+        self.fails = fails
+
+    def execute(self, context: Any) -> None:
+        if self.fails:
+            raise RuntimeError("as it was told to")
+
+
+def chain(waiting: str) -> DAG:
+    conn: dict[str, Any] = {"hivelock_conn_id": "planted"}
+    with DAG(f"planted_{waiting}", schedule=None, start_date=DAY) as dag:
+        free = HiveLockSensor(task_id="free", reads=[DELAYS], deferrable=waiting == "defer", **conn)
+        lock = HiveLockOperator(task_id="lock", writes=[DELAYS], waiting=waiting, **conn)
+        work = Work(task_id="work", lease=lock.output)
+        unlock = HiveUnlockOperator(task_id="unlock", lease=lock.output, **conn)
+        failing = Work(
+            task_id="failing", writes=[DELAYS], fails=True, on_failure_callback=release_locks, trigger_rule="all_done"
+        )
+        stays = HiveLockOperator(task_id="stays", writes=[DELAYS], waiting="poke", trigger_rule="all_done", **conn)
+        force = HiveForceUnlockOperator(
+            task_id="force", leases=["{{ ti.xcom_pull('stays')['id'] }}"], stale=False, reason="a test", **conn
+        )
+        lock >> work >> unlock >> free >> failing >> stays >> force
+    return dag
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("store", ["in_zookeeper", "in_postgresql"])
+def test_a_password_is_nowhere_to_be_found(
+    store: str,
+    connection: Callable[[dict[str, Any]], HiveLockHook],
+    request: pytest.FixtureRequest,
+    run: Callable[..., Ran],
+    lines: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    planted: Planted = request.getfixturevalue(store)
+    hook = connection(planted.fields)
+    assert TRACE in hook.url
+    manager = hook.manager()
+    for waiting in ("poke", "defer"):
+        held = manager.acquire(owner="somebody", writes=[DELAYS])
+        releasing = _when_it_waits(manager, lines, held)
+        ran = run(chain(waiting), logical_date=DAY)
+        releasing.join()
+        assert ran.tasks == {**dict.fromkeys(ran.tasks, "success"), "failing": "failed"}
+    captured = capfd.readouterr()
+    found = {
+        "logs": caplog.text + lines(),
+        "standard output": captured.out + captured.err,
+        "Airflow's files and database": _files(HOME),
+        "the store": planted.kept(),
+        "what is shown": f"{hook.settings!r} {hook.settings.shown_url} {hook!r} {hook.__dict__!r} {hook.test_connection()}",
+        "managers": _insides(manager),
+    }
+    assert "here/planted_defer" in found["the store"]
+    assert "somebody" in found["logs"]
+    assert "planted_defer" in found["Airflow's files and database"]
+    for where, text in found.items():
+        assert TRACE not in text, f"{where}: …{text[text.find(TRACE) - 200 : text.find(TRACE) + 80]}"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"host": "127.0.0.1:1", "login": "airflow", "extra": {"timeout_s": 1}},
+        {"host": "127.0.0.1:1", "login": "airflow", "extra": {"tiemout_s": 1, "key_password": PLANTED}},
+        {"host": "127.0.0.1:1", "login": "airflow", "extra": {"acl": f"digest:ops:{PLANTED}"}},
+        {"host": "127.0.0.1:1", "login": "airflow", "extra": {"timeout_s": "x"}},
+        {"host": "127.0.0.1:port", "login": "airflow"},
+        {"host": "[::1", "login": "airflow"},
+        {"host": "zk℀", "login": "airflow"},
+        {"host": "127.0.0.1:1"},
+        {"host": "127.0.0.1:1", "login": "airflow", "extra": {"auth": "KERBEROS"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "postgresql", "timeout_s": 2}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "postgresql", "expiry": "x"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "postgresql", "password": PLANTED, "expiry": "x"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "postgresql", "passwd": PLANTED}},
+        {"host": "127.0.0.1:port", "login": "ann", "extra": {"backend": "postgresql"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "hiveserver2", "auth": "LDAP"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "hiveserver2"}},
+        {"host": "127.0.0.1:port", "login": "ann", "extra": {"backend": "hiveserver2", "auth": "LDAP"}},
+        {"host": "127.0.0.1:1", "extra": {"backend": "metastore"}},
+        {"host": "/nowhere/leases.db", "extra": {"backend": "sqlite"}},
+        {"extra": {"backend": "memory"}},
+        {"host": "127.0.0.1:1", "login": "ann", "extra": {"backend": "etcd"}},
+    ],
+    ids=repr,
+)
+def test_no_error_repeats_a_password(
+    fields: dict[str, Any],
+    connection: Callable[[dict[str, Any]], HiveLockHook],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    hook = connection({**fields, "extra": {"installation": "here", **fields.get("extra", {})}})
+    with pytest.raises(HiveLockError) as told:
+        hook.manager()
+    shown = "".join(traceback.format_exception(told.value)) + repr(told.value)
+    assert TRACE not in shown
+    assert TRACE not in caplog.text
+    assert "\n" not in str(told.value)
+
+
+def test_triggers_carry_a_connections_name_only(connection: Callable[[dict[str, Any]], HiveLockHook]) -> None:
+    connection({"host": "127.0.0.1:1", "login": "airflow", "extra": {"installation": "here"}})
+    lock = HiveLockOperator(task_id="lock", writes=[DELAYS], hivelock_conn_id="planted")
+    assert lock.start_trigger_args is not None
+    given = lock.start_trigger_args.trigger_kwargs
+    shown = repr([given, HiveLockKeeper("planted").serialize(), lock.__dict__])
+    assert "planted" in shown
+    assert lock.start_trigger_args.trigger_cls.endswith(HiveLockTrigger.__name__)
+    assert TRACE not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("zookeeper://zk/hive?auth=KERBEROS", True),
+        (f"zookeeper://airflow:{TRACE}@zk/hive", False),
+        (f"zookeeper://zk/hive?ssl=true&cert=c&key_password={TRACE}", False),
+        (f"postgresql://ann@db/airflow?password={TRACE}", False),
+        (f"postgresql://ann@db/airflow?sslpassword={TRACE}", False),
+    ],
+)
+def test_sparks_settings_which_its_page_shows_hold_no_password(
+    url: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, url)
+    hook = type("Hook", (), {"_is_yarn": True, "_is_kubernetes": False})()
+    settings = operators._driver_environment(hook)
+    assert list(settings.values()) == ([url] if told else [])
+
+
+def _when_it_waits(manager: LockManager, lines: Callable[[], str], held: Any) -> threading.Thread:
+    """Release *held* once the run has said once more for whom it waits."""
+    before = lines().count("In the way: somebody")
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while lines().count("In the way: somebody") == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        manager.release(held)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def _files(directory: Path) -> str:
+    return "\n".join(path.read_bytes().decode(errors="replace") for path in directory.rglob("*") if path.is_file())
+
+
+def _insides(manager: LockManager) -> str:
+    """What a debugger or a careless log line shows of a manager."""
+    backend: Any = manager.backend
+    parts = [manager, backend, *vars(backend).values()]
+    client = getattr(backend, "client", None)
+    return repr([*parts, *(vars(client).values() if client else ())])

@@ -1,0 +1,52 @@
+"""URLs with passwords: what is shown of them, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_hivelock.locks import InvalidRequest, connect
+from airflow_hivelock.locks.url import check, secrets, shown
+
+
+@pytest.mark.parametrize(
+    ("url", "seen", "hidden"),
+    [
+        ("zookeeper://zk1:2181,zk2/hive?root=%2Fx", "zookeeper://zk1:2181,zk2/hive?root=%2Fx", []),
+        ("zookeeper://ann:hu%2Fsh@zk1,zk2/hive", "zookeeper://ann@zk1,zk2/hive", ["hu%2Fsh", "hu/sh"]),
+        ("zookeeper://zk/hive?key=k&key_password=hush", "zookeeper://zk/hive?key=k&key_password=***", ["hush"]),
+        (
+            "postgresql://ann:hush@db/airflow?sslmode=require&sslpassword=h+s&password=x",
+            "postgresql://ann@db/airflow?sslmode=require&sslpassword=***&password=***",
+            ["hush", "h+s", "h s", "x"],
+        ),
+        ("sqlite:////var/a@b/leases.db", "sqlite:////var/a@b/leases.db", []),
+        ("memory://", "memory://", []),
+    ],
+)
+def test_what_is_shown_of_a_url_holds_no_password(url: str, seen: str, hidden: list[str]) -> None:
+    check(url)
+    assert shown(url) == seen
+    assert secrets(url) == hidden
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zookeeper://ann:hu/sh@zk:2181/hive",
+        "zookeeper://ann:hu#sh@zk:2181/hive",
+        "zookeeper://ann:hu?sh@zk:2181/hive",
+        "metastore://ann:hush℀@hms",
+        "hiveserver2://ann:hush@[::1",
+        "zookeeper://zk:hush/hive",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="in a password / is written %2F") as told:
+        connect(url)
+    assert "hu" not in str(told.value)
+
+
+@pytest.mark.parametrize("host", ["z" * 64, "zk..example", "zk:2181,zk2..example"])
+def test_a_host_that_nobody_can_look_up_is_refused_at_once(host: str) -> None:
+    with pytest.raises(InvalidRequest, match="needs hosts"):
+        connect(f"zookeeper://{host}/hive")
