@@ -184,7 +184,7 @@ def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
     [
         ("127.0.0.1:1", StoreUnavailable, "HiveServer2 127.0.0.1:1 did not answer"),
         ("", InvalidRequest, "needs a host"),
-        ("host:port", InvalidRequest, "hiveserver2://host:10000"),
+        ("host:port", InvalidRequest, "a port is a number"),
         ("host/dw`; drop table x", InvalidRequest, "not a database name"),
         ("host?auth=PLAIN", InvalidRequest, "NONE, NOSASL, LDAP, KERBEROS"),
         ("ann:secret@host", InvalidRequest, "auth=LDAP"),
