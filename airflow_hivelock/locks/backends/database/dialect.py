@@ -39,7 +39,7 @@ class Dialect(Protocol):
     """The database's clock, read when the statement is."""
 
     grants: bool
-    """Whether it has :meth:`grant`."""
+    """Whether :meth:`grant` ever does: a request need not ask for it where it never does."""
 
     @property
     def number(self) -> ColumnElement[int]:

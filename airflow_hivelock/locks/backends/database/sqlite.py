@@ -79,7 +79,7 @@ class SQLite:
         locks: Sequence[Mapping[str, Any]],
         keys: Mapping[int, bool],
     ) -> tuple[int, int] | None:
-        raise NotImplementedError
+        return None
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
