@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 FULL = bool(os.environ.get("FAULTS"))
 """Every fault; else those that take seconds."""
 
+WHOLE = pytest.mark.skipif(not FULL, reason="make test-faults")
+"""What takes longer."""
+
+DAY = "dw.delays/dt=2013-01-01"
+
 SESSION_S = 4
 STORES = ("zookeeper", "postgresql")
 

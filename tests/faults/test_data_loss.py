@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockLost, StoreUnavailable, connect
-from tests.faults.conftest import FULL
+from tests.faults.conftest import DAY, WHOLE
 from tests.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not FULL, reason="make test-faults"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), WHOLE]
 
-DAY = "dw.delays/dt=2013-01-01"
 SESSION_S = 2
 
 

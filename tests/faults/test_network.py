@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, LockTimeout, StoreUnavailable, connect
-from tests.faults.conftest import FULL, SESSION_S
+from tests.faults.conftest import DAY, SESSION_S, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease
     from tests.faults.conftest import Site
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not FULL, reason="make test-faults"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), WHOLE]
 
-DAY = "dw.delays/dt=2013-01-01"
+Answer = TypeVar("Answer")
+
 ANSWER_S = 2 * SESSION_S + SESSION_S
 """Until one call says that the store does not answer: for a connection, and then for the answer."""
 SLACK_S = 20
@@ -38,7 +36,7 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def again(call: Callable[[], object]) -> object:
+def again(call: Callable[[], Answer]) -> Answer:
     """Until the store answers."""
     deadline = time.monotonic() + 60
     while True:
@@ -67,7 +65,7 @@ def test_a_year_of_partitions_on_a_thin_line(site: Site) -> None:
     site.proxy.bytes_per_s = 100_000
     lease = again(lambda: site.far.acquire(owner="first", writes=["dw.delays/dt=2013-01-01..2013-12-31"]))
     assert len(site.near.show()) == 1 + 1 + 365
-    assert again(lambda: site.far.release(lease))  # type: ignore[arg-type]
+    assert again(lambda: site.far.release(lease))
     assert site.near.show() == []
 
 
@@ -83,14 +81,14 @@ def test_a_line_that_comes_and_goes_lets_nobody_in_twice(site: Site) -> None:
             for turn in range(1_000):
                 if over.is_set():
                     return
-                lease = again_until_granted(manager, f"{number}-{turn}")
+                lease = patient(manager, f"{number}-{turn}")
                 with entry:
                     inside, turns = inside + 1, turns + 1
                     most = max(most, inside)
                 time.sleep(0.01)
                 with entry:
                     inside -= 1
-                again(lambda lease=lease: manager.release(lease))  # type: ignore[misc]
+                again(partial(manager.release, lease))
 
     site.proxy.cut_every = 97
     with ThreadPoolExecutor() as pool:
@@ -108,11 +106,7 @@ def test_a_line_that_comes_and_goes_lets_nobody_in_twice(site: Site) -> None:
 
 
 def connect_again(url: str) -> LockManager:
-    return again(lambda: connect(url))  # type: ignore[return-value]
-
-
-def again_until_granted(manager: LockManager, owner: str) -> Lease:
-    return again(lambda: manager.acquire(owner=owner, writes=[DAY], timeout_s=None))  # type: ignore[return-value]
+    return again(lambda: connect(url))
 
 
 @pytest.mark.parametrize("way", ["partitioned", "half open"])
@@ -174,4 +168,4 @@ def test_a_waiter_that_is_cut_off_blocks_nobody_and_waits_on_when_it_is_back(sit
 
 def patient(manager: LockManager, owner: str) -> Lease:
     """As a trigger waits: asking again whenever the store did not answer."""
-    return again(lambda: manager.acquire(owner=owner, writes=[DAY], timeout_s=None))  # type: ignore[return-value]
+    return again(lambda: manager.acquire(owner=owner, writes=[DAY], timeout_s=None))

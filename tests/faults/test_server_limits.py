@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockTimeout, StoreUnavailable, connect
-from tests.faults.conftest import FULL
+from tests.faults.conftest import DAY, WHOLE
 from tests.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import Lease, LockManager
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not FULL, reason="make test-faults"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), WHOLE]
 
-DAY = "dw.delays/dt=2013-01-01"
 SESSION_S = 4
 DISK_BYTES = 4 << 20
 
