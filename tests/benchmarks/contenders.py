@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockObject, rules
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, KazooSession, Refused
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Refused
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.benchmarks.samples import timed
 
 if TYPE_CHECKING:

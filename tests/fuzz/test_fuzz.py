@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, KazooSession
+from airflow_hivelock.locks.backends.zookeeper.client import Commit
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.fuzz.target import CORPUS
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.znodes import LATE, Stage, place

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import bulk
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, KazooSession, Names
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.queue import MOST_NAMED, Line, Ticket
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:

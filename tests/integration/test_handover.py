@@ -11,14 +11,15 @@ import pytest
 
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import KazooSession, Request
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.benchmarks.measure import zxid
 from tests.benchmarks.relay import OurRelay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Request
     from tests.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration

@@ -31,8 +31,9 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists, KazooSession
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.integration.queue_model import Model, Place, exclude
 
 if TYPE_CHECKING:

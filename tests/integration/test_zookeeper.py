@@ -29,12 +29,12 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Create,
     Delete,
     Get,
-    KazooSession,
     Request,
     SetData,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
 

@@ -21,7 +21,7 @@ from airflow_hivelock.locks import (
     connect,
 )
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.servers import ZooKeeperServer, free_port
 from tests.servers.certificates import Authority
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import AccessDenied, StoreUnavailable, connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from tests.servers import ZooKeeperServer
 from tests.servers.realm import NAME
 

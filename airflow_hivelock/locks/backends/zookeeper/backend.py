@@ -25,7 +25,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Delete,
     Exists,
     Get,
-    KazooSession,
     Node,
     Refused,
     SetData,
@@ -37,6 +36,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import (
     Blocker,

@@ -1,0 +1,435 @@
+"""A session with a real ZooKeeper, over kazoo: connecting, being let in, losing the connection, and what is on the wire."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionDropped,
+    ConnectionLoss,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionClosedRequireSaslError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol import serialization
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
+
+from airflow_hivelock.locks import tickets
+from airflow_hivelock.locks.backends.zookeeper import bulk
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    Listing,
+    Names,
+    Node,
+    Op,
+    Refused,
+    Request,
+    SetData,
+    Stat,
+    Sync,
+)
+from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, RequestTooLarge, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_hivelock.locks.backends.zookeeper.security import Security
+
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_AFTER = 3
+"""A session that has been without a connection for so many of its time-outs is given up for a new one."""
+
+LARGE_BYTES = 50_000
+"""From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
+
+MOST_BYTES = 1_048_575
+"""ZooKeeper's default ``jute.maxbuffer``: it closes the connection of whoever sends more."""
+
+_OP_BYTES = 24  # an operation's header, lengths and numbers
+
+
+_REASONS: dict[type[Exception], str] = {
+    NoNodeError: Refused.NO_NODE,
+    NodeExistsError: Refused.NODE_EXISTS,
+    BadVersionError: Refused.BAD_VERSION,
+    NotEmptyError: Refused.NOT_EMPTY,
+}
+
+
+_ENDED = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
+"""kazoo tries no more."""
+
+
+class KazooSession:
+    """:class:`~.client.Client` over kazoo.
+
+    :param hosts: ``host:port,host:port``.
+    :param timeout_s: the session's time-out, and the longest that one call waits for a connection or a reply.
+    :param root: what lies below it is ours; everything else that is made here is Hive's, too.
+    :raises AccessDenied: no server lets this process in.
+    """
+
+    def __init__(self, hosts: str, timeout_s: float = 10.0, security: Security = ANYBODY, root: str = "/") -> None:
+        self._hosts = hosts
+        self._timeout_s = timeout_s
+        self._security = security
+        self._root = root
+        self._starting = threading.Lock()
+        self._closed = False
+        self._latest = 0
+        self._lost_at, self._losses = 0.0, 0
+        self._start()
+
+    def _start(self) -> None:
+        """Have a new client, connected and let in."""
+        self._synced = 0
+        self._reads_in_bulk: bool | None = None
+        self._fault, self._denied = "", False
+        self._settled, self._untrusted = threading.Event(), 0
+        try:
+            zk = KazooClient(self._hosts, timeout=self._timeout_s, read_only=False, **self._security.options())
+        except ValueError as error:
+            raise InvalidRequest(
+                f"{self._hosts!r}: {error}; name ZooKeeper's servers, as in zk1:2181,zk2:2181"
+            ) from error
+        self._zk = zk
+        self._zk._connection._connect = partial(self._let_in, self._zk._connection._connect)
+        self._connected = self._zk.handler.event_object()
+        self._zk.add_listener(partial(self._on_state, self._zk, self._connected))
+        try:
+            self._security.ready(host for host, _ in self._zk.hosts)
+            self._zk.start_async()
+            if not self._settled.wait(self._timeout_s) or not self._zk.connected:
+                raise KazooTimeoutError
+            self._zk.sync_async("/").get(timeout=self._timeout_s)  # kazoo says CONNECTED before it is let in
+        except (KazooTimeoutError, KazooException, OSError) as error:
+            denied = isinstance(error, AuthFailedError | SessionClosedRequireSaslError) or self._denied
+            self._end()
+            raise self._refused(denied) from error
+        except AccessDenied:
+            self._end()
+            raise
+
+    def _start_again(self) -> None:
+        """A session that was let in and then, at another server or with an older ticket, was not."""
+        if not self._starting.acquire(timeout=self._timeout_s):
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
+        try:
+            if self._zk.client_state in _ENDED and not self._closed:
+                self._end()
+                self._start()
+        except AccessDenied as error:
+            raise StoreUnavailable(str(error)) from error  # it may be again, and what is held stays held
+        finally:
+            self._starting.release()
+
+    def _end(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+    def _let_in(self, connect: Callable[..., Any], *address: Any) -> Any:
+        """kazoo's own step of that; some of what servers and SASL's libraries say would end its thread with a traceback."""
+        try:
+            return connect(*address)
+        except SessionExpiredError:
+            raise
+        except (ConnectionDropped, KazooTimeoutError) as error:
+            self._fault = str(error.__context__ or error)  # kazoo's own text may end in "None"
+            self._untrusted += "SSL" in self._fault
+            if self._untrusted >= len(self._zk.hosts):
+                self._settled.set()  # time does not heal it
+            raise
+        except Exception as error:
+            self._fault, self._denied = tickets.said(error.__cause__ or error), True
+            raise AuthFailedError(self._fault) from error
+
+    def _refused(self, denied: bool) -> StoreUnavailable:
+        """Why it could not be started, and what to do about it."""
+        where, fault = f"ZooKeeper at {self._hosts}", self._fault
+        why = f" ({fault})" if fault else ""
+        if denied:
+            return AccessDenied(
+                f"{where} does not let {self._security} in{why}: check auth, login and password, or the Kerberos ticket, against "
+                "what its servers ask for"
+            )
+        if "CERTIFICATE_VERIFY_FAILED" in fault:
+            return AccessDenied(
+                f"{where} has a certificate that is not trusted here{why}: give its authority's (ca), and in the URL the name "
+                "that it was issued to"
+            )
+        if "SSL" in fault:
+            return AccessDenied(
+                f"{where} and this client do not agree on TLS{why}: check that this port takes TLS, and whether it asks for a "
+                "certificate (cert, key)"
+            )
+        return StoreUnavailable(
+            f"{where} did not answer within {self._timeout_s:g} s{why}; check that it runs, has a quorum and can be reached "
+            "from here, and whether it takes TLS only"
+        )
+
+    @property
+    def session(self) -> int:
+        return int(self._zk._session_id or 0)
+
+    @property
+    def connection(self) -> int:
+        return self._losses
+
+    @property
+    def zxid(self) -> int:
+        return int(self._zk.last_zxid)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._starting:  # what is being started goes, too
+            self._end()
+
+    def guarded(self, path: str) -> bool:
+        """Whether not everybody may write the node."""
+        try:
+            acls, _ = self._zk.get_acls_async(path).get(timeout=self._timeout_s)
+        except NoAuthError as error:
+            raise self._forbidden(path) from error
+        except (KazooTimeoutError, KazooException) as error:
+            raise StoreUnavailable(
+                f"ZooKeeper at {self._hosts}: {type(error).__name__} when asked for the ACL of {path}"
+            ) from error
+        return not set(acls) >= set(OPEN_ACL_UNSAFE)
+
+    def submit(self, *requests: Request) -> list[Any]:
+        for request in requests:
+            if isinstance(request, Commit) and (size := self._size_bytes(request)) > MOST_BYTES:
+                raise RequestTooLarge(
+                    f"{request.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "
+                    f"({MOST_BYTES:,}), and would cost everybody here the connection; nothing was changed"
+                )
+        if self._zk.client_state in _ENDED and not self._closed:
+            self._start_again()
+        # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
+        zk, connected = self._zk, self._connected
+        if not connected.wait(self._timeout_s):
+            if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s and not self._connected.is_set():
+                self._give_up()
+            why = f" ({self._fault})" if self._fault else ""
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected{why}; nothing was sent")
+        session = int(zk._session_id or 0)
+        asked = requests if session == self._synced else (Sync(), *requests)
+        deadline = time.monotonic() + 2 * self._timeout_s
+        pending = [(part, self._send(zk, *part)) for part in self._parts(asked)]
+        replies = [reply for part, result in pending for reply in self._replies(part, result, deadline)]
+        if session != self.session:
+            raise StoreUnavailable(
+                f"ZooKeeper at {self._hosts}: the session ended during a request; its outcome is unknown"
+            )
+        if session != self._synced and self.zxid < self._latest:
+            log.error(
+                "ZooKeeper at %s has gone back, from zxid %#x to %#x: it has lost data, or was restored from a backup. Locks "
+                "may be missing and others be back, and fencing tokens begin anew: stop the DAGs that lock, let the jobs end, "
+                "and start with empty namespaces",
+                *(self._hosts, self._latest, self.zxid),
+            )
+            self._latest = 0
+        self._synced, self._latest = session, max(self._latest, self.zxid)
+        return replies[len(asked) - len(requests) :]
+
+    def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
+        """*requests*, in order; where there are many reads, as many as one request carries together."""
+        if len(requests) < bulk.FEWEST or sum(map(_fits_bulk, requests)) < bulk.FEWEST or not self._knows_bulk():
+            yield from ((request,) for request in requests)
+            return
+        for together, run in itertools.groupby(requests, _fits_bulk):
+            size = bulk.MOST if together else 1
+            found = tuple(run)
+            yield from (found[start : start + size] for start in range(0, len(found), size))
+
+    def _knows_bulk(self) -> bool:
+        """Ask the server that this session is with, once; another one may be older."""
+        if self._reads_in_bulk is None:
+            try:
+                self._reads_in_bulk = bulk.understood(self._zk.command(b"srvr"))
+            except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
+                return False
+        return self._reads_in_bulk
+
+    def _give_up(self) -> None:
+        """Have the next connection begin a new session: a server that has lost data refuses whoever has seen more of it."""
+        self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
+        self._zk.last_zxid = 0
+
+    def _on_state(self, zk: KazooClient, connected: Any, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            connected.set()
+            self._settled.set()
+        else:
+            if connected.is_set():
+                self._lost_at = time.monotonic()
+                self._losses += 1
+            connected.clear()
+            if zk is self._zk:
+                self._reads_in_bulk = None
+
+    def _send(self, zk: KazooClient, request: Request, *more: Request) -> Any:
+        if more:
+            result = zk.handler.async_result()
+            zk._call(bulk.MultiRead([_read(read) for read in (request, *more)]), result)
+            return result
+        match request:
+            case Get(path, wake):
+                return zk.get_async(path, watch=_watcher(wake))
+            case Exists(path, wake):
+                return zk.exists_async(path, watch=_watcher(wake))
+            case Children(path, wake):
+                return zk.get_children_async(path, watch=_watcher(wake), include_data=True)
+            case Sync():
+                return zk.sync_async("/")
+            case Commit(ops):
+                transaction = zk.transaction()
+                # Not by its own methods: they look at each path three times over, half of what a thousand locks cost.
+                transaction.operations = [self._operation(op) for op in ops]
+                return transaction.commit_async()
+
+    def _replies(self, requests: Sequence[Request], result: Any, deadline: float) -> list[Any]:
+        if len(requests) == 1:
+            return [self._reply(requests[0], result, deadline)]
+        try:
+            found = result.get(timeout=max(0.001, deadline - time.monotonic()))
+        except (KazooTimeoutError, KazooException) as error:
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
+        return [_looked(request, value) for request, value in zip(requests, found, strict=True)]
+
+    def _reply(self, request: Request, result: Any, deadline: float) -> Any:
+        try:
+            value = result.get(timeout=max(0.001, deadline - time.monotonic()))
+        except NoNodeError:
+            return None
+        except NoAuthError as error:
+            assert not isinstance(request, Commit | Sync)
+            raise self._forbidden(request.path) from error
+        except (KazooTimeoutError, KazooException) as error:
+            lost = "its outcome is unknown" if isinstance(request, Commit) else "nothing was changed"
+            why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
+            if isinstance(request, Commit) and (size_bytes := self._size_bytes(request)) > LARGE_BYTES:
+                lost += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during a request; {lost}") from error
+        match request:
+            case Get():
+                return _node(value)
+            case Exists():
+                return _stat(value) if value else None
+            case Children():
+                return Listing(tuple(value[0]), value[1].czxid)
+            case Commit(ops):
+                return self._outcome(ops, value)
+            case _:
+                return None
+
+    def _operation(self, op: Op) -> Any:
+        match op:
+            case Create():
+                flags = (1 if op.ephemeral else 0) | (2 if op.sequential else 0)
+                return serialization.Create(op.path, op.data, self._acl(op.path), flags)
+            case Delete():
+                return serialization.Delete(op.path, -1)
+            case SetData():
+                return serialization.SetData(op.path, op.data, op.version)
+            case Check():
+                return serialization.CheckVersion(op.path, op.version)
+
+    def _size_bytes(self, commit: Commit) -> int:
+        """What the transaction takes on the wire, or a little more."""
+        op_bytes = _OP_BYTES + self._security.acl_bytes
+        return sum(len(op.path.encode()) + len(getattr(op, "data", None) or b"") + op_bytes for op in commit.ops)
+
+    def _acl(self, path: str) -> Sequence[ACL]:
+        ours = path == self._root or path.startswith(f"{self._root}/")
+        return self._security.ours if ours else self._security.hives
+
+    def _outcome(self, ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
+        for op, result in zip(ops, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                if reason := _REASONS.get(type(result)):
+                    return Refused(op, reason)
+                if isinstance(result, NoAuthError):
+                    raise self._forbidden(op.path) from result
+                if isinstance(result, InvalidACLError):
+                    raise AccessDenied(
+                        f"ZooKeeper at {self._hosts} takes no such ACL for {op.path}: acl or hive_acl names a scheme that its servers "
+                        "do not have, or creator, and they do not know who this is"
+                    ) from result
+                raise StoreUnavailable(
+                    f"ZooKeeper refused {op.path}: {type(result).__name__}; nothing was changed"
+                ) from result
+        return tuple(_stat(result) if hasattr(result, "mzxid") else result for result in results)
+
+    def _forbidden(self, path: str) -> AccessDenied:
+        return AccessDenied(
+            f"ZooKeeper at {self._hosts} does not let {self._security} do that at {path}; nothing was changed. Check login and "
+            "password, and whom the ACLs there and above name (getAcl); installations and hosts that share a store share an "
+            "identity, or name one another in acl"
+        )
+
+
+def _fits_bulk(request: Request) -> bool:
+    return isinstance(request, Get | Names) and request.wake is None
+
+
+def _read(request: Request) -> Any:
+    assert isinstance(request, Get | Names)
+    kind = serialization.GetData if isinstance(request, Get) else serialization.GetChildren
+    return kind(request.path, None)
+
+
+def _looked(request: Request, value: Any) -> Node | Listing | None:
+    if value is None:
+        return None
+    return _node(value) if isinstance(request, Get) else Listing(tuple(value), 0)
+
+
+def _node(value: Any) -> Node:
+    # Java's clients also make nodes without data, which is not empty data.
+    return Node(value[0] or b"", _stat(value[1]))
+
+
+def _watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
+    return None if wake is None else _Watcher(wake)
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Equal for equal callbacks, so that kazoo keeps one a path however often it is set."""
+
+    wake: Callable[[], None]
+
+    def __call__(self, event: object) -> None:
+        self.wake()
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner != 0)
