@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting, truth
+from airflow_hivelock.locks.options import truth
+from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_hivelock.locks import tickets
-from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.options import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,39 +170,6 @@ def failure(server: str, error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(
         f"{server} did not answer: {said}; check that it runs, and that auth and ssl are what it asks for"
     )
-
-
-def seconds(name: str, text: str) -> float:
-    """What a URL's option says.
-
-    :raises InvalidRequest: it is no number above 0.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise InvalidRequest(f"{name}={text!r}: give seconds above 0")
-    return value
-
-
-def truth(name: str, text: str) -> bool:
-    """What a URL's option says.
-
-    :raises InvalidRequest: neither true nor false.
-    """
-    if text not in ("true", "false"):
-        raise InvalidRequest(f"{name}={text!r}: use true or false")
-    return text == "true"
-
-
-def need(why: str, *modules: str, extra: str) -> None:
-    """:raises HiveLockError: one of the client libraries is not installed; *extra* brings it."""
-    try:
-        for module in modules:
-            import_module(module)
-    except ImportError as error:
-        raise HiveLockError(f"{why}, pip install 'airflow-hivelock[{extra}]' ({error})") from error
 
 
 def _host(text: str, netloc: str) -> tuple[str, int]:

@@ -375,7 +375,7 @@ def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore)
         ("metastore://", "names no metastore"),
         ("metastore://host:port", "a port is a number"),
         ("metastore://host?auth=LDAP", "NONE, KERBEROS"),
-        ("metastore://host?timeout_s=soon", "seconds above 0"),
+        ("metastore://host?timeout_s=soon", "timeout_s=.soon. is not a number of seconds, above 0"),
         ("metastore://host?ssl=1", "true or false"),
         ("metastore://host?root=/x", "unknown option root"),
     ):

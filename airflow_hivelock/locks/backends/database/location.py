@@ -9,6 +9,7 @@ from sqlalchemy import exc, make_url
 from airflow_hivelock.locks.backends.database.store import Store
 from airflow_hivelock.locks.backends.database.tables import Tables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.options import seconds
 from airflow_hivelock.locks.url import shown as without_passwords
 
 if TYPE_CHECKING:
@@ -45,13 +46,13 @@ def open_store(text: str) -> tuple[Store, float | None]:
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
     tables = Tables(options.get("prefix", "hivelock_"), options.get("schema", ""))
-    timeout_s = _seconds("timeout_s", options.get("timeout_s", "10"), shown)
+    timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
     dialect = _dialect(url, tables)
     try:
         store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s)
     except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
         raise InvalidRequest(f"{shown} is no URL of {url.get_backend_name()}'s: an option, or its form") from None
-    return store, _seconds("max_lease_s", most, shown) if most is not None else None
+    return store, seconds("max_lease_s", most) if most is not None else None
 
 
 def _dialect(url: URL, tables: Tables) -> Dialect:
@@ -70,13 +71,3 @@ def _dialect(url: URL, tables: Tables) -> Dialect:
             raise InvalidRequest(
                 f"{other}:// is not a lock store; use postgresql://user@host/database or sqlite:///leases.db"
             )
-
-
-def _seconds(name: str, value: str, shown: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 366 * 86_400:
-        raise InvalidRequest(f"{shown}: {name}={value!r} is not a number of seconds, up to a year")
-    return seconds

@@ -18,7 +18,8 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
-from airflow_hivelock.locks.thrift_client import failure, need, seconds, transport, truth
+from airflow_hivelock.locks.options import need, seconds, truth
+from airflow_hivelock.locks.thrift_client import failure, transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

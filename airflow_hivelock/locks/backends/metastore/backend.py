@@ -25,7 +25,8 @@ from airflow_hivelock.locks.backends.metastore.label import Label, known_as
 from airflow_hivelock.locks.backends.metastore.session import Session
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease, Lock, LockMode, LockObject, Tenure, Waiter, Work
-from airflow_hivelock.locks.thrift_client import Metastore, seconds, truth
+from airflow_hivelock.locks.options import seconds, truth
+from airflow_hivelock.locks.thrift_client import Metastore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

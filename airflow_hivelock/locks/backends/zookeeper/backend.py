@@ -52,6 +52,7 @@ from airflow_hivelock.locks.model import (
     locks_from_json,
     locks_to_json,
 )
+from airflow_hivelock.locks.options import DAY_S, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,9 +136,8 @@ class ZooKeeperBackend:
         top = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
         path = f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace
         layout = Layout(f"{top}{path}", f"{top}{root}")
-        session_s, patience = (
-            _seconds(name, value, hosts) for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s))
-        )
+        session_s = seconds("timeout_s", timeout_s, most_s=DAY_S)
+        patience = seconds("patience_s", patience_s, most_s=DAY_S, or_none=True)
         secured = Security.of(login, **security)
         session = KazooSession(hosts, session_s, secured, layout.root)
         try:
@@ -559,13 +559,3 @@ def _audible(locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
     if sum(len(str(lock.object)) for lock in locks) < MAX_AUDITED_LENGTH:
         return locks
     return tuple(lock for lock in locks if not lock.object.partition)
-
-
-def _seconds(name: str, value: str | float, hosts: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:
-        raise InvalidRequest(f"{name}={value!r} of zookeeper://{hosts} is not a number of seconds, up to a day")
-    return seconds

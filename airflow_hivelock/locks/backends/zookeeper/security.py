@@ -19,7 +19,7 @@ from kazoo.security import ACL, ANYONE_ID_UNSAFE, AUTH_IDS, OPEN_ACL_UNSAFE, REA
 
 from airflow_hivelock.locks import tickets
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest
-from airflow_hivelock.locks.thrift_client import need, truth
+from airflow_hivelock.locks.options import need, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
