@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+CLOSE_S = 30.0
+"""Within which a server closes a connection that has ended."""
+
 CHUNK_BYTES = 65_536
 
 
@@ -172,12 +175,16 @@ class _Connection:
         self._requests, self._answers = requests, answers
         self._awaited: int | None = None
         self._client_only = False
+        self._asking, self._answering = (
+            threading.Thread(target=self._until_closed, args=(pump,), daemon=True)
+            for pump in (self._pump_requests, self._pump_answers)
+        )
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def start(self) -> None:
-        for pump in (self._pump_requests, self._pump_answers):
-            threading.Thread(target=self._until_closed, args=(pump,), daemon=True).start()
+        for thread in (self._asking, self._answering):
+            thread.start()
 
     def close(self) -> None:
         self._proxy.closed(self)
@@ -229,7 +236,9 @@ class _Connection:
     def _deliver(self, frame: bytes) -> None:
         with suppress(OSError):
             self._server.sendall(frame)
-            time.sleep(0.05)  # nobody tells when the server has taken it
+            self._server.shutdown(socket.SHUT_WR)  # once it has read to this end it closes its own
+        self._answering.join(CLOSE_S)
+        assert not self._answering.is_alive(), "the server has not taken what came late"
         reset(self._server)
 
 
