@@ -121,7 +121,7 @@ class AirflowServer(Control):
 
     def start(self, kind: Kind, name: str | None = None) -> Component:
         """Start another component and wait until it is up; give a name when one of its kind runs already."""
-        if kind == "scheduler" and self.database_url.startswith("sqlite"):
+        if kind == "scheduler" and kind in self._components and self.database_url.startswith("sqlite"):
             raise ValueError("two schedulers need row locks, which SQLite does not have")
         return self._launch(kind, name or kind).await_ready()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
@@ -14,11 +15,10 @@ from airflow_hivelock.owners import Owner
 from tests.airflow_server import AirflowServer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_hivelock.locks import Lease, LockManager
     from tests.servers import ZooKeeperServer
 
+DAGS = Path(__file__).parent / "dags"
 INSTALLATION = "test"
 DAYS = 9
 
@@ -108,10 +108,9 @@ def api_server(workdir: Path, zookeeper: ZooKeeperServer, **more: dict[str, Any]
 
     :param more: connections beside ``hivelock_default``.
     """
-    (workdir / "dags").mkdir()
     return AirflowServer(
         workdir / "airflow",
-        workdir / "dags",
+        DAGS,
         kinds=("api-server",),
         connections={"hivelock_default": connection(zookeeper), **more},
         users={"operator": "op", "viewer": "viewer"},
