@@ -13,7 +13,9 @@ from airflow_hivelock import HiveLockOperator, HiveUnlockOperator
 
 GATE = Path(os.environ["AIRFLOW_HOME"]) / "gate"
 
-with DAG("rerun", schedule="@daily", start_date=datetime(2013, 1, 1, tzinfo=UTC), catchup=False, max_active_runs=3):
+FIRST, LAST = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 31, tzinfo=UTC)
+
+with DAG("rerun", schedule="@daily", start_date=FIRST, end_date=LAST, catchup=False, max_active_runs=3):
     lock = HiveLockOperator(task_id="lock", writes=["dw.rerun/dt={{ ds }}"])
     work = BashOperator(task_id="work", bash_command=f"until [ -e '{GATE}' ]; do sleep 1; done")
     unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 _MAX_DEPTH = 64
-READ_TOGETHER = 500
+_READ_FIRST = 500
+_READ_BYTES = 64 << 20
 _TABLE = 2  # the depth of a table below the namespace
 
 
@@ -157,17 +158,20 @@ class Namespace:
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
         """The lock nodes with their data; those that have gone meanwhile are left out.
 
-        A few at a time: Hive 3 keeps up to a megabyte of a query in each of its locks, and the same in all of them.
+        Some first, then as many at a time as fit if they are like those: Hive 3 keeps up to a megabyte of a query in
+        each of its locks, and the same in all of them.
         """
         found: list[tuple[PlacedLock, Node]] = []
         said: dict[bytes, bytes] = {}
-        for start in range(0, len(placed), READ_TOGETHER):
-            some = placed[start : start + READ_TOGETHER]
+        start, together = 0, _READ_FIRST
+        while some := placed[start : start + together]:
+            start += together
             nodes = self._client.submit(*(Get(lock.path) for lock in some))
             for lock, node in zip(some, nodes, strict=True):
                 if node is not None:
                     data = said.setdefault(node.data, node.data)
                     found.append((lock, node if data is node.data else node._replace(data=data)))
+            together = max(_READ_FIRST, _READ_BYTES // (1 + max(map(len, said), default=0)))
         return found
 
     def watch(self, targets: Iterable[LockObject], wake: Callable[[], None]) -> None:
