@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 300.0
 FIRST, HIVES, LAST = (datetime(2013, 1, day, tzinfo=UTC) for day in (12, 13, 14))
-IN_THE_WAY = "In the way: hive_20130112120000_5f2c holds dw.rerun/dt=2013-01-13"
+IN_THE_WAY = "In the way: hive_20130112120000_5f2c (Hive) holds dw.rerun/dt=2013-01-13"
 
 
 def leases(stage: Stage) -> set[str]:
