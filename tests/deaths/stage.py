@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.airflow_server import KINDS, AirflowServer
@@ -47,7 +49,8 @@ def staged(
     :param database: the URL of an empty PostgreSQL.
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
     """
-    psycopg = database.replace("postgresql:", "postgresql+psycopg:")
+    end_transactions_of_the_dead(database)
+    url = database.replace("postgresql:", "postgresql+psycopg:")
     dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
@@ -65,9 +68,9 @@ def staged(
             connections={"hivelock_default": connection},
             variables={"gates": str(gates)},
             config=CONFIG
-            | {("database", "sql_alchemy_conn_async"): psycopg.replace("+psycopg:", "+psycopg_async:")}
-            | ({} if celery is None else _celery(celery, psycopg)),
-            database=psycopg,
+            | {("database", "sql_alchemy_conn_async"): url.replace("+psycopg:", "+psycopg_async:")}
+            | ({} if celery is None else _celery(celery, url)),
+            database=url,
             kinds=KINDS if celery is None else (*KINDS, "celery worker"),
         ) as af,
         connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
@@ -76,11 +79,18 @@ def staged(
         yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
 
 
-def _celery(broker: str, database: str) -> dict[tuple[str, str], str]:
+def end_transactions_of_the_dead(database: str) -> None:
+    """LocalExecutor's workers have inherited their scheduler's connections: where it is killed and they are not, its
+    transaction stays open with them, and what it has locked no other scheduler touches."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '20s'")
+
+
+def _celery(broker: str, url: str) -> dict[tuple[str, str], str]:
     return {
         ("core", "executor"): "CeleryExecutor",
         ("celery", "broker_url"): broker,
-        ("celery", "result_backend"): f"db+{database}",
+        ("celery", "result_backend"): f"db+{url}",
         ("celery", "worker_concurrency"): "8",
         ("celery_broker_transport_options", "visibility_timeout"): "86400",
     }

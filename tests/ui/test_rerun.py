@@ -49,8 +49,10 @@ def test_a_rerun_is_followed_from_its_waiting_task_to_its_end(stage: Stage) -> N
         airflow.wait(
             lambda: IN_THE_WAY in airflow.task_log("rerun", run, "lock"), PATIENCE_S, "its log names Hive's query"
         )
-        tab.page.goto(f"{airflow.url}/dags/rerun/runs/{quote(run)}/tasks/lock")
+        task = f"{airflow.url}/dags/rerun/runs/{quote(run)}/tasks/lock"
+        tab.page.goto(task)
         expect(tab.page.get_by_text(IN_THE_WAY).first).to_be_visible()
+        tab.page.goto(f"{task}/details")
         link = tab.page.get_by_role("link", name="Hive locks").last
         link.evaluate("link => link.removeAttribute('target')")  # in this tab
         link.click()
