@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import names, rules
@@ -13,7 +15,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 _MAX_DEPTH = 64
 _READ_FIRST = 500
@@ -135,16 +137,33 @@ class Namespace:
         if not zxids:
             return {}
         listings = self._client.submit(*(Children(self._layout.object(lock.object)) for lock in locks))
-        candidates = [
-            placed
+        listed = [
+            [p for p in self.placed(lock.object, listing) if p.node.ours and p.node.mode is lock.mode]
             for lock, listing in zip(locks, listings, strict=True)
-            for placed in self.placed(lock.object, listing)
-            if placed.node.ours and placed.node.mode is lock.mode
         ]
-        shared = [placed for placed in candidates if placed.node.mode is LockMode.SHARED]
-        stats = self._client.submit(*(Exists(placed.path) for placed in shared))
-        others = {p.path for p, stat in zip(shared, stats, strict=True) if stat is None or stat.czxid not in zxids}
-        return {placed.object: placed for placed in candidates if placed.path not in others}
+        mine = self._made([nodes for nodes in listed if nodes and nodes[0].node.mode is LockMode.SHARED], zxids)
+        return {p.object: p for nodes in listed for p in nodes if p.node.mode is LockMode.EXCLUSIVE or p.path in mine}
+
+    def _made(self, listed: Sequence[Sequence[PlacedLock]], zxids: Collection[int]) -> set[str]:
+        """The paths of those that the transactions *zxids* made; each of *listed* is one object's, in their order.
+
+        Their numbers grow as their zxids do: of a thousand some are asked for first, then those between two of these, and
+        all only where none was found.
+        """
+        czxids: dict[str, int | None] = {}
+
+        def ask(nodes: Iterable[PlacedLock]) -> None:
+            paths = [node.path for node in nodes if node.path not in czxids]
+            stats = self._client.submit(*map(Exists, paths))
+            czxids.update((path, stat and stat.czxid) for path, stat in zip(paths, stats, strict=True))
+
+        def found(nodes: Iterable[PlacedLock]) -> set[str]:
+            return {node.path for node in nodes if czxids.get(node.path) in zxids}
+
+        ask(node for nodes in listed for node in nodes[:: math.isqrt(len(nodes))])
+        ask(node for nodes in listed for node in _between(nodes, czxids, zxids))
+        ask(node for nodes in listed if not found(nodes) for node in nodes)
+        return {path for nodes in listed for path in found(nodes)}
 
     def missing(
         self, locks: Sequence[Lock], zxids: Collection[int], wake: Callable[[], None] | None
@@ -181,6 +200,19 @@ class Namespace:
         absent = [path for path, listing in zip(paths, listings, strict=True) if listing is None]
         if any(self._client.submit(*(Exists(path, wake) for path in absent))):
             wake()  # made between the two looks
+
+
+def _between(
+    nodes: Sequence[PlacedLock], czxids: Mapping[str, int | None], zxids: Collection[int]
+) -> Iterator[PlacedLock]:
+    """Those of *nodes*, in the order of their making, among which *zxids* may be, by the *czxids* that are known."""
+    known = [(at, czxid) for at, node in enumerate(nodes) if (czxid := czxids.get(node.path)) is not None]
+    for zxid in zxids:
+        above = bisect_right(known, zxid, key=itemgetter(1))
+        below = bisect_left(known, zxid, key=itemgetter(1))
+        first = known[above - 1][0] if above else 0
+        last = known[below][0] if below < len(known) else len(nodes) - 1
+        yield from nodes[first : last + 1]
 
 
 def _has_objects(listing: Listing | None) -> bool:
