@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksResponseElement
@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.label import COLUMN_CHARS, Label, known_as
-from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
-from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, PlacedLock
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
-
-if TYPE_CHECKING:
-    from airflow_hivelock.locks.backends.zookeeper.client import Client, Request
 
 NOW_MS = 1_795_332_443_535
 NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
@@ -135,29 +129,3 @@ def test_a_query_of_several_lines_in_zookeepers_listing_breaks_nothing() -> None
     (read, _), (bare, _) = listing.parse(rows)
     assert (str(read.object), read.owner, read.since, read.explicit) == ("dw.t/a=x@y/b=2", "hive_1", NOW, False)
     assert (str(bare.object), bare.owner, bare.explicit) == ("dw", "unknown", None)
-
-
-class Nodes:
-    """Lock nodes that all say the same; it counts how many are asked for together."""
-
-    def __init__(self, data: bytes) -> None:
-        self.node = Node(data, Stat(1, 1, 0, 0, 0, ephemeral=True))
-        self.together: list[int] = []
-
-    def submit(self, *requests: Request) -> list[Any]:
-        self.together.append(len(requests))
-        return [self.node] * len(requests)
-
-
-@pytest.mark.parametrize(
-    ("size", "together"),
-    [(0, [500, 4_500]), (300, [500, 4_500]), (1_000_000, [500] * 10)],
-    ids=["0", "300", "1,000,000"],
-)
-def test_as_many_lock_nodes_are_read_together_as_fit(size: int, together: list[int]) -> None:
-    nodes, of = Nodes(b"q" * size), LockNode.parse("LOCK-SHARED-0000000001")
-    assert of is not None
-    placed = [PlacedLock(LockObject("dw"), of, f"/dw/{number}") for number in range(5_000)]
-    read = Namespace(cast("Client", nodes), Layout()).read(placed)
-    assert [lock for lock, _ in read] == placed
-    assert nodes.together == together
