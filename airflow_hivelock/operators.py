@@ -42,6 +42,8 @@ SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
 """False makes Spark write with Hive's writer. Its own shares a directory among the writers of different partitions,
 who then lose each other's files without a word."""
 
+_RELEASED = Verdict(False, "it has been released meanwhile")
+
 
 class HiveLockOperator(AcquiresLocks):
     """Acquire locks, all or none, for the tasks that follow; return the lease.
@@ -198,7 +200,7 @@ class HiveForceUnlockOperator(BaseOperator):
         self.hivelock_conn_id = hivelock_conn_id
 
     def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
-        """What was freed and what was left, each as lease, owner and reason."""
+        """What was freed, or would be (``dry_run``), and what was left, each as lease, owner and reason."""
         for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
             if not isinstance(value, kind):
                 raise InvalidRequest(
@@ -212,9 +214,12 @@ class HiveForceUnlockOperator(BaseOperator):
         user = _by_whom(hook, context)
         for holder in self._chosen(manager):
             verdict = self._judge(hook, manager, holder)
-            what = self._free(manager, holder, verdict, user)
+            if verdict.stale and not self.only_report:
+                verdict = self._free(manager, holder, verdict, user)
+            what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
-            self.log.info("%s lease %s of %s: %s", what, holder.lease_id, holder.owner, verdict.reason)
+            said = "would be freed" if verdict.stale and self.only_report else what
+            self.log.info("Lease %s of %s %s: %s", holder.lease_id, holder.owner, said, verdict.reason)
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:
@@ -230,17 +235,17 @@ class HiveForceUnlockOperator(BaseOperator):
             return Verdict(True, self.reason)
         lease = manager.find(str(holder.lease_id))
         if lease is None:
-            return Verdict(False, "it has been released meanwhile")
+            return _RELEASED
         assert isinstance(self.min_age, timedelta)
         return judge(holder, lease, hook.installation, self.min_age, manager.now())
 
-    def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> str:
-        if not verdict.stale:
-            return "left"
+    def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> Verdict:
+        """*verdict*, or that somebody else was quicker."""
         reason = f"{self.reason}: {verdict.reason}"
-        if not self.only_report and manager.force_release(str(holder.lease_id), reason=reason, user=user):
-            metrics.force_released()
-        return "freed"
+        if not manager.force_release(str(holder.lease_id), reason=reason, user=user):
+            return _RELEASED
+        metrics.force_released()
+        return verdict
 
 
 def _by_whom(hook: HiveLockHook, context: Any) -> str:

@@ -14,13 +14,14 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState, TaskStatesResult
 
-from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
+from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator, operators
 from airflow_hivelock.locks import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import Lease, LockManager
+    from airflow_hivelock.stale import Verdict
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
@@ -94,6 +95,25 @@ def test_a_lease_whose_run_is_over_goes(
     (audit,) = manager.audit()
     assert audit.user == "here/force/today/force/-1"
     assert reason in audit.reason
+
+
+def test_what_was_released_before_it_could_be_freed_was_not_freed(
+    manager: LockManager, airflow_says: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = acquire(manager)
+    judge = operators.judge
+
+    def judge_late(*given: Any) -> Verdict:
+        verdict = judge(*given)
+        manager.release(lease)
+        return verdict
+
+    monkeypatch.setattr(operators, "judge", judge_late)
+    airflow_says("failed", lock="success")
+    report = force()
+    assert report["freed"] == []
+    assert [left["reason"] for left in report["left"]] == ["it has been released meanwhile"]
+    assert not manager.audit()
 
 
 def test_the_audit_trail_has_who_triggered_the_run(manager: LockManager) -> None:
