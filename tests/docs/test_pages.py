@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.deaths.test_deaths import ROWS
 from tests.docs.blocks import PAGES, PROJECT, Kind, of_page, tokens
 
 if TYPE_CHECKING:
@@ -73,3 +74,8 @@ def anchors(page: Path) -> set[str]:
     found = tokens(page)
     titles = (found[place + 1].content for place, token in enumerate(found) if token.type == "heading_open")
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_event_that_is_tried_on_a_real_airflow_is_in_the_table_of_deaths() -> None:
+    table = (PROJECT / "docs" / "deaths.md").read_text().partition("| --- |")[2]
+    assert [row.split("|")[1].strip() for row in table.splitlines()[1:]] == [row.event for row in ROWS]
