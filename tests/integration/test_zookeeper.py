@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import (
     InvalidRequest,
@@ -123,6 +125,23 @@ def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(
             client.submit(Commit((Create("/too-large", b"x" * 1_048_576),)))
         assert manager.show() == []
         assert client.session == session
+
+
+def test_a_new_session_is_another_though_its_id_is_the_same(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """As a server may give it whose clock was set back."""
+    with manager:
+        client = manager.backend.client  # type: ignore[attr-defined]
+        session, ident = client.session, client._zk.client_id
+        ends_it = KazooClient(zookeeper.hosts, client_id=ident)
+        ends_it.start(timeout=30)
+        ends_it.stop()
+        ends_it.close()
+        deadline = time.monotonic() + 60
+        while client._zk._session_id in (None, ident[0]):
+            assert time.monotonic() < deadline, "it never began a new session"
+            time.sleep(0.01)
+        client._zk._session_id = ident[0]
+        assert client.session != session
 
 
 def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeperServer, manager: LockManager) -> None:

@@ -149,7 +149,8 @@ class Client(Protocol):
 
     @property
     def session(self) -> int:
-        """The session's id; ephemeral nodes and what was read before are void when it changes."""
+        """Changes when the session ends: ephemeral nodes and what was read before are void. Not its id, which a server whose
+        clock was set back may give again."""
         ...
 
     @property

@@ -104,11 +104,12 @@ class KazooSession:
         self._starting = threading.Lock()
         self._closed = False
         self._latest = 0
-        self._lost_at, self._losses = 0.0, 0
+        self._lost_at, self._losses, self._sessions = 0.0, 0, 0
         self._start()
 
     def _start(self) -> None:
         """Have a new client, connected and let in."""
+        self._sessions += 1
         self._synced = 0
         self._reads_in_bulk: bool | None = None
         self._fault, self._denied = "", False
@@ -196,7 +197,7 @@ class KazooSession:
 
     @property
     def session(self) -> int:
-        return int(self._zk._session_id or 0)
+        return self._sessions
 
     @property
     def connection(self) -> int:
@@ -239,7 +240,7 @@ class KazooSession:
                 self._give_up()
             why = f" ({self._fault})" if self._fault else ""
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected{why}; nothing was sent")
-        session = int(zk._session_id or 0)
+        session = self.session
         asked = requests if session == self._synced else (Sync(), *requests)
         deadline = time.monotonic() + 2 * self._timeout_s
         pending = [(part, self._send(zk, *part)) for part in self._parts(asked)]
@@ -280,6 +281,7 @@ class KazooSession:
 
     def _give_up(self) -> None:
         """Have the next connection begin a new session: a server that has lost data refuses whoever has seen more of it."""
+        self._sessions += 1
         self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
         self._zk.last_zxid = 0
 
@@ -291,6 +293,8 @@ class KazooSession:
             if connected.is_set():
                 self._lost_at = time.monotonic()
                 self._losses += 1
+            if state == KazooState.LOST:
+                self._sessions += 1
             connected.clear()
             if zk is self._zk:
                 self._reads_in_bulk = None
