@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, HiveLockError, LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, HiveLockError, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.stale import judge_owner
 
@@ -44,6 +44,7 @@ class HiveLockKeeper(BaseEventTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.hivelock_conn_id = hivelock_conn_id
         self.every_s = every_s
+        self._hook: HiveLockHook | None = None
         self._swept_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -70,19 +71,19 @@ class HiveLockKeeper(BaseEventTrigger):
 
     async def _keep(self) -> dict[str, str]:
         """Renew what is due and needed; the others by lease id, each with the reason why it is suspect."""
-        hook = HiveLockHook(self.hivelock_conn_id)
-        await asyncio.wait_for(hook.load(), supervisor.ANSWER_S)
+        hook, answers = await self._load()
         manager = await asyncio.to_thread(hook.manager)
         suspects: dict[str, str] = {}
         for owner, lease in await asyncio.to_thread(_due, manager, hook.installation):
             try:
-                verdict = judge_owner(owner, *await supervisor.run_of(owner))
+                # Who is silent is asked once: to wait for each lease in turn would be too late for the last.
+                verdict = judge_owner(owner, *await supervisor.run_of(owner)) if answers else None
             except supervisor.CannotTell as error:
                 self.log.warning("Renewing lease %s all the same: %s", lease.id, error)
-            else:
-                if verdict.stale:
-                    suspects[lease.id] = verdict.reason
-                    continue
+                verdict, answers = None, not isinstance(error.__cause__, TimeoutError)
+            if verdict is not None and verdict.stale:
+                suspects[lease.id] = verdict.reason
+                continue
             try:
                 await asyncio.to_thread(manager.renew, lease)
             except (LockLost, ExceedsMaxLeaseTime) as error:
@@ -96,6 +97,19 @@ class HiveLockKeeper(BaseEventTrigger):
             self._swept_at = time.monotonic()
         await asyncio.to_thread(metrics.standing, manager, hook.installation, len(suspects))
         return suspects
+
+    async def _load(self) -> tuple[HiveLockHook, bool]:
+        """The connection, and whether Airflow answers; where it does not, as while its database is away, as it was last."""
+        hook = HiveLockHook(self.hivelock_conn_id)
+        try:
+            await asyncio.wait_for(hook.load(), supervisor.ANSWER_S)
+        except (InvalidRequest, TimeoutError) as error:  # Airflow's SDK takes a database that is away for no connection
+            if self._hook is None:
+                raise
+            self.log.warning("Going by what connection %r said before: %r", self.hivelock_conn_id, error)
+            return self._hook, not isinstance(error, TimeoutError)
+        self._hook = hook
+        return hook, True
 
 
 def _due(manager: LockManager, installation: str) -> list[tuple[Owner, Lease]]:

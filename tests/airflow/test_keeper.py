@@ -1,0 +1,101 @@
+"""The keeper while Airflow does not answer, as when its metadata database is away."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, MaskSecret, TaskStatesResult
+
+from airflow_hivelock import supervisor
+from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks import Lease, LockManager
+
+
+class Supervisor:
+    """Says that every run is running; to a *silent* kind of message it says nothing."""
+
+    silent: type | tuple[()] = ()
+
+    def __init__(self) -> None:
+        self.asked: list[type] = []
+
+    async def asend(self, message: Any) -> Any:
+        self.asked.append(type(message))
+        if isinstance(message, self.silent):
+            await asyncio.get_running_loop().create_future()
+        if isinstance(message, GetDagRunState):
+            return DagRunStateResult(state="running")
+        return TaskStatesResult(task_states={})
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """What the keeper asks, and an impatient keeper."""
+    played = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
+    monkeypatch.setattr(supervisor, "ANSWER_S", 0.5)
+    return played
+
+
+@pytest.fixture
+def renewed(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The owners of the leases that are renewed; three are due."""
+    owners = [str(Owner("here", "dag", run, "t")) for run in ("1", "2", "3")]
+    leases = [
+        manager.acquire(owner=owner, writes=[f"dw.{name}"], lease_s=3)
+        for owner, name in zip(owners, "abc", strict=True)
+    ]
+    found: list[str] = []
+
+    def renew(lease: Lease) -> None:
+        found.append(lease.owner)
+
+    monkeypatch.setattr(manager.backend, "renew", renew)
+    monkeypatch.setattr(manager.backend, "now", lambda: leases[-1].since + timedelta(seconds=3))
+    return found
+
+
+@pytest.mark.parametrize("silent", [MaskSecret, GetDagRunState], ids=["connection", "runs"])
+def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
+    silent: type, airflow: Supervisor, renewed: list[str]
+) -> None:
+    """While its database hangs, a triggerer's supervisor answers nothing: not even that the connection is unchanged."""
+
+    async def body() -> None:
+        keeper = HiveLockKeeper()
+        await keeper._keep()
+        assert len(renewed) == 3
+        airflow.silent, airflow.asked = silent, []
+        await keeper._keep()
+
+    asyncio.run(body())
+    assert len(renewed) == 6
+    assert airflow.asked.count(silent) == 1
+    assert airflow.asked[-1] is silent, "it was asked again"
+
+
+def test_a_connection_that_cannot_be_found_any_more_is_gone_by_as_it_was(
+    airflow: Supervisor, renewed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's SDK says that there is none where its database could not be asked."""
+
+    async def body() -> None:
+        keeper = HiveLockKeeper()
+        await keeper._keep()
+        monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
+        airflow.asked = []
+        await keeper._keep()
+        with pytest.raises(InvalidRequest, match="does not exist"):
+            await HiveLockKeeper()._keep()
+
+    asyncio.run(body())
+    assert len(renewed) == 6
+    assert airflow.asked.count(GetDagRunState) == 3
