@@ -187,6 +187,14 @@ class Not(Condition):
 class _Several(Condition):
     parts: tuple[Condition, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Once: what a long WHERE says is shared by all of its sources."""
+        return hash((type(self), self.parts))
+
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(part.columns() for part in self.parts))
 

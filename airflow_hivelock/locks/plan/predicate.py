@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType, exp
 
 from airflow_hivelock.locks.plan.condition import (
+    ALWAYS,
     UNKNOWN,
     And,
     Compare,
@@ -20,7 +21,7 @@ from airflow_hivelock.locks.plan.condition import (
 from airflow_hivelock.locks.plan.scope import belongs, narrowed_by_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from airflow_hivelock.locks.plan.scope import Source
     from airflow_hivelock.locks.plan.script import Statement
@@ -41,22 +42,35 @@ class Predicates:
         )
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
-        """For each source, what WHERE and ON say of its columns."""
+        """For each source, what WHERE and ON say of its columns.
+
+        There may be hundreds of sources and as many conditions: each is looked at for the sources that it names, and
+        once for all those that it does not tell apart.
+        """
         where = select.args.get("where")
-        ons = [
-            (source.place, source.join, on, {column.table.lower() for column in on.find_all(exp.Column)})
-            for source in sources
-            if source.join is not None and (on := source.join.args.get("on")) is not None
-        ]
+        all_said = [_Said(where.this)] if where else []
+        all_said += [_Said(on, by) for by in sources if by.join is not None and (on := by.join.args.get("on"))]
+        by_name: dict[str, list[_Said]] = {}
+        for said in all_said:
+            for name in said.parts:
+                by_name.setdefault(name, []).append(said)
+        known: dict[Hashable, Condition] = {}
+        lateral = _lateral(select)
 
         def of(source: Source) -> Condition:
-            owns = _owner(select, source, sources)
-            found = [self._condition(where.this, owns)] if where and source.where else []
-            found += [
-                self._condition(on, owns)
-                for place, join, on, named in ons
-                if (source.alias in named or "" in named) and narrowed_by_on(source, join, place)
-            ]
+            owns, alias = _owner(lateral, source, sources), source.alias
+            # Of one source alone an unqualified column certainly is; else of those that are known to have it.
+            names = [alias, *(f".{column}" for column in source.columns or ())] if len(sources) > 1 else list(by_name)
+            found = []
+            for said in dict.fromkeys(said for name in names for said in by_name.get(name, ())):
+                if not said.narrows(source):
+                    continue
+                key = (said, alias if alias in said.parts else "", source.columns, source.database)
+                if key not in known:
+                    parts = [self._condition(part, owns) for part in said.of(names)]
+                    known[key] = all_of(part for part in parts if part is not UNKNOWN)
+                if known[key] != ALWAYS:
+                    found.append(known[key])
             return all_of(found)
 
         return [of(source) for source in sources]
@@ -97,6 +111,32 @@ class Predicates:
         return None
 
 
+class _Said:
+    """What WHERE, or the ON by which the source *by* came, demands.
+
+    :ivar parts: what all has to be true, by what columns in it are qualified with: ``t``; or by their names: ``.dt``.
+    """
+
+    def __init__(self, tree: exp.Expr, by: Source | None = None) -> None:
+        self.by = by
+        self.parts: dict[str, list[exp.Expr]] = {}
+        tree = tree.unnest()
+        for part in _operands(tree) if isinstance(tree, exp.And) else (tree,):
+            columns = part.find_all(exp.Column)
+            for name in {column.table.lower() or f".{column.name.lower()}" for column in columns}:
+                self.parts.setdefault(name, []).append(part)
+
+    def narrows(self, source: Source) -> bool:
+        if self.by is None or self.by.join is None:
+            return source.where
+        return narrowed_by_on(source, self.by.join, self.by.place)
+
+    def of(self, names: Iterable[str]) -> Iterable[exp.Expr]:
+        """The parts that are about one of *names*."""
+        parts = (part for name in names for part in self.parts.get(name, ()))
+        return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
+
+
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     """What AND or OR connects: sqlglot nests a chain of them to the left, as deep as it is long."""
     kind, found, left = type(node), [], node
@@ -107,10 +147,14 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     yield from reversed(found)
 
 
-def _owner(select: exp.Select, source: Source, known: Sequence[Source]) -> Callable[[exp.Expr], str | None]:
-    """Gives the name of an expression that is a column of *source*, None for any other."""
+def _lateral(select: exp.Select) -> frozenset[str]:
+    """The columns that lateral views add."""
     aliases = [lateral.args.get("alias") for lateral in select.args.get("laterals") or ()]
-    lateral = {column.name.lower() for alias in aliases if alias for column in alias.columns}
+    return frozenset(column.name.lower() for alias in aliases if alias for column in alias.columns)
+
+
+def _owner(lateral: frozenset[str], source: Source, known: Sequence[Source]) -> Callable[[exp.Expr], str | None]:
+    """Gives the name of an expression that is a column of *source*, None for any other."""
 
     def column_of(node: exp.Expr) -> str | None:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):

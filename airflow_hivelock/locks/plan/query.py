@@ -220,9 +220,9 @@ class Reader:
 
     def _select(self, select: exp.Select, outer: Condition, scope: Mapping[str, Named]) -> None:
         known = [self._known(source, scope) for source in sources(select)]
-        conditions = self._predicates.of_sources(select, known)
-        for source in known:
-            condition = all_of([conditions[source.place], handed_down(select, source, known, outer)])
+        conditions = zip(self._predicates.of_sources(select, known), handed_down(select, known, outer), strict=True)
+        for source, said in zip(known, conditions, strict=True):
+            condition = all_of(said)
             self._source(source.node, condition if source.narrows else ALWAYS, scope)
             if source.join is not None:
                 self._rest(source.join, ("this",), scope)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 
 @dataclass(frozen=True)
@@ -89,23 +89,33 @@ def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
 _KEEP_ROWS = ("limit", "offset", "qualify", "match", "laterals", "pivots", "sample", "connect", "windows")
 
 
-def handed_down(select: exp.Select, source: Source, known: Sequence[Source], outer: Condition) -> Condition:
-    """What *outer*, about the columns that *select* gives, says about those of *source*."""
-    if not outer.columns() or not source.where:
-        return ALWAYS
-    if any(select.args.get(part) for part in _KEEP_ROWS) or any(True for _ in select.find_all(exp.Window)):
-        return ALWAYS
+def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -> list[Condition]:
+    """What *outer*, about the columns that *select* gives, says about those of each of its sources."""
+    given = _handed_columns(select, outer.columns())
+    done: dict[Hashable, Condition] = {}
+
+    def of(source: Source) -> Condition:
+        names = {name: column.name.lower() for name, column in given.items() if belongs(column, source, known)}
+        if not names or not source.where:
+            return ALWAYS
+        key = tuple(names.items())
+        if key not in done:
+            done[key] = outer.renamed(names.get)
+        return done[key]
+
+    return [of(source) for source in known]
+
+
+def _handed_columns(select: exp.Select, names: frozenset[str]) -> dict[str, exp.Column]:
+    """Those that *select* gives as *names*, as far as a condition on them keeps whole rows of its sources."""
+    if not names or any(select.args.get(part) for part in _KEEP_ROWS) or select.find(exp.Window):
+        return {}
     grouped = _group_keys(select)
     if grouped is None:
-        return ALWAYS
-
-    def column_of(name: str) -> str | None:
-        found = _output(select, name)
-        if found is None or (grouped and found.name.lower() not in grouped):
-            return None
-        return found.name.lower() if belongs(found, source, known) else None
-
-    return outer.renamed(column_of)
+        return {}
+    outputs = _outputs_of(select)
+    found = {name: column for name in names if (column := outputs(name)) is not None}
+    return {name: column for name, column in found.items() if not grouped or column.name.lower() in grouped}
 
 
 def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool:
@@ -139,19 +149,27 @@ def _outputs(query: exp.Expr) -> list[str] | None:
     return None if any(each.is_star for each in query.expressions) or "" in names else names
 
 
-def _output(select: exp.Select, name: str) -> exp.Column | None:
-    """The column that *select* gives as *name*; None where it is something else, or not certain."""
-    named = [each for each in select.expressions if not each.is_star and str(each.alias_or_name).lower() == name]
+def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
+    """Gives the column that *select* gives under a name; None where it is something else, or not certain."""
     stars = [each for each in select.expressions if each.is_star]
-    if len(named) + len(stars) != 1:
-        return None
-    if named:
-        column = named[0].unalias()
-        return column if isinstance(column, exp.Column) else None
-    star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
-    if any(star.args.get(part) for part in ("except_", "replace", "rename")):
-        return None
-    return exp.column(name, table=stars[0].args.get("table") if isinstance(stars[0], exp.Column) else None)
+    by_name: dict[str, list[exp.Expr]] = {}
+    for each in select.expressions:
+        if not each.is_star:
+            by_name.setdefault(str(each.alias_or_name).lower(), []).append(each)
+
+    def output(name: str) -> exp.Column | None:
+        named = by_name.get(name, [])
+        if len(named) + len(stars) != 1:
+            return None
+        if named:
+            column = named[0].unalias()
+            return column if isinstance(column, exp.Column) else None
+        star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
+        if any(star.args.get(part) for part in ("except_", "replace", "rename")):
+            return None
+        return exp.column(name, table=stars[0].args.get("table") if isinstance(stars[0], exp.Column) else None)
+
+    return output
 
 
 def _group_keys(select: exp.Select) -> frozenset[str] | None:
