@@ -337,11 +337,12 @@ class KazooSession:
             assert not isinstance(request, Commit | Sync)
             raise self._forbidden(request.path) from error
         except (KazooTimeoutError, KazooException) as error:
-            lost = "its outcome is unknown" if isinstance(request, Commit) else "nothing was changed"
+            # Of a look no more is said: what was sent with it may have been done.
+            what = "a request; its outcome is unknown" if isinstance(request, Commit) else "a look"
             why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
             if isinstance(request, Commit) and (size_bytes := self._size_bytes(request)) > LARGE_BYTES:
-                lost += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during a request; {lost}") from error
+                what += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during {what}") from error
         match request:
             case Get():
                 return _node(value)
