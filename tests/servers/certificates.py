@@ -27,7 +27,9 @@ class Authority:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"authority {uuid.uuid4()}")
-        signed = self._sign(self._name, self._key.public_key(), x509.BasicConstraints(ca=True, path_length=None))
+        signed = self._sign(
+            self._name, self._key.public_key(), x509.BasicConstraints(ca=True, path_length=None), _SIGNS
+        )
         self.ca = directory / "ca.pem"
         self.ca.write_bytes(signed)
 
@@ -46,16 +48,34 @@ class Authority:
         path.chmod(0o600)
         return path
 
-    def _sign(self, name: x509.Name, key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType) -> bytes:
+    def _sign(self, name: x509.Name, key: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> bytes:
         now = datetime.datetime.now(datetime.UTC)
         certificate = (
             x509.CertificateBuilder(self._name, name, key, x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
-            .sign(self._key, hashes.SHA256())
+            # Python 3.13 trusts none without.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
-        return certificate.public_bytes(serialization.Encoding.PEM)
+        for extension in extensions:
+            certificate = certificate.add_extension(
+                extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+            )
+        return certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def _name(name: str) -> x509.Name:
