@@ -6,12 +6,15 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.queue import MOST_NAMED, Line, Ticket
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer
         session.submit(Commit((Create("/bulk"), *(Create(path, path.encode()) for path in paths[::2]))))
         session.submit(Commit(tuple(Create(f"{path}/ä {path[6:]}") for path in paths[::4])))
         wanted = [request(path) for path in paths for request in (Get, Names)]
-        mixed = [*wanted, Children("/bulk"), *wanted[:60]]
+        mixed = [*wanted, Children("/bulk"), *wanted[:60], Children("/nowhere")]
         together = session.submit(*mixed)
         assert session._reads_in_bulk is True, "this server knows it"
         session._reads_in_bulk = False
@@ -42,10 +45,27 @@ def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer
         assert set(together[240].names) == {path[6:] for path in paths[::2]}
         assert together[240].czxid == alone[240].czxid
         assert together[241::2] == alone[241::2]
+        assert together[-1] is None
         assert together[2] is None
         assert together[0].data == b"/bulk/0"
     finally:
         session.close()
+
+
+def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: ZooKeeperServer) -> None:
+    owner = KazooClient(zookeeper.hosts, auth_data=[("digest", "ann:secret")])
+    owner.start(timeout=30)
+    owner.create("/anns", acl=CREATOR_ALL_ACL)
+    session = KazooSession(zookeeper.hosts)
+    try:
+        for read in (Get, Children, Names):
+            with pytest.raises(AccessDenied, match="at /anns; nothing was changed"):
+                session.submit(Get("/"), Children("/"), read("/anns"), Get("/nowhere"))
+        assert session._reads_in_bulk is True
+    finally:
+        session.close()
+        owner.stop()
+        owner.close()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class ZooKeeperAcquisition:
     def _start(self) -> None:
         store, client = self._store, self._store.client
         self._session = client.session
-        _, node, alive = client.submit(Sync(), Get(self._path), Exists(self._alive))
+        _, node, alive = client.submit(Sync(), Get(self._path), Get(self._alive))
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise _Again

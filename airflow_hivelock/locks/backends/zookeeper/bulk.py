@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST = 1_000
 """How many reads one request carries: its paths stay far below ``jute.maxbuffer``."""
 
-FEWEST = 50
+FEWEST = 2
 """Fewer are sent one by one."""
 
 _HEADERS = {
@@ -35,7 +35,8 @@ _VERSION = re.compile(r"version: (\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class MultiRead:
-    """A request for kazoo to send: its result has, for each operation, what kazoo gives for it alone, or None for no node."""
+    """A request for kazoo to send: its result has, for each operation, what kazoo gives for it alone, None for no node, or the
+    exception that kazoo would raise; of those after it, nothing."""
 
     operations: Sequence[Any]
     type: ClassVar = 22
@@ -71,9 +72,7 @@ class MultiRead:
             else:
                 code = serialization.int_struct.unpack_from(data, offset)[0]
                 offset += serialization.int_struct.size
-                if code != NoNodeError.code:
-                    raise EXCEPTIONS[code]()
-                found.append(None)
+                found.append(None if code == NoNodeError.code else EXCEPTIONS[code]())
 
 
 def understood(srvr: str) -> bool:

@@ -302,7 +302,8 @@ class KazooSession:
     def _send(self, zk: KazooClient, request: Request, *more: Request) -> Any:
         if more:
             result = zk.handler.async_result()
-            zk._call(bulk.MultiRead([_read(read) for read in (request, *more)]), result)
+            operations = [operation for read in (request, *more) for operation in _reads(read)]
+            zk._call(bulk.MultiRead(operations), result)
             return result
         match request:
             case Get(path, wake):
@@ -323,10 +324,30 @@ class KazooSession:
         if len(requests) == 1:
             return [self._reply(requests[0], result, deadline)]
         try:
-            found = result.get(timeout=max(0.001, deadline - time.monotonic()))
+            found = iter(result.get(timeout=max(0.001, deadline - time.monotonic())))
         except (KazooTimeoutError, KazooException) as error:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
-        return [_looked(request, value) for request, value in zip(requests, found, strict=True)]
+        return [self._looked(request, [next(found) for _ in _reads(request)]) for request in requests]
+
+    def _looked(self, request: Request, values: Sequence[Any]) -> Node | Listing | None:
+        assert isinstance(request, Get | Children)
+        for value in values:
+            if isinstance(value, NoAuthError):
+                raise self._forbidden(request.path) from value
+            if isinstance(value, Exception):
+                raise StoreUnavailable(
+                    f"ZooKeeper at {self._hosts}: {type(value).__name__} during a look at {request.path}"
+                ) from value
+        if None in values:
+            return None
+        match request, values:
+            case Get(), (node,):
+                return _node(node)
+            case _, (names,):
+                return Listing(tuple(names), 0)
+            case _, (names, (_, stat)):
+                return Listing(tuple(names), stat.czxid)
+        raise AssertionError(values)
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
         try:
@@ -402,19 +423,20 @@ class KazooSession:
 
 
 def _fits_bulk(request: Request) -> bool:
-    return isinstance(request, Get | Names) and request.wake is None
+    return isinstance(request, Get | Children) and request.wake is None
 
 
-def _read(request: Request) -> Any:
-    assert isinstance(request, Get | Names)
-    kind = serialization.GetData if isinstance(request, Get) else serialization.GetChildren
-    return kind(request.path, None)
-
-
-def _looked(request: Request, value: Any) -> Node | Listing | None:
-    if value is None:
-        return None
-    return _node(value) if isinstance(request, Get) else Listing(tuple(value), 0)
+def _reads(request: Request) -> list[Any]:
+    """The operations of a request that reads many. A listing's node is read after its names: one made anew in between
+    is younger than they tell, never older."""
+    match request:
+        case Get(path):
+            return [serialization.GetData(path, None)]
+        case Names(path):
+            return [serialization.GetChildren(path, None)]
+        case Children(path):
+            return [serialization.GetChildren(path, None), serialization.GetData(path, None)]
+    raise AssertionError(request)
 
 
 def _node(value: Any) -> Node:
