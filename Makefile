@@ -16,7 +16,7 @@ help:
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
-	@echo "make test-security  ZooKeeper in a Kerberos realm, PostgreSQL with TLS, Hive beside ACLs (installs Debian's krb5-kdc and postgresql)"
+	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks"
@@ -83,13 +83,14 @@ matrix: install
 	$(BIN)/python -m tests.matrix
 
 $(VENV)/security: $(VENV)/installed
-	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null || \
-		(apt-get update -qq && apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc postgresql)
+	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null && ls /usr/sbin/slapd >/dev/null || \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc postgresql slapd)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[kerberos]'
 	touch $@
 
 test-security: $(VENV)/security
-	$(BIN)/python -m pytest -m security tests/security
+	$(BIN)/python -m pytest -m security tests/security tests/airflow/test_secrets.py
 
 # FULL=1 takes an hour and a half.
 soak: install

@@ -56,7 +56,7 @@ class Settings:
 
     url: str = field(repr=False)
     installation: str
-    metastore_uri: str = ""
+    metastore_uri: str = field(default="", repr=False)
     concurrency: bool = True
     lock_timeout_s: float | None = None
     dynamic: Dynamic = "documented"

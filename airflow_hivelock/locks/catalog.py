@@ -11,6 +11,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.options import truth
 from airflow_hivelock.locks.thrift_client import PORT, Metastore, setting
+from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,12 +71,13 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     :raises InvalidRequest: a URI that cannot be meant.
     :raises HiveLockError: the client library is not installed. Nothing is connected to before the first question.
     """
+    check(uri, "the metastore")
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
-        raise InvalidRequest(f"{uri!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
+        raise InvalidRequest(f"{shown(uri)!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
-        raise InvalidRequest(f"{uri!r}: unknown option {min(unknown)}; there are {', '.join(sorted(_OPTIONS))}")
+        raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}; there are {', '.join(sorted(_OPTIONS))}")
     auth, tls = options.pop("auth", "NONE").upper(), truth("ssl", options.pop("ssl", "false"))
     return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, auth=auth, tls=tls, **options))
 

@@ -55,6 +55,10 @@ class Metastore:
         :raises InvalidRequest: what cannot be meant.
         :raises HiveLockError: the client library is not installed.
         """
+        if "@" in netloc:
+            raise InvalidRequest(
+                f"the metastore {netloc.rpartition('@')[2]} takes no login and no password; leave them out"
+            )
         return cls(tuple(_host(host, netloc) for host in netloc.split(",")), **options)
 
     def __str__(self) -> str:
@@ -137,7 +141,7 @@ def transport(
             if self.handle:  # its own takes for granted that the handshake went well
                 super().close()
 
-    socket = Secured(host, port, ssl_context=ssl.create_default_context(cafile=ca)) if tls else TSocket(host, port)
+    socket = Secured(host, port, ssl_context=_trust(ca)) if tls else TSocket(host, port)
     socket.setTimeout(timeout_s * 1000)
     if sasl is None:
         return TBufferedTransport(socket)
@@ -150,6 +154,13 @@ def transport(
         return get_installed_sasl(host, sasl, service, user, password or "x")  # one that is empty is refused
 
     return TSaslClientTransport(client, sasl, socket)
+
+
+def _trust(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise AccessDenied(f"ca={ca!r} cannot be used ({error}): give a file of PEM, on this host") from error
 
 
 def failure(server: str, error: BaseException) -> StoreUnavailable:
@@ -173,7 +184,6 @@ def failure(server: str, error: BaseException) -> StoreUnavailable:
 
 
 def _host(text: str, netloc: str) -> tuple[str, int]:
-    netloc = netloc.rpartition("@")[2]  # to show; nobody logs in here, but somebody may have tried
     try:
         parts = urlsplit(f"//{text.strip()}")
         host, port = parts.hostname, parts.port or PORT

@@ -7,13 +7,13 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from airflow_hivelock.locks.errors import InvalidRequest
 
-_SECRET = re.compile(r"pass|secret|token", re.IGNORECASE)
-"""What an option is called that nobody may read: ``key_password`` here, ``password`` and ``sslpassword`` in libpq."""
+_SECRET = re.compile(r"pass|secret|token|scram", re.IGNORECASE)
+"""What an option is called that nobody may read: ``key_password`` here; ``sslpassword``, ``scram_client_key`` in libpq."""
 
 _HOSTS = re.compile(r"(\[[^\]]*\]|[^:\[\],]*)(:\d*)?(,(\[[^\]]*\]|[^:\[\],]*)(:\d*)?)*")
 
 
-def check(url: str) -> None:
+def check(url: str, of: str = "the lock store") -> None:
     """:raises InvalidRequest: a URL that cannot be taken apart; it is not repeated, for who knows where its password ends."""
     try:
         if not url.isprintable():  # urlsplit would leave some of it out
@@ -25,7 +25,7 @@ def check(url: str) -> None:
         whole = None
     if not whole:
         raise InvalidRequest(
-            "the URL of the lock store cannot be read: a port is a number, and in a password / is written %2F, ? %3F, # %23, "
+            f"the URL of {of} cannot be read: a port is a number, and in a password / is written %2F, ? %3F, # %23, "
             "@ %40 and % %25"
         )
 

@@ -28,10 +28,13 @@ from airflow_hivelock import (
     release_locks,
 )
 from airflow_hivelock.keeper import HiveLockKeeper
-from airflow_hivelock.locks import HiveLockError, LockManager
+from airflow_hivelock.locks import HiveLockError, LockManager, connect
 from airflow_hivelock.spark import URL
 from airflow_hivelock.triggers import HiveLockTrigger
 from tests.airflow.conftest import HOME
+from tests.servers import HiveServer2, SecuredZooKeeper
+from tests.servers.certificates import Authority
+from tests.servers.directory import Directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,24 +58,36 @@ class Planted:
     kept: Callable[[], str]
 
 
-@pytest.fixture
-def in_zookeeper(zookeeper: ZooKeeperServer) -> Planted:
+def _nodes(server: ZooKeeperServer) -> str:
     def everything(client: KazooClient, path: str) -> Iterator[str]:
         yield f"{path} {client.get(path)[0]!r} {client.get_acls(path)[0]}"
         for name in client.get_children(path):
             yield from everything(client, f"{path.rstrip('/')}/{name}")
 
-    def kept() -> str:
-        client = KazooClient(zookeeper.hosts)
-        client.start()
-        try:
-            return "\n".join(everything(client, "/planted"))
-        finally:
-            client.stop()
-            client.close()
+    client = KazooClient(server.hosts, auth_data=[("digest", "somebody:who looks")])
+    client.start()
+    try:
+        return "\n".join(everything(client, "/planted"))
+    finally:
+        client.stop()
+        client.close()
 
+
+@pytest.fixture
+def in_zookeeper(zookeeper: ZooKeeperServer) -> Planted:
     extra = {"installation": "here", "chroot": "/planted", "key_password": PLANTED}
-    return Planted({"host": zookeeper.hosts, "login": "airflow", "extra": extra}, kept)
+    return Planted({"host": zookeeper.hosts, "login": "airflow", "extra": extra}, lambda: _nodes(zookeeper))
+
+
+@pytest.fixture
+def in_secured_zookeeper(tmp_path: Path) -> Iterator[Planted]:
+    """By SASL and TLS, with a password on the key."""
+    authority = Authority(tmp_path / "certificates")
+    with SecuredZooKeeper(tmp_path, authority=authority, logins={"airflow": PLANTED}) as server:
+        cert = authority.issue("airflow", password=PLANTED)
+        tls = {"ssl": True, "ca": str(authority.ca), "cert": str(cert), "key_password": PLANTED}
+        extra = {"installation": "here", "chroot": "/planted", "auth": "SASL", **tls}
+        yield Planted({"host": server.secure, "login": "airflow", "extra": extra}, lambda: _nodes(server))
 
 
 @pytest.fixture
@@ -134,7 +149,9 @@ def chain(waiting: str) -> DAG:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("store", ["in_zookeeper", "in_postgresql"])
+@pytest.mark.parametrize(
+    "store", ["in_zookeeper", "in_postgresql", pytest.param("in_secured_zookeeper", marks=pytest.mark.security)]
+)
 def test_a_password_is_nowhere_to_be_found(
     store: str,
     connection: Callable[[dict[str, Any]], HiveLockHook],
@@ -155,20 +172,46 @@ def test_a_password_is_nowhere_to_be_found(
         ran = run(chain(waiting), logical_date=DAY)
         releasing.join()
         assert ran.tasks == {**dict.fromkeys(ran.tasks, "success"), "failing": "failed"}
-    captured = capfd.readouterr()
-    found = {
-        "logs": caplog.text + lines(),
-        "standard output": captured.out + captured.err,
-        "Airflow's files and database": _files(HOME),
-        "the store": planted.kept(),
-        "what is shown": f"{hook.settings!r} {hook.settings.shown_url} {hook!r} {hook.__dict__!r} {hook.test_connection()}",
-        "managers": _insides(manager),
-    }
-    assert "here/planted_defer" in found["the store"]
-    assert "somebody" in found["logs"]
-    assert "planted_defer" in found["Airflow's files and database"]
-    for where, text in found.items():
-        assert TRACE not in text, f"{where}: …{text[text.find(TRACE) - 200 : text.find(TRACE) + 80]}"
+    assert "here/planted_defer" in planted.kept()
+    _is_nowhere(hook, planted, caplog.text + lines(), capfd)
+
+
+@pytest.mark.security
+def test_a_password_for_hiveserver2_is_nowhere_to_be_found(
+    zookeeper: ZooKeeperServer,
+    tmp_path: Path,
+    connection: Callable[[dict[str, Any]], HiveLockHook],
+    run: Callable[..., Ran],
+    lines: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It is only looked at."""
+    caplog.set_level(logging.DEBUG)
+    with Directory(tmp_path, user="ann", password=PLANTED) as directory:
+        config = {
+            "hive.server2.authentication.ldap.url": directory.url,
+            "hive.server2.authentication.ldap.userDNPattern": directory.pattern,
+        }
+        with HiveServer2(tmp_path, zookeeper=zookeeper, auth="LDAP", config=config) as server:
+            extra = {"installation": "here", "backend": "hiveserver2", "auth": "LDAP", "recheck_s": 1}
+            fields = {"host": f"127.0.0.1:{server.port}", "login": "ann", "extra": extra}
+            hook = connection(fields)
+            for waiting in ("poke", "defer"):
+                with DAG(f"planted_looks_{waiting}", schedule=None, start_date=DAY) as dag:
+                    HiveLockSensor(
+                        task_id="free",
+                        writes=["dw"],
+                        deferrable=waiting == "defer",
+                        poke_interval=1,
+                        hivelock_conn_id="planted",
+                    )
+                with connect(zookeeper.url) as manager:
+                    held = manager.acquire(owner="somebody", writes=["dw"])
+                    releasing = _when_it_waits(manager, lines, held)
+                    assert run(dag, logical_date=DAY).tasks == {"free": "success"}
+                    releasing.join()
+            _is_nowhere(hook, Planted(fields, lambda: ""), caplog.text + lines(), capfd)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +256,19 @@ def test_no_error_repeats_a_password(
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    "uri", ["thrift://ann:{}@hms", "thrift://ann:{}@hms,hms2", "thrift://hms?password={}", "thrift://hms:{}", "thrift://[{}"]
+)
+def test_no_error_repeats_the_address_of_a_metastore_with_a_password(
+    uri: str, connection: Callable[[dict[str, Any]], HiveLockHook]
+) -> None:
+    given = uri.format(TRACE)
+    hook = connection({"host": "zk", "login": "ann", "extra": {"installation": "here", "metastore_uri": given}})
+    with pytest.raises(HiveLockError) as told:
+        hook.catalog()
+    assert TRACE not in "".join(traceback.format_exception(told.value)) + repr(hook.settings)
+
+
 def test_triggers_carry_a_connections_name_only(connection: Callable[[dict[str, Any]], HiveLockHook]) -> None:
     connection({"host": "127.0.0.1:1", "login": "airflow", "extra": {"installation": "here"}})
     lock = HiveLockOperator(task_id="lock", writes=[DELAYS], hivelock_conn_id="planted")
@@ -241,6 +297,23 @@ def test_sparks_settings_which_its_page_shows_hold_no_password(
     hook = type("Hook", (), {"_is_yarn": True, "_is_kubernetes": False})()
     settings = operators._driver_environment(hook)
     assert list(settings.values()) == ([url] if told else [])
+
+
+def _is_nowhere(hook: HiveLockHook, planted: Planted, logs: str, capfd: pytest.CaptureFixture[str]) -> None:
+    captured = capfd.readouterr()
+    shown = [hook.settings, hook.settings.shown_url, hook, hook.__dict__, hook.test_connection()]
+    found = {
+        "logs": logs,
+        "standard output": captured.out + captured.err,
+        "Airflow's files and database": _files(HOME),
+        "the store": planted.kept(),
+        "what is shown": repr(shown),
+        "managers": _insides(hook.manager()),
+    }
+    assert "somebody" in logs
+    assert "planted_" in found["Airflow's files and database"]
+    for where, text in found.items():
+        assert TRACE not in text, f"{where}: …{text[text.find(TRACE) - 200 : text.find(TRACE) + 80]}"
 
 
 def _when_it_waits(manager: LockManager, lines: Callable[[], str], held: Any) -> threading.Thread:

@@ -22,12 +22,14 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
-from tests.servers import ZooKeeperServer, free_port
+from tests.servers import SecuredZooKeeper
 from tests.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 
@@ -202,30 +204,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A server that wants to know everybody: where it takes SASL and digest, and where TLS with certificates."""
-    home, port = tmp_path_factory.mktemp("secured"), free_port()
-    jaas = home / "jaas.conf"
-    jaas.write_text(
-        "Server { org.apache.zookeeper.server.auth.DigestLoginModule required "
-        f'user_airflow="{PASSWORD}" user_hive="hives-own"; }};\n'
-    )
-    jaas.chmod(0o600)
-    config = {
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "secureClientPort": str(port),
-        "secureClientPortAddress": "127.0.0.1",
-        "ssl.keyStore.location": str(authority.issue("localhost")),
-        "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.location": str(authority.ca),
-        "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "need",
-        "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-        "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
-        "enforce.auth.enabled": "true",
-        "enforce.auth.schemes": "digest,sasl,x509",
-    }
-    with ZooKeeperServer(home, config=config, properties={"java.security.auth.login.config": str(jaas)}) as server:
-        yield server.hosts, f"localhost:{port}"
+    """Where it takes SASL and digest, and where TLS with certificates."""
+    home, logins = tmp_path_factory.mktemp("secured"), {"airflow": PASSWORD, "hive": "hives-own"}
+    with SecuredZooKeeper(home, authority=authority, logins=logins) as server:
+        yield server.hosts, server.secure
 
 
 def _works(manager: LockManager) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL that asks for a password and for TLS: right and wrong, each told in one line."""
+"""PostgreSQL that asks for TLS and a password, or a certificate: right and wrong, each told in one line."""
 
 from __future__ import annotations
 
@@ -8,41 +8,46 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from airflow_hivelock.locks import AccessDenied, connect
+from airflow_hivelock.locks import connect
 from tests.servers import PostgresServer
-from tests.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.security.conftest import Refused
+    from tests.servers.certificates import Authority
 
 pytestmark = pytest.mark.security
 DEBIANS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server listens that takes ``ann`` by password, and by TLS only."""
+    """Where a server listens that by TLS only takes ``ann`` with a password, and ``carol`` with a certificate."""
     home = tmp_path_factory.mktemp("secured")
-    with PostgresServer(home, programs=DEBIANS[-1], tls=authority.issue("localhost")) as server:
+    tls = home / "server.pem"
+    tls.write_bytes(authority.issue("localhost").read_bytes() + authority.ca.read_bytes())
+    with PostgresServer(home, programs=DEBIANS[-1], tls=tls, config={"ssl_ca_file": "server.pem"}) as server:
         with psycopg.connect(server.url, autocommit=True) as session:
             session.execute("SET password_encryption = 'scram-sha-256'")
             session.execute("CREATE ROLE ann LOGIN PASSWORD 'hush-hush'")
             session.execute("CREATE ROLE bob LOGIN PASSWORD 'hush-hush'")
+            session.execute("CREATE ROLE carol LOGIN")
             session.execute("CREATE DATABASE locks OWNER ann")
-        server.require("hostssl locks all 127.0.0.1/32 scram-sha-256")
+            session.execute("CREATE DATABASE certified OWNER carol")
+        server.require(
+            "hostssl certified carol 127.0.0.1/32 cert\nhostssl locks all 127.0.0.1/32 scram-sha-256"
+        )
         yield f"localhost:{server.port}/locks"
 
 
 def test_a_password_and_the_full_check_of_the_server_let_in(secured: str, authority: Authority) -> None:
-    tls = f"sslmode=verify-full&sslrootcert={authority.ca}"
-    with connect(f"postgresql://ann:hush-hush@{secured}?{tls}") as manager:
-        lease = manager.acquire(owner="me", writes=["dw.flights"])
-        assert manager.release(lease)
+    _works(f"postgresql://ann:hush-hush@{secured}?sslmode=verify-full&sslrootcert={authority.ca}")
+
+
+def test_a_certificate_lets_in(secured: str, authority: Authority) -> None:
+    files = f"sslrootcert={authority.ca}&" + _certificate(authority, "carol")
+    _works(f"postgresql://carol@{_certified(secured)}?sslmode=verify-full&{files}&sslpassword=hush-key")
 
 
 @pytest.mark.parametrize(
@@ -58,17 +63,40 @@ def test_a_password_and_the_full_check_of_the_server_let_in(secured: str, author
     ],
 )
 def test_who_is_not_let_in_is_told_why_in_one_line(
-    login: str, options: str, said: str, secured: str, tmp_path: Path
+    login: str, options: str, said: str, secured: str, stranger: Authority, refused: Refused
 ) -> None:
-    given = options.format(stranger=Authority(tmp_path).ca)
-    with pytest.raises(AccessDenied, match=f"{said}.*Check login and password") as told:
-        connect(f"postgresql://{login}@{secured}?{given}")
-    assert "\n" not in str(told.value)
-    assert "wrong-one" not in str(told.value)
-    assert "hush-hush" not in str(told.value)
+    refused(
+        f"postgresql://{login}@{secured}?{options.format(stranger=stranger.ca)}", f"{said}.*Check login and password"
+    )
 
 
-def test_a_server_of_another_name_is_not_trusted(secured: str, authority: Authority) -> None:
+def test_a_server_of_another_name_is_not_trusted(secured: str, authority: Authority, refused: Refused) -> None:
     by_address = secured.replace("localhost", "127.0.0.1")
-    with pytest.raises(AccessDenied, match="does not match host name"):
-        connect(f"postgresql://ann:hush-hush@{by_address}?sslmode=verify-full&sslrootcert={authority.ca}")
+    url = f"postgresql://ann:hush-hush@{by_address}?sslmode=verify-full&sslrootcert={authority.ca}"
+    refused(url, "does not match host name")
+
+
+def test_a_wrong_certificate_is_told(
+    secured: str, authority: Authority, stranger: Authority, refused: Refused
+) -> None:
+    url = f"postgresql://carol@{_certified(secured)}?sslmode=require"
+    refused(url, "requires a valid client certificate")
+    refused(f"{url}&{_certificate(authority, 'dave')}&sslpassword=hush-key", "certificate authentication failed")
+    refused(f"{url}&{_certificate(stranger, 'carol')}&sslpassword=hush-key", "unknown ca")
+    refused(f"{url}&{_certificate(authority, 'carol')}&sslpassword=wrong-one", "private key file")
+
+
+def _works(url: str) -> None:
+    with connect(url) as manager:
+        lease = manager.acquire(owner="me", writes=["dw.flights"])
+        manager.renew(lease)
+        assert manager.release(lease)
+
+
+def _certified(secured: str) -> str:
+    return secured.replace("/locks", "/certified")
+
+
+def _certificate(authority: Authority, name: str) -> str:
+    file = authority.issue(name, password="hush-key")
+    return f"sslcert={file}&sslkey={file}"

@@ -14,7 +14,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.server import Server, ServerError, free_port
 from tests.servers.wire import HiveError
-from tests.servers.zookeeper import Ensemble, ZooKeeperServer
+from tests.servers.zookeeper import Ensemble, SecuredZooKeeper, ZooKeeperServer
 
 __all__ = [
     "Ensemble",
@@ -25,6 +25,7 @@ __all__ = [
     "Metastore",
     "PostgresServer",
     "RedisServer",
+    "SecuredZooKeeper",
     "Server",
     "ServerError",
     "ZooKeeperServer",

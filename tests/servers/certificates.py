@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,18 @@ class Authority:
         with suppress(ValueError):
             host = x509.IPAddress(ipaddress.ip_address(name))
         path.write_bytes(private + self._sign(_name(name), key.public_key(), x509.SubjectAlternativeName([host])))
+        path.chmod(0o600)
+        return path
+
+    def keystore(self, name: str, *, password: str) -> Path:
+        """The same in the form that Java's servers take: PKCS #12."""
+        pem = self.issue(name).read_bytes()
+        key = serialization.load_pem_private_key(pem, None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        certificate = x509.load_pem_x509_certificate(pem)
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        path = self._directory / f"{name}.p12"
+        path.write_bytes(pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, None, encryption))
         path.chmod(0o600)
         return path
 

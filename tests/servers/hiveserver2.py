@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class HiveServer2(Server):
     """It locks in ZooKeeper; a session that sets ``hive.txn.manager`` before anything else locks in the metastore.
 
-    :param auth: ``hive.server2.authentication``: ``NONE`` (SASL, any user) or ``NOSASL``.
+    :param auth: ``hive.server2.authentication``: ``NONE`` (SASL, any user), ``NOSASL``, or what *config* and the JVM's
+        *properties* say more about.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class HiveServer2(Server):
         zookeeper: ZooKeeperServer | Ensemble,
         auth: str = "NONE",
         config: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         heap_mb: int = 512,
     ) -> None:
         super().__init__(workdir / "hiveserver2")
         self.port = free_port()
         self.metastore_port = free_port()
         self.heap_mb = heap_mb
+        self._properties = properties or {}
         self._config = {
             **derby_settings(self.home),
             **warehouse_settings(workdir, self.home),
@@ -59,5 +62,5 @@ class HiveServer2(Server):
             str(self.port),
             str(self.metastore_port),
             heap_mb=self.heap_mb,
-            properties=derby_properties(self.home),
+            properties={**derby_properties(self.home), **self._properties},
         )

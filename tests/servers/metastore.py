@@ -69,11 +69,13 @@ class Metastore(Server):
         transactional: bool = False,
         txn_timeout_s: int = 300,
         config: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(workdir / "metastore")
         self.port = port or free_port()
         self.workdir = workdir
         self.warehouse = warehouse_uri(workdir)
+        self._properties = properties or {}
         expiry = {
             "hive.support.concurrency": "true",
             "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
@@ -130,5 +132,5 @@ class Metastore(Server):
             "-p",
             str(self.port),
             heap_mb=256,
-            properties=derby_properties(self.home),
+            properties={**derby_properties(self.home), **self._properties},
         )

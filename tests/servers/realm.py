@@ -50,16 +50,25 @@ class Realm(Server):
 
     def keytab(self, principal: str) -> Path:
         """The keytab of a new principal, ``zookeeper/localhost`` say."""
-        path = self.home / f"{principal.replace('/', '.')}.keytab"
+        path = self._keytab(principal)
         self._run("kadmin.local", "-r", NAME, "-q", f"addprinc -randkey {principal}")
         self._run("kadmin.local", "-r", NAME, "-q", f"ktadd -k {path} {principal}")
         return path
 
-    def ticket(self, principal: str, keytab: Path, *, life_s: int = 3600) -> Path:
-        """A credential cache with a new ticket for *principal*."""
+    def ticket(self, principal: str, *, life_s: int = 3600) -> Path:
+        """A credential cache with a new ticket for *principal*, which has a keytab."""
         cache = self.home / f"{principal}.{life_s}.cache"
-        self._run("kinit", "-l", f"{life_s}s", "-c", str(cache), "-k", "-t", str(keytab), principal)
+        self._run("kinit", "-l", f"{life_s}s", "-c", str(cache), "-k", "-t", str(self._keytab(principal)), principal)
         return cache
+
+    def valid(self, cache: Path) -> bool:
+        """Whether a ticket of *cache* has not expired."""
+        return subprocess.run([_tool("klist"), "-s", "-c", str(cache)], check=False, timeout=COMMAND_S).returncode == 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of a JVM that belongs to the realm."""
+        return {"java.security.krb5.conf": str(self.configuration)}
 
     def jaas(self, section: str, principal: str, keytab: Path) -> Path:
         """A JAAS file for a JVM that serves as *principal*."""
@@ -69,6 +78,9 @@ class Realm(Server):
             f'useTicketCache=false keyTab="{keytab}" principal="{principal}@{NAME}"; }};\n'
         )
         return path
+
+    def _keytab(self, principal: str) -> Path:
+        return self.home / f"{principal.replace('/', '.')}.keytab"
 
     def _run(self, tool: str, *arguments: str) -> None:
         environment = {**os.environ, **self.environment()}

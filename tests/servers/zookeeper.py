@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from tests.servers.certificates import Authority
+
 NAMESPACE = "hive_zookeeper_namespace"
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -104,6 +106,39 @@ class ZooKeeperServer(Server):
         path = self.home / "zoo.cfg"
         path.write_text("".join(f"{key}={value}\n" for key, value in self._config.items()))
         return java("servers.Tether", MAIN, str(path), heap_mb=self.heap_mb, properties=self._properties)
+
+
+class SecuredZooKeeper(ZooKeeperServer):
+    """A server that wants to know everybody: at ``hosts`` it takes SASL and digest, at ``secure`` TLS with certificates.
+
+    :param logins: the users of SASL, and their passwords.
+    """
+
+    def __init__(self, workdir: Path, *, authority: Authority, logins: Mapping[str, str]) -> None:
+        self._tls_port, jaas = free_port(), workdir / "jaas.conf"
+        users = " ".join(f'user_{name}="{password}"' for name, password in logins.items())
+        jaas.write_text(f"Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required {users}; }};\n")
+        jaas.chmod(0o600)
+        config = {
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "secureClientPort": str(self._tls_port),
+            "secureClientPortAddress": "127.0.0.1",
+            "ssl.keyStore.location": str(authority.issue("localhost")),
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": str(authority.ca),
+            "ssl.trustStore.type": "PEM",
+            "ssl.clientAuth": "need",
+            "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+            "enforce.auth.enabled": "true",
+            "enforce.auth.schemes": "digest,sasl,x509",
+        }
+        super().__init__(workdir, config=config, properties={"java.security.auth.login.config": str(jaas)})
+
+    @property
+    def secure(self) -> str:
+        """``host:port``, by the name that it has a certificate for."""
+        return f"localhost:{self._tls_port}"
 
 
 class Ensemble:

@@ -26,7 +26,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "backends": (*CORE, "options", "thrift_client", "tickets", "url"),
     "connect": ("errors", "manager", "backends", "coverage", "url"),
     "hive_leases": (*CORE, "manager"),
-    "catalog": (*CORE[:4], "options", "thrift_client"),
+    "catalog": (*CORE[:4], "options", "thrift_client", "url"),
     "plan": (*CORE[:5], "catalog"),
     "coverage": (*CORE, "manager", "catalog"),
     "testing": (*CORE, "manager"),

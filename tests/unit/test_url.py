@@ -19,6 +19,7 @@ from airflow_hivelock.locks.url import check, secrets, shown
             "postgresql://ann@db/airflow?sslmode=require&sslpassword=***&password=***",
             ["hush", "h+s", "h s", "x"],
         ),
+        ("postgresql://ann@db/a?scram_client_key=k", "postgresql://ann@db/a?scram_client_key=***", ["k"]),
         ("sqlite:////var/a@b/leases.db", "sqlite:////var/a@b/leases.db", []),
         ("memory://", "memory://", []),
     ],

@@ -65,7 +65,7 @@ _PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_SAID = re.compile(
-    r"password|authentication|pg_hba|certificate|does not match host name|role .* does not exist|not support SSL|SSL error"
+    r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
 )
 """libpq gives no code where it cannot connect."""
 

@@ -11,6 +11,7 @@ import org.apache.hadoop.hive.metastore.HiveMetaStore;
 import org.apache.hadoop.hive.metastore.api.FieldSchema;
 import org.apache.hadoop.hive.ql.session.SessionState;
 import org.apache.hadoop.hive.shims.ShimLoader;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hive.service.cli.CLIService;
 import org.apache.hive.service.cli.FetchOrientation;
 import org.apache.hive.service.cli.HiveSQLException;
@@ -36,6 +37,7 @@ public final class HiveServer2Main {
 
   public static void main(String[] args) throws Exception {
     HiveConf conf = new HiveConf();
+    UserGroupInformation.setConfiguration(conf); // for Kerberos; it looks into core-site.xml only
     conf.setVar(ConfVars.HIVE_SERVER2_THRIFT_BIND_HOST, "127.0.0.1");
     conf.setIntVar(ConfVars.HIVE_SERVER2_THRIFT_PORT, Integer.parseInt(args[0]));
     conf.setBoolVar(ConfVars.HIVE_SERVER2_ENABLE_DOAS, false);

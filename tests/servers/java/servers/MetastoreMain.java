@@ -8,6 +8,7 @@ import org.apache.hadoop.hive.conf.HiveConf;
 import org.apache.hadoop.hive.conf.HiveConf.ConfVars;
 import org.apache.hadoop.hive.metastore.HiveMetaStore;
 import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
+import org.apache.hadoop.security.UserGroupInformation;
 
 /**
  * Hive's metastore server, with the tables of its transactional lock manager if the configuration asks
@@ -18,6 +19,7 @@ public final class MetastoreMain {
 
   public static void main(String[] args) throws Throwable {
     HiveConf conf = new HiveConf();
+    UserGroupInformation.setConfiguration(conf); // for Kerberos; it looks into core-site.xml only
     if (conf.getBoolVar(ConfVars.HIVE_COMPACTOR_INITIATOR_ON)) {
       makeLockTables(conf);
     }
