@@ -46,7 +46,7 @@ class Metastore:
             raise InvalidRequest(f"a time-out of {self.timeout_s!r} s for {self}: give seconds above 0")
         need(f"to ask {self}", "hmsclient", extra="metastore")
         if self.auth == "KERBEROS":
-            need(f"for Kerberos at {self}", "pyhive.hive", "thrift_sasl", "kerberos", extra="kerberos")
+            need(f"for Kerberos at {self}", "thrift_sasl", "puresasl", "kerberos", extra="kerberos")
 
     @classmethod
     def parse(cls, netloc: str, **options: Any) -> Metastore:
@@ -147,11 +147,12 @@ def transport(
         return TBufferedTransport(socket)
     if sasl == "GSSAPI":
         tickets.check(service, [host])
-    from pyhive.hive import get_installed_sasl
     from thrift_sasl import TSaslClientTransport
 
+    from airflow_hivelock.locks.sasl import Negotiator
+
     def client() -> Any:
-        return get_installed_sasl(host, sasl, service, user, password or "x")  # one that is empty is refused
+        return Negotiator(host, service, username=user, password=password or "x")  # one that is empty is refused
 
     return TSaslClientTransport(client, sasl, socket)
 

@@ -29,6 +29,7 @@ from airflow_hivelock import (
 )
 from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks import HiveLockError, LockManager, connect
+from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.spark import URL
 from airflow_hivelock.triggers import HiveLockTrigger
 from tests.airflow.conftest import HOME
@@ -197,17 +198,20 @@ def test_a_password_for_hiveserver2_is_nowhere_to_be_found(
             extra = {"installation": "here", "backend": "hiveserver2", "auth": "LDAP", "recheck_s": 1}
             fields = {"host": f"127.0.0.1:{server.port}", "login": "ann", "extra": extra}
             hook = connection(fields)
+            backend = hook.manager().backend
+            assert isinstance(backend, HiveServer2Backend)
+            backend._ask("CREATE TABLE flights (a int)")  # Hive lists no locks on what is not there
             for waiting in ("poke", "defer"):
                 with DAG(f"planted_looks_{waiting}", schedule=None, start_date=DAY) as dag:
                     HiveLockSensor(
                         task_id="free",
-                        writes=["dw"],
+                        writes=["default.flights"],
                         deferrable=waiting == "defer",
                         poke_interval=1,
                         hivelock_conn_id="planted",
                     )
                 with connect(zookeeper.url) as manager:
-                    held = manager.acquire(owner="somebody", writes=["dw"])
+                    held = manager.acquire(owner="somebody", writes=["default.flights"])
                     releasing = _when_it_waits(manager, lines, held)
                     assert run(dag, logical_date=DAY).tasks == {"free": "success"}
                     releasing.join()
@@ -257,7 +261,8 @@ def test_no_error_repeats_a_password(
 
 
 @pytest.mark.parametrize(
-    "uri", ["thrift://ann:{}@hms", "thrift://ann:{}@hms,hms2", "thrift://hms?password={}", "thrift://hms:{}", "thrift://[{}"]
+    "uri",
+    ["thrift://ann:{}@hms", "thrift://ann:{}@hms,hms2", "thrift://hms?password={}", "thrift://hms:{}", "thrift://[{}"],
 )
 def test_no_error_repeats_the_address_of_a_metastore_with_a_password(
     uri: str, connection: Callable[[dict[str, Any]], HiveLockHook]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from typing import TYPE_CHECKING, Protocol
@@ -31,7 +30,9 @@ def nothing_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No password is, right or wrong, at whatever level, by whatever library."""
     caplog.set_level(0)
     yield
-    logged = "\n".join(caplog.handler.format(record) for when in ("setup", "call") for record in caplog.get_records(when))
+    logged = "\n".join(
+        caplog.handler.format(record) for when in ("setup", "call") for record in caplog.get_records(when)
+    )
     assert not [password for password in PASSWORDS if password in logged]
 
 
@@ -62,8 +63,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="session")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
     with Realm(tmp_path_factory.mktemp("kerberos")) as server:
-        server.keytab("airflow")
-        server.keytab("late")
         yield server
 
 

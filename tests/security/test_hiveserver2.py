@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import StoreUnavailable, connect
+from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from tests.servers import HiveServer2
 from tests.servers.directory import Directory
 from tests.servers.realm import NAME
@@ -25,20 +26,21 @@ pytestmark = pytest.mark.security
 
 def _works(address: str, zookeeper: ZooKeeperServer) -> None:
     with connect(zookeeper.url) as locks, connect(f"hiveserver2://{address}") as manager:
-        lease = locks.acquire(owner="me", writes=["dw"])
-        assert [str(holder.object) for holder in manager.show()] == ["dw"]
+        assert isinstance(manager.backend, HiveServer2Backend)
+        manager.backend._ask("CREATE TABLE flights (a int)")
+        lease = locks.acquire(owner="me", writes=["default.flights"])
+        assert [str(holder.object) for holder in manager.show("default.flights")] == ["default.flights"]
         assert locks.release(lease)
         assert manager.show() == []
 
 
 @pytest.fixture(scope="module")
-def kerberized(
-    realm: Realm, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def kerberized(realm: Realm, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = {
         "hadoop.security.authentication": "kerberos",
         "hive.server2.authentication.kerberos.principal": f"hive/localhost@{NAME}",
         "hive.server2.authentication.kerberos.keytab": str(realm.keytab("hive/localhost")),
+        "yarn.resourcemanager.principal": f"hive/localhost@{NAME}",  # Hadoop wants a name, even to read a local file
     }
     home, properties = tmp_path_factory.mktemp("kerberized"), realm.properties
     with HiveServer2(home, zookeeper=zookeeper, auth="KERBEROS", config=config, properties=properties) as server:
@@ -61,9 +63,7 @@ def test_an_expired_ticket_is_told_at_once(kerberized: str, refused: Refused) ->
 
 
 @pytest.mark.usefixtures("ticket")
-def test_a_server_that_is_not_whom_the_ticket_is_for_is_told(
-    kerberized: str, realm: Realm, refused: Refused
-) -> None:
+def test_a_server_that_is_not_whom_the_ticket_is_for_is_told(kerberized: str, realm: Realm, refused: Refused) -> None:
     url = f"hiveserver2://{kerberized}?auth=KERBEROS&kerberos_service_name"
     refused(f"{url}=hs2", r"hs2@localhost: .*not found in Kerberos.*kerberos_service_name")
     realm.keytab("other/localhost")
@@ -73,7 +73,9 @@ def test_a_server_that_is_not_whom_the_ticket_is_for_is_told(
 def test_a_server_that_wants_a_ticket_says_so(kerberized: str, refused: Refused) -> None:
     refused(f"hiveserver2://{kerberized}", "does not let this process in.*PLAIN.*Check auth")
     refused(f"hiveserver2://ann:hush-hush@{kerberized}?auth=LDAP", "does not let this process in.*PLAIN.*Check auth")
-    refused(f"hiveserver2://{kerberized}?auth=NOSASL&answer_s=10", "auth and ssl are what it asks for", StoreUnavailable)
+    refused(
+        f"hiveserver2://{kerberized}?auth=NOSASL&answer_s=10", "auth and ssl are what it asks for", StoreUnavailable
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +106,7 @@ def test_a_password_and_the_full_check_of_the_server_let_in(
 
 
 @pytest.mark.parametrize("login", ["ann:wrong-one", "nobody:hush-hush", "ann:"])
-def test_who_is_not_in_the_directory_is_told(
-    login: str, ldap: str, authority: Authority, refused: Refused
-) -> None:
+def test_who_is_not_in_the_directory_is_told(login: str, ldap: str, authority: Authority, refused: Refused) -> None:
     url = f"hiveserver2://{login}@{ldap}?auth=LDAP&ssl=true&ca={authority.ca}"
     refused(url, "does not let this process in.*Error validating.*Check auth, and login and password")
 

@@ -14,6 +14,7 @@ from tests.servers.realm import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.security.conftest import Refused
     from tests.servers.certificates import Authority
@@ -36,16 +37,20 @@ def _works(address: str) -> None:
     assert connect_catalog(f"thrift://{address}").table(LockObject("dw", "flights")) is None
 
 
-@pytest.fixture(scope="module")
-def kerberized(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def _in_realm(realm: Realm, home: Path, protection: str) -> Metastore:
     config = {
         "hadoop.security.authentication": "kerberos",
+        "hadoop.rpc.protection": protection,
         "hive.metastore.sasl.enabled": "true",
         "hive.metastore.kerberos.principal": f"hive/localhost@{NAME}",
         "hive.metastore.kerberos.keytab.file": str(realm.keytab("hive/localhost")),
     }
-    home = tmp_path_factory.mktemp("kerberized")
-    with Metastore(home, transactional=True, config=config, properties=realm.properties) as server:
+    return Metastore(home, transactional=True, config=config, properties=realm.properties)
+
+
+@pytest.fixture(scope="module")
+def kerberized(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _in_realm(realm, tmp_path_factory.mktemp("kerberized"), "authentication") as server:
         yield f"localhost:{server.port}"
 
 
@@ -56,9 +61,7 @@ def test_a_ticket_lets_in(kerberized: str) -> None:
 
 @pytest.mark.usefixtures("no_ticket")
 def test_no_ticket_is_told_at_once(kerberized: str, refused: Refused) -> None:
-    refused(
-        f"metastore://{kerberized}?auth=KERBEROS", r"no Kerberos ticket for hive@localhost: No Kerb.*Run kinit"
-    )
+    refused(f"metastore://{kerberized}?auth=KERBEROS", r"no Kerberos ticket for hive@localhost: No Kerb.*Run kinit")
 
 
 @pytest.mark.usefixtures("old_ticket")
@@ -84,8 +87,22 @@ def test_a_server_that_wants_a_ticket_and_no_tls_says_so(kerberized: str, refuse
     """The metastore of Hive 2.3 speaks no TLS where it speaks Kerberos, whatever it is told."""
     refused(f"metastore://{kerberized}?answer_s=5", "auth and ssl are what it asks for", StoreUnavailable)
     refused(
-        f"metastore://{kerberized}?answer_s=5&auth=KERBEROS&ssl=true", "auth and ssl are what it asks for", StoreUnavailable
+        f"metastore://{kerberized}?answer_s=5&auth=KERBEROS&ssl=true",
+        "auth and ssl are what it asks for",
+        StoreUnavailable,
     )
+
+
+@pytest.mark.usefixtures("ticket")
+@pytest.mark.parametrize("protection", ["integrity", "privacy"])
+def test_what_is_signed_or_encrypted_is_read(protection: str, realm: Realm, tmp_path: Path) -> None:
+    with _in_realm(realm, tmp_path, protection) as server:
+        _works(f"localhost:{server.port}?auth=KERBEROS")
+        with connect(f"metastore://localhost:{server.port}?auth=KERBEROS&answer_s=120") as manager:
+            many = [f"dw.flights/name={number:0700}" for number in range(120)]  # more than a buffer of SASL's holds
+            lease = manager.acquire(owner="me", writes=many)
+            assert len(manager.show()) == len(many)
+            assert manager.release(lease)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +120,9 @@ def test_tls_works_with_the_authority(tls: str, authority: Authority) -> None:
     _works(f"{tls}?ssl=true&ca={authority.ca}")
 
 
-def test_tls_is_refused_in_one_clear_line(tls: str, authority: Authority, stranger: Authority, refused: Refused) -> None:
+def test_tls_is_refused_in_one_clear_line(
+    tls: str, authority: Authority, stranger: Authority, refused: Refused
+) -> None:
     not_trusted = "not trusted here: .*CERTIFICATE_VERIFY_FAILED.*"
     refused(f"metastore://{tls}?ssl=true&ca={stranger.ca}", rf"{not_trusted}\(ca\)")
     refused(f"metastore://{tls}?ssl=true", rf"{not_trusted}\(ca\)")

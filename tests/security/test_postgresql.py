@@ -35,9 +35,7 @@ def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
             session.execute("CREATE ROLE carol LOGIN")
             session.execute("CREATE DATABASE locks OWNER ann")
             session.execute("CREATE DATABASE certified OWNER carol")
-        server.require(
-            "hostssl certified carol 127.0.0.1/32 cert\nhostssl locks all 127.0.0.1/32 scram-sha-256"
-        )
+        server.require("hostssl certified carol 127.0.0.1/32 cert\nhostssl locks all 127.0.0.1/32 scram-sha-256")
         yield f"localhost:{server.port}/locks"
 
 
@@ -76,9 +74,7 @@ def test_a_server_of_another_name_is_not_trusted(secured: str, authority: Author
     refused(url, "does not match host name")
 
 
-def test_a_wrong_certificate_is_told(
-    secured: str, authority: Authority, stranger: Authority, refused: Refused
-) -> None:
+def test_a_wrong_certificate_is_told(secured: str, authority: Authority, stranger: Authority, refused: Refused) -> None:
     url = f"postgresql://carol@{_certified(secured)}?sslmode=require"
     refused(url, "requires a valid client certificate")
     refused(f"{url}&{_certificate(authority, 'dave')}&sslpassword=hush-key", "certificate authentication failed")

@@ -49,16 +49,17 @@ class Realm(Server):
         return [sys.executable, tether, "", _tool("krb5kdc"), "-n", "-r", NAME, "-P", str(self.home / "pid")]
 
     def keytab(self, principal: str) -> Path:
-        """The keytab of a new principal, ``zookeeper/localhost`` say."""
-        path = self._keytab(principal)
-        self._run("kadmin.local", "-r", NAME, "-q", f"addprinc -randkey {principal}")
-        self._run("kadmin.local", "-r", NAME, "-q", f"ktadd -k {path} {principal}")
+        """The keytab of a principal, ``zookeeper/localhost`` say; who is not there yet is made."""
+        path = self.home / f"{principal.replace('/', '.')}.keytab"
+        if not path.exists():
+            self._run("kadmin.local", "-r", NAME, "-q", f"addprinc -randkey {principal}")
+            self._run("kadmin.local", "-r", NAME, "-q", f"ktadd -k {path} {principal}")
         return path
 
     def ticket(self, principal: str, *, life_s: int = 3600) -> Path:
-        """A credential cache with a new ticket for *principal*, which has a keytab."""
+        """A credential cache with a new ticket for *principal*."""
         cache = self.home / f"{principal}.{life_s}.cache"
-        self._run("kinit", "-l", f"{life_s}s", "-c", str(cache), "-k", "-t", str(self._keytab(principal)), principal)
+        self._run("kinit", "-l", f"{life_s}s", "-c", str(cache), "-k", "-t", str(self.keytab(principal)), principal)
         return cache
 
     def valid(self, cache: Path) -> bool:
@@ -78,9 +79,6 @@ class Realm(Server):
             f'useTicketCache=false keyTab="{keytab}" principal="{principal}@{NAME}"; }};\n'
         )
         return path
-
-    def _keytab(self, principal: str) -> Path:
-        return self.home / f"{principal.replace('/', '.')}.keytab"
 
     def _run(self, tool: str, *arguments: str) -> None:
         environment = {**os.environ, **self.environment()}

@@ -56,7 +56,7 @@ class Address:
             raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
         if (self.password is not None) != (self.auth == "LDAP"):
             raise InvalidRequest(f"{self}: give a password with auth=LDAP, and with nothing else")
-        need(f"to ask {self}", "pyhive.hive", "thrift_sasl", extra="hiveserver2")
+        need(f"to ask {self}", "pyhive.hive", "thrift_sasl", "puresasl", extra="hiveserver2")
 
     def __str__(self) -> str:
         return f"HiveServer2 {self.host}:{self.port}"
@@ -257,6 +257,6 @@ def _value(name: str, rows: list[tuple[Any, ...]]) -> str | None:
 
 
 def _said(error: Exception) -> str:
-    """What Hive gives as the reason, out of PyHive's dump of the whole answer."""
+    """What Hive gives as the reason, in one line, out of PyHive's dump of the whole answer."""
     status = getattr(error.args[0], "status", None) if error.args else None
-    return str(getattr(status, "errorMessage", None) or error)
+    return " ".join(str(getattr(status, "errorMessage", None) or error).split())
