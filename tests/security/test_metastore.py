@@ -59,6 +59,12 @@ def test_a_ticket_lets_in(kerberized: str) -> None:
     _works(f"{kerberized}?auth=KERBEROS")
 
 
+@pytest.mark.usefixtures("ticket")
+def test_of_several_hosts_one_may_be_away(kerberized: str) -> None:
+    with connect(f"metastore://localhost:1,{kerberized}?auth=KERBEROS") as manager:
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+
+
 @pytest.mark.usefixtures("no_ticket")
 def test_no_ticket_is_told_at_once(kerberized: str, refused: Refused) -> None:
     refused(f"metastore://{kerberized}?auth=KERBEROS", r"no Kerberos ticket for hive@localhost: No Kerb.*Run kinit")

@@ -53,6 +53,13 @@ def test_a_ticket_lets_in_and_its_principal_owns_what_it_makes(url: str) -> None
         assert manager.release(lease)
 
 
+@pytest.mark.usefixtures("ticket")
+def test_of_several_hosts_one_may_be_away(url: str) -> None:
+    with connect(f"{url.replace('//', '//localhost:1,')}&chroot=/below") as manager:
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+        assert _session(manager.backend)._zk.exists("/below/airflow_hivelock")
+
+
 @pytest.mark.usefixtures("no_ticket")
 def test_no_ticket_is_told_at_once(url: str, refused: Refused) -> None:
     refused(url, r"no Kerberos ticket for zookeeper@localhost: No Kerb.*Run kinit")
