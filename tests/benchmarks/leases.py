@@ -1,8 +1,19 @@
 """Leases in a database, beside the least that locks the same: ``python -m tests.benchmarks.leases``.
 
 Each process grabs one or two of the objects, reads and writes a counter for each under the lease, and lets go. The
-floors do the same work: within one transaction that locks the counters' own rows, or under advisory locks of the
-session. Every history is checked: no update lost, no row missing, every writer after the one with the next lower token.
+floors do the same work without this package, first come, last served:
+
+rows
+    within one transaction that locks the counters' own rows; in SQLite, the file. The least that excludes others: but
+    its locks last as long as the transaction, and one commit does for all.
+advisory
+    under PostgreSQL's advisory locks of the session, which last as long as that, and leave no trace.
+table
+    with a row a lock, committed before the work begins and taken away after it: what a lease has to do to outlive a
+    process and be seen by others. Who meets a conflict tries again, after a pause that grows. It is the floor of the same
+    promise, and SQLite has no other: there a lease is three synced commits, where ``rows`` is one.
+
+Every history is checked: no update lost, no row missing, every writer after the one with the next lower token.
 """
 
 from __future__ import annotations
@@ -19,7 +30,10 @@ from tests.leases.crowd import Race, race
 from tests.leases.work import Ground, broken
 from tests.servers import PostgresServer
 
-WAYS = {"PostgreSQL": ("leases", "rows", "advisory"), "SQLite": ("leases", "rows")}
+WAYS = {"PostgreSQL": ("leases", "rows", "advisory", "table"), "SQLite": ("leases", "table", "rows")}
+FLOORS = {"PostgreSQL": ("rows", "advisory"), "SQLite": ("table",)}
+"""What the target stands against; the rest is printed beside."""
+
 TARGET = 3.0
 
 
@@ -47,11 +61,9 @@ def main() -> None:
                 print(
                     f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s{beside}; {describe(wrong)}", flush=True
                 )
-            floor = max(taken.per_s for way, taken in races.items() if way != "leases")
-            times = floor / races["leases"].per_s
-            print(
-                f"{database:>10} {'' if times <= TARGET else 'NOT '}within {TARGET:g} × of the quicker floor: {times:.2f} ×"
-            )
+            floor = max(FLOORS[database], key=lambda way: races[way].per_s)
+            times = races[floor].per_s / races["leases"].per_s
+            print(f"{database:>10} {'' if times <= TARGET else 'NOT '}within {TARGET:g} × of {floor}: {times:.2f} ×")
     sys.exit(failed)
 
 

@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ from tests.leases.work import BUSY_S, Ground, Job, job, name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+PAUSES_S = (0.001, 0.1)
+"""The first and the longest time after which who met a conflict tries again; a random part of it is waited."""
 
 
 @contextmanager
@@ -71,6 +75,21 @@ def advisory(url: str, ground: Ground) -> Iterator[Callable[[Job], None]]:
 
 
 @contextmanager
+def table(url: str, ground: Ground) -> Iterator[Callable[[Job], None]]:
+    """The floor of what outlives a process: rows that say who holds what, committed before the work and after it."""
+
+    def do(job: Job) -> None:
+        pause_s, most_s = PAUSES_S
+        while not ground.hold(job, os.getpid()):
+            time.sleep(random.uniform(0, pause_s))
+            pause_s = min(2 * pause_s, most_s)
+        ground.work(job, 0)
+        ground.let_go(os.getpid())
+
+    yield do
+
+
+@contextmanager
 def lawless(url: str, ground: Ground) -> Iterator[Callable[[Job], None]]:
     """No lock at all: what the checks are there to find."""
     turn = itertools.count()
@@ -78,7 +97,7 @@ def lawless(url: str, ground: Ground) -> Iterator[Callable[[Job], None]]:
 
 
 WAYS: dict[str, Callable[[str, Ground], AbstractContextManager[Callable[[Job], None]]]] = {
-    way.__name__: way for way in (leases, rows, advisory, lawless)
+    way.__name__: way for way in (leases, rows, advisory, table, lawless)
 }
 
 

@@ -61,8 +61,11 @@ class Ground:
     def create(self, objects: int) -> None:
         self.run("drop table if exists counter")
         self.run("drop table if exists done")
+        self.run("drop table if exists held")
         self.run("create table counter (number bigint primary key, value bigint not null)")
         self.run("create table done (number bigint, writes integer, token bigint, value bigint, last bigint)")
+        self.run("create table held (number bigint, writes integer, holder bigint, primary key (holder, number))")
+        self.run("create index held_number on held (number)")
         for number in range(objects):
             self.run("insert into counter values (%s, 0)", number)
 
@@ -98,6 +101,22 @@ class Ground:
                 last if writes else value,
                 last,
             )
+
+    def hold(self, job: Job, holder: int) -> bool:
+        """Say in a row an object that *holder* holds it, and commit; False if another's row conflicts."""
+        with self.transaction():
+            if self.postgres:  # SQLite has one writer at a time
+                for number, _ in job:
+                    self.value(number, "for update")
+            for number, writes in job:
+                if self.run("select 1 from held where number = %s and writes + %s > 0 limit 1", number, int(writes)):
+                    return False
+            for number, writes in job:
+                self.run("insert into held values (%s, %s, %s)", number, int(writes), holder)
+        return True
+
+    def let_go(self, holder: int) -> None:
+        self.run("delete from held where holder = %s", holder)
 
     def done(self) -> list[Done]:
         rows = self.run("select number, writes, token, value, last from done")
