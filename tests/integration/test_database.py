@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
+import psycopg
 import pytest
 from sqlalchemy import event, inspect, select, text, update
 
@@ -18,6 +20,7 @@ from airflow_hivelock.locks import (
     HiveLeases,
     HiveLockError,
     InvalidRequest,
+    Lease,
     LockLost,
     LockManager,
     LockTimeout,
@@ -26,13 +29,16 @@ from airflow_hivelock.locks import (
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, store, tables
+from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, sqlite, store, tables
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
+from airflow_hivelock.locks.backends.database.prepared import Prepared
 from airflow_hivelock.locks.testing import Polling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from airflow_hivelock.locks.backends.database.dialect import Change
     from tests.servers import PostgresServer
 
     Connect = Callable[..., LockManager]
@@ -79,6 +85,36 @@ def lapse(manager: LockManager) -> None:
     change(manager, end_us="end_us - 7200000000")
 
 
+def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
+    """What this thread asks from now on, with its values."""
+    asked: list[tuple[str, object]] = []
+    thread, execute = threading.get_ident(), psycopg.Cursor.execute
+
+    def note(statement: str, values: object) -> None:
+        if threading.get_ident() == thread:
+            asked.append((statement, values))
+
+    def noted(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
+        note(statement, values)
+        return execute(cursor, statement, values, **settings)
+
+    if isinstance(database(manager).dialect, PostgreSQL):
+        monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    else:
+        event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
+        for name in ("all", "count", "each"):
+            monkeypatch.setattr(Prepared, name, _noted(getattr(Prepared, name), note))
+    return asked
+
+
+def _noted(run: Callable[..., object], note: Callable[[str, object], None]) -> Callable[..., object]:
+    def noted(prepared: Prepared, session: object, given: object) -> object:
+        note(prepared._text, given)
+        return run(prepared, session, given)
+
+    return noted
+
+
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + HANG_S
     while not condition():
@@ -122,24 +158,44 @@ def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeyp
 
 
 @pytest.mark.integration
-def test_tables_of_version_1_keep_their_leases_and_learn_to_grant_at_once(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [1, 2])
+def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_functions(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(tables, "STEPS", tables.STEPS[:1])
-        before.setattr(tables, "VERSION", 1)
-        before.setattr(PostgreSQL, "grants", False)
-        with connect(postgres_url) as old:
-            lease = old.acquire(owner="old", writes=[DAY])
-    with connect(postgres_url) as manager:
+        before.setattr(tables, "STEPS", tables.STEPS[:version])
+        before.setattr(tables, "VERSION", version)
+        old = connect(postgres_url)
+        before.setattr(PostgreSQL, "functions", False)
+        lease = old.acquire(owner="old", writes=[DAY])
+        waiting = Polling(old, "waits", writes=[DAY])
+        waiting.blocked()
+    with old, connect(postgres_url) as manager:
         assert manager.leases() == [lease]
-        with pytest.raises(LockTimeout, match="old"):
-            manager.acquire(owner="new", writes=[DAY])
+        late = Polling(manager, "late", writes=[DAY])
+        assert {blocker.owner for blocker in late.blocked().by} == {"old", "waits"}
         assert manager.release(lease)
-        statements: list[str] = []
-        event.listen(database(manager).engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-        assert manager.release(manager.acquire(owner="newer", writes=[DAY]))
-    assert len(statements) == 2, statements
+        assert manager.release(waiting.granted())
+        assert manager.release(late.granted())
+
+
+@pytest.mark.integration
+def test_a_lease_that_was_waited_for_costs_three_round_trips(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(postgres_url) as manager:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        told = threading.Event()
+        asked = statements(manager, monkeypatch)
+        waiting = manager.begin(rules.request("waits", writes=[DAY]), told.set)
+        waiting.poll()
+        assert len(asked) == 1, asked
+        assert manager.release(lease)
+        assert told.wait(HANG_S)
+        granted = waiting.poll()
+        assert isinstance(granted, Lease)
+        assert manager.release(granted)
+        assert len(asked) == 4, asked
 
 
 @pytest.mark.integration
@@ -168,19 +224,38 @@ def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, iso
 
 
 @pytest.mark.integration
-def test_a_grant_whose_answer_was_lost_is_given_back(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_grant_whose_answer_was_lost_is_given_back(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, waited: bool
+) -> None:
     with connect(postgres_url) as manager:
         kept = database(manager)
-        grant = kept.grant
+        take_turn = kept.take_turn
 
         def cut(*given: Any) -> None:
-            assert grant(*given)
+            taken = take_turn(*given)
+            assert taken
+            assert not taken[2], "nothing was granted"
             raise StoreUnavailable("cut")
 
-        monkeypatch.setattr(kept, "grant", cut)
-        with pytest.raises(StoreUnavailable):
-            manager.acquire(owner="me", writes=[DAY])
-        assert manager.leases() == []
+        def away(*given: Any) -> None:
+            raise StoreUnavailable("away")
+
+        holder = manager.acquire(owner="holder", writes=[DAY]) if waited else None
+        mine = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
+        if holder:
+            mine.poll()
+            manager.release(holder)
+        with monkeypatch.context() as broken:
+            broken.setattr(kept, "take_turn", cut)
+            with pytest.raises(StoreUnavailable, match="cut"):
+                mine.poll()
+        with monkeypatch.context() as broken:
+            broken.setattr(kept, "enter", away)
+            with pytest.raises(StoreUnavailable, match="away"):
+                mine.poll()
+        mine.withdraw()
+        assert (manager.leases(), manager.waiters()) == ([], [])
 
 
 @pytest.mark.integration
@@ -222,24 +297,24 @@ def test_the_hive_lease_can_be_read_as_it_is_documented(opened: Connect) -> None
     assert str(rows[0].end_utc)[:19] == f"{lease.expires:%Y-%m-%d %H:%M:%S}"
 
 
-def test_any_number_of_partitions_costs_as_many_statements_as_one(opened: Connect) -> None:
+def test_any_number_of_partitions_costs_as_many_statements_as_one(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = opened()
-    counts: list[int] = []
-    event.listen(database(manager).engine, "before_cursor_execute", lambda *_: counts.append(counts.pop() + 1))
+    asked = statements(manager, monkeypatch)
 
-    def statements(number: int) -> list[int]:
-        taken = []
+    def taken(number: int) -> list[int]:
+        counts = []
         for turn in range(2):
-            counts.append(0)
             lease = manager.acquire(owner=f"{number}/{turn}", writes=[f"dw.t/n={n}" for n in range(number)])
-            taken.append(counts.pop())
+            counts.append(len(asked))
             for act in (manager.renew, manager.release):
-                counts.append(0)
                 act(lease)
-                taken.append(counts.pop())
-        return taken
+                counts.append(len(asked))
+            asked.clear()
+        return counts
 
-    assert statements(1_000) == statements(1)
+    assert taken(1_000) == taken(1)
 
 
 # Time.
@@ -249,8 +324,7 @@ def test_a_client_whose_clock_is_wrong_by_a_month_changes_nothing(
     opened: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, wrong = opened(expiry="frees"), opened(expiry="frees")
-    bound: list[object] = []
-    event.listen(database(wrong).engine, "before_cursor_execute", lambda *given: bound.append(given[3]))
+    bound = statements(wrong, monkeypatch)
     real, month_s = time.time, 30 * 86_400
     monkeypatch.setattr(time, "time", lambda: real() + month_s)
     monkeypatch.setattr(time, "time_ns", lambda: int((real() + month_s) * 1e9))
@@ -459,6 +533,44 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
     manager.release(lease)
     assert changed.wait(HANG_S)
     assert other.watch(rules.request("sensor", writes=[DAY]), changed.set), "nothing is there that could go"
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it looks, four times a second")
+def test_whoever_waits_for_sqlite_is_told_without_a_look(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOOK_S", 3600.0)
+    listening, wait = threading.Event(), sqlite.SQLiteEars.wait
+
+    def listens(ears: sqlite.SQLiteEars, most_s: float) -> Change:
+        listening.set()
+        return wait(ears, most_s)
+
+    monkeypatch.setattr(sqlite.SQLiteEars, "wait", listens)
+    with connect(sqlite_url) as manager, connect(sqlite_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        told = threading.Event()
+        waiting = other.begin(rules.request("waits", writes=[DAY]), told.set)
+        waiting.poll()
+        assert listening.wait(HANG_S)
+        manager.release(lease)
+        assert told.wait(HANG_S)
+        granted = waiting.poll()
+        assert isinstance(granted, Lease)
+        other.release(granted)
+
+
+def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_says(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/leases.db?timeout_s="
+    with connect(f"{url}0.1") as hasty, connect(f"{url}60") as patient, ThreadPoolExecutor(1) as pool:
+        writer = sqlite3.connect(tmp_path / "leases.db", isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            hasty.acquire(owner="hasty", writes=[DAY])
+        kept_out = pool.submit(patient.acquire, owner="patient", writes=[DAY])
+        assert not kept_out.done()
+        writer.execute("COMMIT")
+        assert patient.release(kept_out.result(HANG_S))
+        writer.close()
 
 
 @pytest.mark.integration

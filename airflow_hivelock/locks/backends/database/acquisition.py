@@ -2,8 +2,8 @@
 
 The transaction first keeps out all whose requests may conflict. Then it reads the owner's record, who came before and
 conflicts, and the time; and writes either the grant, or the place in the queue with word on the row of the nearest in
-the way. So there is no moment at which a request has looked but not yet written. An owner's first step may be shorter:
-where the database can, one statement grants what nothing is in the way of (:mod:`.grant`).
+the way. So there is no moment at which a request has looked but not yet written. Where the database can, one statement
+does all of it in the common cases (:mod:`.turn`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import or_
-
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
-from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
+from airflow_hivelock.locks.backends.database.dialect import EVERYBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -71,6 +69,7 @@ class DatabaseAcquisition:
         self._began: int | None = None
         self._waited_s: float | None = None
         self._untold = False
+        self._queued: Record | None = None
         self.process = f"{attendant.client}{next(_numbers):016x}"
         self.wake = wake
         self.waits: tuple[int, int, int] | None = None
@@ -79,13 +78,14 @@ class DatabaseAcquisition:
         self._attendant.know(self)
         for _ in range(MAX_TURNS):
             try:
-                turn = self._at_once() or self._store.transact(self._turn)
+                turn = self._take_turn() or self._store.transact(self._turn)
             except _OtherLocks as other:
                 self._locks = other.locks
                 continue
             mine = turn.record
+            self._untold, self._queued = False, mine if mine.state is State.WAITING else None
             if not turn.ahead:
-                self._untold, self.waits = False, None
+                self.waits = None
                 return mine.lease
             if self._waited_s is None:
                 self._waited_s = _seconds(mine.asked_us, turn.now_us)
@@ -99,18 +99,21 @@ class DatabaseAcquisition:
         self.waits = None
         self._store.transact(self._withdraw)
 
-    def _at_once(self) -> Turn | None:
-        """The turn of a request that is the owner's first, and that nobody is in the way of; None of any other."""
-        if self._began is not None or not self._store.dialect.grants:
+    def _take_turn(self) -> Turn | None:
+        """The turn, in one statement, of a request that is the owner's first, or that waits; None if there is more to it."""
+        mine = self._queued
+        if not self._store.dialect.functions or (mine is None and self._began is not None):
             return None
         self._untold = True
-        granted = self._store.grant(self._start(None, 0, 0), self._locks)
-        if granted is None:
-            self._untold = False
+        asked = mine or self._start(None, 0, 0)
+        taken = self._store.take_turn(asked, self._locks, mine is not None or self._request.wait)
+        if taken is None:
             return None
-        number, now_us = granted
-        self._began = number
-        return Turn(self._start(None, number, now_us).granted(number, now_us), now_us)
+        now_us, number, ahead = taken
+        if mine is None:
+            self._began = number
+            mine = replace(asked, place=number, epoch=number, began=number, asked_us=now_us, seen_us=now_us)
+        return Turn(mine if ahead else mine.granted(number, now_us), now_us, ahead)
 
     def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
         began = self._began or number
@@ -149,17 +152,16 @@ class DatabaseAcquisition:
         :param found: by a look that has just been taken.
         :param waits: leave word on the row of the nearest.
         """
-        store, request = self._store, self._store.tables.request.c
+        store, place_of = self._store, self._store.tables.request.c.place
         for _ in range(MAX_TURNS):
             ahead = [one for one in found if not one.void]
             if not found or (ahead and not waits):
                 return ahead
             if ahead:
-                nearest = request.place == ahead[0].place
-                if store.leave_word(connection, THOSE_BEHIND, nearest, or_(store.queued, store.held)):
+                if store.queue_behind(connection, ahead[0].place):
                     return ahead
             else:
-                store.clear(connection, request.place.in_([one.place for one in found]))
+                store.clear(connection, place_of.in_([one.place for one in found]))
             found = store.in_the_way(connection, self._locks, place)
         raise _overtaken(self._request)
 

@@ -100,7 +100,7 @@ class DatabaseBackend:
             wake is not None
             and record.audience != EVERYBODY
             and not self.store.write(
-                lambda connection: self.store.leave_word(connection, EVERYBODY, self.store.of_lease, **of(lease))
+                lambda connection: self.store.leave_word(connection, self.store.of_lease, **of(lease))
             )
         ):
             self._stands(lease, self.store.standing)
@@ -123,7 +123,7 @@ class DatabaseBackend:
             )
 
     def release(self, lease: Lease) -> bool:
-        return self.store.write(lambda connection: self.store.end(connection, State.ENDED, "lease", **of(lease)))
+        return self.store.release(lease)
 
     def find(self, lease_id: str) -> Lease | None:
         return self._lease(*self._named(lease_id))
@@ -206,11 +206,10 @@ class DatabaseBackend:
             self._attendant.expect(place, None, wake)
         found = and_(store.dialect.among(request.c.place, "places"), store.held)
         given = store.dialect.numbers(places)
-        if not places or store.write(
-            lambda connection: store.leave_word(connection, EVERYBODY, found, places=given)
-        ) < len(places):
+        if not places:
             return WATCH_S
-        return None
+        told = store.write(lambda connection: store.leave_word(connection, found, places=given))
+        return WATCH_S if told < len(places) else None
 
     def sweep(self) -> int:
         store, request = self.store, self.store.tables.request

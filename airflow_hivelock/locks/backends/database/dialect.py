@@ -38,8 +38,8 @@ class Dialect(Protocol):
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
 
-    grants: bool
-    """Whether :meth:`grant` ever does: a request need not ask for it where it never does."""
+    functions: bool
+    """Whether there are :meth:`take_turn` and :meth:`release`: in one statement what else takes several."""
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -71,21 +71,30 @@ class Dialect(Protocol):
         ...
 
     def add_grant(self, connection: Connection) -> None:
-        """Make what :meth:`grant` needs in the database."""
+        """Make what version 2 calls in the database."""
         ...
 
-    def grant(
+    def add_turn(self, connection: Connection) -> None:
+        """Make what :meth:`take_turn` and :meth:`release` call in the database."""
+        ...
+
+    def take_turn(
         self,
-        connection: Connection,
+        session: Any,
         asked: Mapping[str, Any],
         locks: Sequence[Mapping[str, Any]],
         keys: Mapping[int, bool],
-    ) -> tuple[int, int] | None:
-        """In one statement, :meth:`lock` and grant a request if its owner is new and no lock of another's conflicts.
+    ) -> list[Any]:
+        """In one statement, :meth:`lock` and grant a request whose owner is new, or that waits, or have it wait.
 
-        :param asked: its row, in which the statement fills in numbers and times; and ``lease_us``.
-        :return: its number, and the time; None if there is more to it: nothing was written.
+        :param asked: its row, of which numbers and times are filled in where its place is 0; and ``lease_us``, and whether it
+            ``waits``, whether an expired lease ``frees``, and how long a waiter is not taken for dead (``dead_us``).
+        :return: as :attr:`Store._enter`'s; nothing if there is more to it, and nothing was written.
         """
+        ...
+
+    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
+        """End a very grant, in the hands of a very process, and tell its audience; False if there is none."""
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:

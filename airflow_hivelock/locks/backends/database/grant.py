@@ -1,4 +1,4 @@
-"""PostgreSQL's function that grants at once what nothing is in the way of: one statement and one round trip.
+"""What version 2 of the tables had in PostgreSQL, and processes of its package, while they run, still call: see :mod:`.turn`.
 
 It does what :mod:`.acquisition` does in the commonest case, where the owner is new and no lock of another's conflicts, be
 it held, waited for or left by the dead. In any other case it writes nothing. Each statement of a volatile function sees
@@ -42,5 +42,3 @@ BEGIN
 END $$
 """
 """Made by the step to version 2; another one, should it ever be needed, is made by a later step."""
-
-CALL = "SELECT number, now_us FROM {prefix}grant_at_once(%s, %s, %s)"

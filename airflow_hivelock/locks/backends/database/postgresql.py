@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.rows import namedtuple_row
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -36,8 +37,8 @@ from sqlalchemy import (
     text,
 )
 
+from airflow_hivelock.locks.backends.database import grant, turn
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
-from airflow_hivelock.locks.backends.database.grant import CALL, FUNCTION
 from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.errors import StoreUnavailable
 
@@ -77,7 +78,7 @@ class PostgreSQL:
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
-    grants = True
+    functions = True
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -124,19 +125,27 @@ class PostgreSQL:
     enter = lock
 
     def add_grant(self, connection: Connection) -> None:
-        connection.exec_driver_sql(FUNCTION.format(prefix=self._tables.qualified))
+        connection.exec_driver_sql(grant.FUNCTION.format(prefix=self._tables.qualified))
 
-    def grant(
+    def add_turn(self, connection: Connection) -> None:
+        for function in (turn.TAKE_FUNCTION, turn.RELEASE_FUNCTION):
+            connection.exec_driver_sql(function.format(prefix=self._tables.qualified))
+
+    def take_turn(
         self,
-        connection: Connection,
+        session: Any,
         asked: Mapping[str, Any],
         locks: Sequence[Mapping[str, Any]],
         keys: Mapping[int, bool],
-    ) -> tuple[int, int] | None:
+    ) -> list[Any]:
         ordered = [{"key": key, "exclusive": keys[key]} for key in sorted(keys)]
-        given = tuple(json.dumps(value, ensure_ascii=False) for value in (asked, locks, ordered))
-        row = connection.exec_driver_sql(CALL.format(prefix=self._tables.qualified), given).one()
-        return None if row.number is None else (row.number, row.now_us)
+        given = [json.dumps(value, ensure_ascii=False) for value in (asked, locks, ordered)]
+        cursor = session.cursor(row_factory=namedtuple_row)
+        return list(cursor.execute(turn.TAKE.format(prefix=self._tables.qualified), given))
+
+    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
+        given = (key, place, epoch, frees, self._channel)
+        return bool(session.execute(turn.RELEASE.format(prefix=self._tables.qualified), given).fetchone()[0])
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))

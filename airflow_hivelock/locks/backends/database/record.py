@@ -37,8 +37,6 @@ from airflow_hivelock.locks.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import Row
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,16 +87,16 @@ class Record:
     ended_us: int | None = None
 
     @classmethod
-    def of(cls, row: Row[Any]) -> Record:
+    def of(cls, row: Any) -> Record:
         """:raises StoreCorrupted: somebody else wrote it."""
         try:
-            values = {name: row._mapping[name] for name in FIELDS}
+            values = {name: getattr(row, name) for name in FIELDS}
             stored.texts(values, _TEXTS)
             stored.numbers(values, _NUMBERS)
             stored.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
             stored.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
-        except (KeyError, ValueError, TypeError) as error:
+        except (AttributeError, ValueError, TypeError) as error:
             raise StoreCorrupted(
                 f"{row!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
             ) from error

@@ -1,32 +1,43 @@
 """SQLite: a file that the processes of one host share, its clock theirs.
 
-One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. Changes are not told: a thread
-looks at the file's change counter (``PRAGMA data_version``), often at first and then less.
+One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. Whoever waits is told by a datagram,
+on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. A datagram
+is sent before the commit: to look is to write, and has to wait for it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import selectors
+import socket
 import sqlite3
-import threading
 import time
-from functools import cached_property
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, bindparam, create_engine, delete, event, func, insert, literal_column, select, update
 
-from airflow_hivelock.locks.backends.database.dialect import NOBODY, Change
+from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, THOSE_BEHIND, Change
+from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
 
-LOOK_S = (0.02, 0.25)
-"""The shortest and the longest pause between two looks at the change counter."""
+IMMEDIATE = "BEGIN IMMEDIATE"
+
+BUSY_S = (0.001, 0.01)
+"""The first and the longest pause before the file is tried again while another writes; about as much is waited."""
+
+LOOK_S = 0.25
+"""How often to look at the change counter."""
 
 
 class SQLite:
@@ -37,11 +48,15 @@ class SQLite:
         "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)", BigInteger
     )
 
-    grants = False  # a statement is no round trip here
+    functions = False  # a statement is no round trip here
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
+        self._add_request, self._add_lock = insert(tables.request), insert(tables.lock)
+        waits = (tables.request.c.ahead == bindparam("of_place"), tables.request.c.state == "waiting")
+        self._behind = select(tables.request.c.process).where(*waits)
+        self._take_away = delete(tables.lock).where(tables.lock.c.place == bindparam("of_place"))
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -51,8 +66,9 @@ class SQLite:
         if not url.database or url.database == ":memory:":
             raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")
         engine = create_engine(url, pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
+        self._prepared = PreparedStatements(engine)
         event.listen(engine, "connect", _opened)
-        event.listen(engine, "begin", _begun)
+        event.listen(engine, "begin", partial(_begun, timeout_s))
         return engine
 
     def transacting(self, engine: Engine) -> Engine:
@@ -67,19 +83,18 @@ class SQLite:
         """BEGIN IMMEDIATE has kept everybody out already."""
 
     def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        connection.execute(self._draw)
+        self._prepared[self._draw].count(driver(connection), {})
 
     def add_grant(self, connection: Connection) -> None:
         """There is none."""
 
-    def grant(
-        self,
-        connection: Connection,
-        asked: Mapping[str, Any],
-        locks: Sequence[Mapping[str, Any]],
-        keys: Mapping[int, bool],
-    ) -> tuple[int, int] | None:
-        return None
+    add_turn = add_grant
+
+    def take_turn(self, *given: object) -> list[Any]:
+        raise NotImplementedError
+
+    def release(self, *given: object, frees: bool) -> bool:
+        raise NotImplementedError
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -94,29 +109,27 @@ class SQLite:
         self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
     ) -> None:
         if request is not None:
-            connection.execute(insert(self._tables.request), request)
-        connection.execute(insert(self._tables.lock), locks)
+            self._prepared[self._add_request].count(driver(connection), request)
+        self._prepared[self._add_lock].each(driver(connection), locks)
 
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        if not connection.execute(ended, values).rowcount:
+        session, place = driver(connection), values["of_place"]
+        if not self._prepared[ended].count(session, values):
             return None
-        place = {"of_place": values["of_place"]}
-        connection.execute(self._take_away, place)
-        return values["of_place"], NOBODY
-
-    @cached_property
-    def _take_away(self) -> Delete:
-        lock = self._tables.lock
-        return delete(lock).where(lock.c.place == bindparam("of_place"))
+        self._prepared[self._take_away].count(session, {"of_place": place})
+        return place, THOSE_BEHIND
 
     def call(self, connection: Connection, process: str) -> None:
-        """The commit changes the counter that everybody looks at."""
+        # Where it is gone, or on no Linux, it finds that the commit has changed the counter that everybody looks at.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as voice:
+            voice.sendto(process.encode(), socket.MSG_DONTWAIT, _address(process[:CLIENT_LENGTH]))
 
     def tell(self, connection: Connection, place: int, audience: int) -> None:
-        """The commit changes the counter that everybody looks at."""
+        for row in self._prepared[self._behind].all(driver(connection), {"of_place": place}):
+            self.call(connection, row.process)
 
     def ears(self, engine: Engine, client: str) -> SQLiteEars:
-        return SQLiteEars(self.reading(engine))
+        return SQLiteEars(self.reading(engine), client)
 
     def passing(self, error: BaseException | None) -> bool:
         return False
@@ -126,26 +139,32 @@ class SQLite:
 
 
 class SQLiteEars:
-    """A connection that looks at the change counter."""
+    """A socket that hears, and a connection that looks at the change counter."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, client: str) -> None:
         self._connection = engine.connect()
         self._connection.detach()
-        self._interrupted = threading.Event()
+        self._hears, self._rings = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._rings.setblocking(False)
+        self._called = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with suppress(OSError):  # a system that has no such names: it looks
+            self._called.bind(_address(client))
+        self._selector = selectors.DefaultSelector()
+        for source in (self._hears, self._called):
+            self._selector.register(source, selectors.EVENT_READ)
         self._seen = -1
 
     def wait(self, most_s: float) -> Change:
-        deadline, pause_s = time.monotonic() + most_s, LOOK_S[0]
-        while True:  # a pause comes first, or all who wait would look at each commit of anybody's
-            left = deadline - time.monotonic()
-            if left <= 0 or self._interrupted.wait(min(pause_s, left)):
-                self._interrupted.clear()
-                return Change()
+        deadline = time.monotonic() + most_s
+        while (left := deadline - time.monotonic()) > 0:
+            if heard := self._selector.select(min(LOOK_S, left)):
+                said = [os.read(key.fd, 2 * CLIENT_LENGTH) for key, _ in heard]
+                return Change(frozenset(process.decode("ascii", "replace") for process in said))
             version = self._version()
             if version != self._seen:
                 self._seen = version
                 return Change(unsure=True)
-            pause_s = min(pause_s * 1.5, LOOK_S[1])
+        return Change()
 
     def _version(self) -> int:
         try:
@@ -155,10 +174,17 @@ class SQLiteEars:
             raise StoreUnavailable(f"the change counter cannot be read: {error}") from error
 
     def interrupt(self) -> None:
-        self._interrupted.set()
+        with suppress(OSError):  # rung so often that it is full, or closed
+            self._rings.send(b"")
 
     def close(self) -> None:
-        self._connection.close()
+        for opened in (self._selector, self._connection, self._hears, self._rings, self._called):
+            opened.close()
+
+
+def _address(client: str) -> str:
+    """A name of Linux's abstract namespace, which leaves no file behind."""
+    return f"\0airflow_hivelock {client}"
 
 
 def _opened(connection: Any, _record: object) -> None:
@@ -169,5 +195,25 @@ def _opened(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _begun(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN IMMEDIATE"))
+def _begun(timeout_s: float, connection: Connection) -> None:
+    begin(
+        connection.connection.driver_connection, timeout_s, connection.get_execution_options().get("begin", IMMEDIATE)
+    )
+
+
+def begin(session: Any, timeout_s: float, statement: str = IMMEDIATE) -> None:
+    """Begin a transaction, in turn with the other writers; SQLite's own waiting soon sleeps for many transactions."""
+    deadline, pause_s = time.monotonic() + timeout_s, BUSY_S[0]
+    session.execute("PRAGMA busy_timeout=0")
+    try:
+        while True:
+            try:
+                session.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0.5, 1.5) * pause_s)
+            pause_s = min(1.5 * pause_s, BUSY_S[1])
+    finally:
+        session.execute(f"PRAGMA busy_timeout={round(1000 * timeout_s)}")

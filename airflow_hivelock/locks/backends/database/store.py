@@ -27,7 +27,9 @@ from sqlalchemy import (
 )
 
 from airflow_hivelock.locks import names, stored
+from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
+from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.backends.database.record import Record, State, later
 from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
@@ -35,8 +37,9 @@ from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Row, Select, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
     from airflow_hivelock.locks.backends.database.tables import Tables
@@ -76,6 +79,9 @@ class Store:
     def __init__(self, url: URL, dialect: Dialect, tables: Tables, *, frees: bool, timeout_s: float) -> None:
         self.url, self.dialect, self.tables, self.frees = url, dialect, tables, frees
         self.engine = dialect.engine(url, timeout_s)
+        self._prepared = PreparedStatements(self.engine)
+        self._changes: dict[tuple[str, ...], Update] = {}
+        self._driver: Any = self.engine.dialect.loaded_dbapi
         self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
 
@@ -89,7 +95,7 @@ class Store:
 
         :raises StoreUnavailable: whether it was committed is not known.
         """
-        return self._tried(self._transacting, work)
+        return self._tried(self._transacting.begin, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
@@ -98,16 +104,34 @@ class Store:
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
-        return self._tried(self._writing, work)
+        return self._tried(self._writing.begin, work)
 
-    def _tried(self, engine: Engine, work: Callable[[Connection], Result]) -> Result:
+    def drive(self, work: Callable[[Any], Result]) -> Result:
+        """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
+
+        For what is asked most: SQLAlchemy takes longer over a statement than the driver and the database.
+        """
+        return self._tried(self._driven, work)
+
+    def _tried(self, begin: Callable[[], AbstractContextManager[Any]], work: Callable[[Any], Result]) -> Result:
         for tries in range(MAX_TRIES):
             try:
-                with self._translated(), engine.begin() as connection:
+                with self._translated(), begin() as connection:
                     return work(connection)
             except _Passing:
                 log.debug("transaction %d of %r was the victim of another", tries + 1, self)
         raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
+
+    @contextmanager
+    def _driven(self) -> Iterator[Any]:
+        session = self.engine.raw_connection()
+        try:
+            yield session.driver_connection
+        except self._driver.Error:
+            session.invalidate()  # it may be cut off
+            raise
+        finally:
+            session.close()
 
     def ears(self, client: str) -> Ears:
         """A connection that hears of changes."""
@@ -118,16 +142,19 @@ class Store:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except exc.DBAPIError as error:
-            cause = " ".join(str(error.orig).split())
-            if self.dialect.passing(error.orig):
+        except (exc.DBAPIError, self._driver.Error) as error:
+            said = error.orig if isinstance(error, exc.DBAPIError) else error
+            cause = " ".join(str(said).split())
+            if self.dialect.passing(said):
                 raise _Passing(f"{self!r}: {cause}") from error
-            if self.dialect.denied(error.orig):
+            if self.dialect.denied(said):
                 raise AccessDenied(
                     f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
                     "sslrootcert"
                 ) from error
-            if isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
+            if isinstance(
+                said, (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
+            ):
                 raise StoreUnavailable(f"{self!r} does not answer: {cause}") from error
             raise StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}") from error
         except exc.TimeoutError as error:
@@ -186,7 +213,7 @@ class Store:
             if it neither waits nor holds, of a new request.
         """
         self.dialect.enter(connection, self._keys(owner_key, locks))
-        rows = connection.execute(self._enter, {"of_key": owner_key, **self._wanted(locks)}).all()
+        rows = self._prepared[self._enter].all(driver(connection), {"of_key": owner_key, **self._wanted(locks)})
         record = Record.of(rows[0]) if rows[0].owner_key is not None else None
         ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
         return rows[0].now_us, rows[0].drawn, record, ahead
@@ -194,7 +221,7 @@ class Store:
     def in_the_way(self, connection: Connection, locks: Iterable[Lock], place: int) -> list[InTheWay]:
         """Who came before *place* and conflicts: of those that live the nearest and then the first, and all that are void."""
         given = {"of_place": place, **self._wanted(locks)}
-        return [_in_the_way(row) for row in connection.execute(self._in_the_way, given)]
+        return [_in_the_way(row) for row in self._prepared[self._in_the_way].all(driver(connection), given)]
 
     def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
         """The records of which all of *where* is so, in the order of their places."""
@@ -204,12 +231,14 @@ class Store:
 
     def epochs(self, places: Iterable[int]) -> dict[int, int]:
         """The epoch of each request, among those at *places*, that still keeps others waiting."""
-        request = self.tables.request.c
-        found = select(request.place, request.epoch).where(
-            self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void)
-        )
         given = {"places": self.dialect.numbers(places)}
-        return self.read(lambda connection: {row.place: row.epoch for row in connection.execute(found, given)})
+        return dict(self.drive(lambda session: self._prepared[self._epochs].all(session, given)))
+
+    @cached_property
+    def _epochs(self) -> Select[tuple[int, int]]:
+        request = self.tables.request.c
+        alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
+        return select(request.place, request.epoch).where(*alive)
 
     def _keys(self, owner_key: str, locks: Sequence[Lock]) -> dict[int, bool]:
         keys = {number(self.tables.name, str(unit)): exclusive for unit, exclusive in units(locks).items()}
@@ -274,29 +303,57 @@ class Store:
 
     # Writing.
 
-    def grant(self, record: Record, locks: Sequence[Lock]) -> tuple[int, int] | None:
-        """Grant a new owner's request at once, if no lock of another's conflicts; what :meth:`Record.granted` is given."""
+    def take_turn(self, record: Record, locks: Sequence[Lock], waits: bool) -> tuple[int, int, list[InTheWay]] | None:
+        """Grant a request that has no place yet, or that waits, or have it wait; None if there is more to it.
+
+        :return: as :meth:`enter`, without the record.
+        """
         keys = self._keys(record.owner_key, locks)
-        asked = record.granted(0, 0).values() | {"lease_us": later(0, record.lease_s)}
-        rows = [_row(0, position, lock) for position, lock in enumerate(locks)]
-        return self.write(lambda connection: self.dialect.grant(connection, asked, rows, keys))
+        settings = {"lease_us": later(0, record.lease_s), "waits": waits, "frees": self.frees, "dead_us": DEAD_US}
+        wanted = [_row(0, position, lock) for position, lock in enumerate(locks)]
+        rows = self.drive(lambda session: self.dialect.take_turn(session, record.values() | settings, wanted, keys))
+        if not rows:
+            return None
+        return rows[0].now_us, rows[0].number, [_in_the_way(row) for row in rows if row.ahead_place is not None]
+
+    def release(self, lease: Lease) -> bool:
+        """End a grant; False if there is none, or if it is another process's now."""
+        if not self.dialect.functions:
+            return self.write(lambda connection: self.end(connection, State.ENDED, "lease", **of(lease)))
+        given = (*parse_id(lease.id), lease.epoch)
+        return self.drive(lambda session: self.dialect.release(session, *given, frees=self.frees))
 
     def put(self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Lock] = ()) -> None:
         """Write the record over the owner's *existing* one, and *locks* that it has got."""
         request = self.tables.request
         if existing is not None and (changed := record.changes(existing)):
-            connection.execute(update(request).where(request.c.owner_key == record.owner_key).values(**changed))
+            names = tuple(changed)
+            if names not in self._changes:
+                one = update(request).where(request.c.owner_key == bindparam("of_key"))
+                self._changes[names] = one.values({name: bindparam(name) for name in names})
+            given = {**changed, "of_key": record.owner_key}
+            self._prepared[self._changes[names]].count(driver(connection), given)
         values = record.values() if existing is None else None
         if rows := [_row(record.place, position, lock) for position, lock in enumerate(locks)]:
             self.dialect.add(connection, values, rows)
         elif values:
             connection.execute(insert(request), values)
 
-    def leave_word(self, connection: Connection, audience: int, *where: ColumnElement[bool], **values: Any) -> int:
-        """Have the end of the requests of which *where* is so be told; how many there are."""
+    def queue_behind(self, connection: Connection, place: int) -> bool:
+        """Have the end of the request at *place* be told to those who wait for it; False if it has ended."""
+        return self._prepared[self._behind].count(driver(connection), {"of_place": place}) > 0
+
+    @cached_property
+    def _behind(self) -> Update:
         request = self.tables.request
-        heard = case((request.c.audience < audience, audience), else_=request.c.audience)
-        return int(connection.execute(update(request).where(*where).values(audience=heard), values).rowcount)
+        there = (request.c.place == bindparam("of_place"), or_(self.queued, self.held))
+        heard = case((request.c.audience < THOSE_BEHIND, THOSE_BEHIND), else_=request.c.audience)
+        return update(request).where(*there).values(audience=heard)
+
+    def leave_word(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> int:
+        """Have the end of the requests of which *where* is so be told to everybody; how many there are."""
+        told = update(self.tables.request).where(*where).values(audience=EVERYBODY)
+        return int(connection.execute(told, values).rowcount)
 
     def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
         """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
@@ -383,9 +440,9 @@ def _row(place: int, position: int, lock: Lock) -> dict[str, Any]:
     }
 
 
-def _in_the_way(row: Row[Any]) -> InTheWay:
+def _in_the_way(row: Any) -> InTheWay:
     try:
-        stored.texts(dict(row._mapping), ("db_name", "table_name", "partition_name", "ahead_owner"))
+        stored.texts(row._asdict(), ("db_name", "table_name", "partition_name", "ahead_owner"))
         levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
         target = LockObject(row.db_name, row.table_name, levels)
     except (TypeError, ValueError) as error:
