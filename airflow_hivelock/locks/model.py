@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import reprlib
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,6 +57,12 @@ class LockObject:
             )
         levels = tuple(names.partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
+        longest = 3 * sum(map(len, itertools.chain((shown,), *levels))) + len(names.DEFAULT_PARTITION) * len(levels)
+        if longest > names.MAX_NAME_LENGTH and len(self._name) > names.MAX_NAME_LENGTH:
+            raise InvalidRequest(
+                f"{self._name[:40]!r}… is longer than {names.MAX_NAME_LENGTH:,} characters as Hive escapes it, too long "
+                "for the name of a lock object"
+            )
 
     def __hash__(self) -> int:
         return self._hash

@@ -202,3 +202,10 @@ def test_what_is_not_text_is_refused(name: object) -> None:
 
 def test_a_newline_in_a_value_is_stored_escaped() -> None:
     assert LockObject.parse("dw.t/p=a\nb").path == ("dw", "t", "p=a%0Ab")
+
+
+def test_what_is_too_long_only_once_it_is_escaped_is_refused() -> None:
+    """Its name could be stored, and not be read again."""
+    assert len(str(LockObject.parse("dw.t/dt=" + ":" * 3_300))) > 9_900
+    with pytest.raises(InvalidRequest, match="longer than 10,000 characters as Hive escapes it"):
+        LockObject.parse("dw.t/dt=" + ":" * 3_400)
