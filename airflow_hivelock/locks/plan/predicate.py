@@ -18,7 +18,7 @@ from airflow_hivelock.locks.plan.condition import (
     any_of,
     is_date,
 )
-from airflow_hivelock.locks.plan.scope import belongs, narrowed_by_on
+from airflow_hivelock.locks.plan.scope import belongs, mark, marks, narrowed_by_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+MOST_UNQUALIFIED = 100
+"""Of how many sources what an ON says of an unqualified column is used."""
 
 
 class Predicates:
@@ -50,28 +53,27 @@ class Predicates:
         where = select.args.get("where")
         all_said = [_Said(where.this)] if where else []
         all_said += [_Said(on, by) for by in sources if by.join is not None and (on := by.join.args.get("on"))]
-        by_name: dict[str, list[_Said]] = {}
+        by_mark: dict[str, list[_Said]] = {}
         for said in all_said:
-            for name in said.parts:
-                by_name.setdefault(name, []).append(said)
+            for each in said.parts:
+                # What is not used only narrows less: of that many ONs each may be about every source.
+                if said.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
+                    by_mark.setdefault(each, []).append(said)
         known: dict[Hashable, Condition] = {}
         lateral = _lateral(select)
 
         def of(source: Source) -> Condition:
-            owns, alias = _owner(lateral, source, sources), source.alias
-            # Of one source alone an unqualified column certainly is; else of those that are known to have it.
-            names = [alias, *(f".{column}" for column in source.columns or ())] if len(sources) > 1 else list(by_name)
+            owns, alias, mine = _owner(lateral, source, sources), source.alias, marks(source, sources, by_mark)
             found = []
-            for said in dict.fromkeys(said for name in names for said in by_name.get(name, ())):
+            for said in dict.fromkeys(said for each in mine for said in by_mark.get(each, ())):
                 if not said.narrows(source):
                     continue
                 key = (said, alias if alias in said.parts else "", source.columns, source.database)
                 if key not in known:
-                    parts = [self._condition(part, owns) for part in said.of(names)]
+                    parts = [self._condition(part, owns) for part in said.of(mine)]
                     known[key] = all_of(part for part in parts if part is not UNKNOWN)
-                if known[key] != ALWAYS:
-                    found.append(known[key])
-            return all_of(found)
+                found.append(known[key])
+            return all_of(dict.fromkeys(each for each in found if each != ALWAYS))
 
         return [of(source) for source in sources]
 
@@ -114,7 +116,7 @@ class Predicates:
 class _Said:
     """What WHERE, or the ON by which the source *by* came, demands.
 
-    :ivar parts: what all has to be true, by what columns in it are qualified with: ``t``; or by their names: ``.dt``.
+    :ivar parts: what all has to be true, by the :func:`mark` of each of its columns.
     """
 
     def __init__(self, tree: exp.Expr, by: Source | None = None) -> None:
@@ -122,18 +124,17 @@ class _Said:
         self.parts: dict[str, list[exp.Expr]] = {}
         tree = tree.unnest()
         for part in _operands(tree) if isinstance(tree, exp.And) else (tree,):
-            columns = part.find_all(exp.Column)
-            for name in {column.table.lower() or f".{column.name.lower()}" for column in columns}:
-                self.parts.setdefault(name, []).append(part)
+            for each in set(map(mark, part.find_all(exp.Column))):
+                self.parts.setdefault(each, []).append(part)
 
     def narrows(self, source: Source) -> bool:
         if self.by is None or self.by.join is None:
             return source.where
         return narrowed_by_on(source, self.by.join, self.by.place)
 
-    def of(self, names: Iterable[str]) -> Iterable[exp.Expr]:
-        """The parts that are about one of *names*."""
-        parts = (part for name in names for part in self.parts.get(name, ()))
+    def of(self, marks: Iterable[str]) -> Iterable[exp.Expr]:
+        """The parts that have a column with one of *marks*."""
+        parts = (part for each in marks for part in self.parts.get(each, ()))
         return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
 
 

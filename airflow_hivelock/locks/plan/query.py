@@ -219,7 +219,10 @@ class Reader:
             self._rest(node, ("with_",), scope)
 
     def _select(self, select: exp.Select, outer: Condition, scope: Mapping[str, Named]) -> None:
-        known = [self._known(source, scope) for source in sources(select)]
+        named = sources(select)
+        if sum(isinstance(source.node, exp.Table) for source in named) > MOST_REFERENCES:
+            self._refuse_more(named[MOST_REFERENCES].node)
+        known = [self._known(source, scope) for source in named]
         conditions = zip(self._predicates.of_sources(select, known), handed_down(select, known, outer), strict=True)
         for source, said in zip(known, conditions, strict=True):
             condition = all_of(said)
@@ -262,7 +265,7 @@ class Reader:
         if not isinstance(node.this, exp.Identifier):
             self._refuse(node, "this is not the name of a table of Hive's")
         if self.session.refers_again() > MOST_REFERENCES:
-            self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts")
+            self._refuse_more(node)
         if (named := self._named(node, scope)) is not None:
             renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
             named.reader._query(named.tree, ALWAYS if renamed else condition, named.scope)
@@ -294,6 +297,9 @@ class Reader:
             return self.session.resolve(parts)
         except InvalidRequest as error:
             self._refuse(node, str(error))
+
+    def _refuse_more(self, node: exp.Expr) -> NoReturn:
+        self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts")
 
     def _refuse(self, node: exp.Expr, why: str) -> NoReturn:
         """:raises InvalidRequest: showing the place of *node*, as far as sqlglot has kept it."""

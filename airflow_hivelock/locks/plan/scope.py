@@ -10,7 +10,7 @@ from sqlglot import exp
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,18 @@ _KEEP_ROWS = ("limit", "offset", "qualify", "match", "laterals", "pivots", "samp
 
 def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -> list[Condition]:
     """What *outer*, about the columns that *select* gives, says about those of each of its sources."""
-    given = _handed_columns(select, outer.columns())
+    given: dict[str, dict[str, exp.Column]] = {}
+    for name, column in _handed_columns(select, outer.columns()).items():
+        given.setdefault(mark(column), {})[name] = column
     done: dict[Hashable, Condition] = {}
 
     def of(source: Source) -> Condition:
-        names = {name: column.name.lower() for name, column in given.items() if belongs(column, source, known)}
+        names = {
+            name: column.name.lower()
+            for each in marks(source, known, given)
+            for name, column in given.get(each, {}).items()
+            if belongs(column, source, known)
+        }
         if not names or not source.where:
             return ALWAYS
         key = tuple(names.items())
@@ -116,6 +123,16 @@ def _handed_columns(select: exp.Select, names: frozenset[str]) -> dict[str, exp.
     outputs = _outputs_of(select)
     found = {name: column for name in names if (column := outputs(name)) is not None}
     return {name: column for name, column in found.items() if not grouped or column.name.lower() in grouped}
+
+
+def mark(column: exp.Column) -> str:
+    """What tells whose *column* may be: ``t`` for ``t.dt``, ``.dt`` for ``dt``."""
+    return column.table.lower() or f".{column.name.lower()}"
+
+
+def marks(source: Source, known: Sequence[Source], among: Iterable[str]) -> Iterable[str]:
+    """Each :func:`mark` of columns that may be *source*'s; of a source alone, any of *among*."""
+    return [source.alias, *(f".{name}" for name in source.columns or ())] if len(known) > 1 else among
 
 
 def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool:
