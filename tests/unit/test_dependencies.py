@@ -21,6 +21,7 @@ SPELLINGS = {
     "Apache License 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "GNU Lesser General Public License v3 (LGPLv3)": "LGPL-3.0-only",
     "MIT License": "MIT",
 }
 COMPATIBLE = {"Apache-2.0", "BSD-3-Clause", "MIT"}
