@@ -32,7 +32,7 @@ class Supervisor:
         if isinstance(message, self.silent):
             await asyncio.get_running_loop().create_future()
         if isinstance(message, GetDagRunState):
-            return DagRunStateResult(state="running")
+            return DagRunStateResult.model_validate({"state": "running"})
         return TaskStatesResult(task_states={})
 
 
