@@ -111,6 +111,11 @@ class Component:
         if self._process is not None and not self._may_end and self._process.poll() is not None:
             raise ComponentDied(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
 
+    def revive(self) -> None:
+        """Start anew what ended although nobody asked it to, as an init system does."""
+        if self._process is not None and not self._may_end and self._process.poll() is not None:
+            self.restart()
+
     def members(self) -> list[int]:
         """The process ids of all that the component forked, its leader first, tasks included."""
         return session.members(self.pid)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -19,7 +20,7 @@ from tests.airflow_server.control import Control
 from tests.airflow_server.metadata import create_sqlite, sqlite_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 Kind = Literal["scheduler", "dag-processor", "triggerer", "api-server", "celery worker"]
@@ -90,6 +91,7 @@ class AirflowServer(Control):
         self.env = configuration.environment(self.home, env or {}, in_env, variables or {})
         self._owns_database = database is None
         self._components: dict[str, Component] = {}
+        self._revives = False
 
     def __enter__(self) -> Self:
         self._prepare_home()
@@ -141,9 +143,20 @@ class AirflowServer(Control):
         return TaskProcess(pid=task.pid, supervisor_pid=session.parent(task.pid))
 
     def check(self) -> None:
-        """Raises ComponentDied when a component ended that nobody killed or stopped."""
+        """Raises ComponentDied when a component ended that nobody killed or stopped; `reviving` starts it anew."""
         for component in self._components.values():
+            if self._revives:
+                component.revive()
             component.check()
+
+    @contextmanager
+    def reviving(self) -> Iterator[None]:
+        """Whoever waits starts anew what has ended meanwhile, as an init system does."""
+        self._revives = True
+        try:
+            yield
+        finally:
+            self._revives = False
 
     def _prepare_home(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.deaths.play import NEXT_DAY, WAIT_S
 from tests.deaths.row import FORCE, Row, row
 from tests.deaths.working import _ends
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
     from tests.deaths.play import Play, Run
 
 ROWS: list[Row] = []
@@ -17,6 +22,9 @@ _row = partial(row, ROWS)
 
 OUTAGE_S = 15.0
 """Longer than a session of ZooKeeper's lasts."""
+
+DATABASE_OUTAGE_S = 75.0
+"""Longer than a task's supervisor bears it."""
 
 
 def _two(play: Play, dag_id: str = "own") -> tuple[Run, Run]:
@@ -43,7 +51,8 @@ def triggerer_killed(play: Play) -> None:
     _in_turn(play, first)
 
 
-@_row("API server killed; what Airflow has not heard of for too long it ends", "task", "trigger")
+# Who is granted a lock while no task can be started fails at once, and leaves it to the force release.
+@_row("API server killed; what Airflow has not heard of for too long it ends", FORCE, "task", "trigger")
 def api_server_killed(play: Play) -> None:
     _two(play)
     play.stage.af.process("api-server").kill()
@@ -109,3 +118,53 @@ def scheduler_killed(play: Play) -> None:
     play.stage.af.start("scheduler", "its successor")
     first.until(lambda: first.try_number() == 2 or first.is_over(), "Airflow to notice")
     first.open()
+
+
+@_row("Airflow's database hangs; one works, one waits, of one that is deferred the keeper renews", FORCE, "task")
+def database_hangs(play: Play) -> None:
+    first, _ = _two(play)
+    kept = play.start("elsewhere_kept")
+    play.writing(1, NEXT_DAY)
+    kept.reach("deferred")
+    _await_renewal(play, kept)
+    with _hung_database(play):
+        _await_renewal(play, kept)
+    with play.stage.af.reviving():  # who is cut off in a transaction, as was idle for too long, may end of it
+        _in_turn(play, first)
+
+
+@_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", FORCE, "task")
+def database_killed(play: Play) -> None:
+    first, _ = _two(play)
+    database = play.stage.database
+    assert database
+    database.kill()
+    time.sleep(DATABASE_OUTAGE_S)
+    database.start()
+    with play.stage.af.reviving():
+        _in_turn(play, first)
+
+
+@contextmanager
+def _hung_database(play: Play) -> Iterator[None]:
+    assert play.stage.database
+    play.stage.database.suspend()
+    try:
+        yield
+    finally:
+        play.stage.database.resume()
+
+
+def _await_renewal(play: Play, run: Run) -> None:
+    """Without a look into Airflow's database."""
+
+    def expires() -> datetime:
+        lease = play.stage.manager.lease_of(run.owner())
+        assert lease
+        assert lease.expires
+        return lease.expires
+
+    deadline, before = time.monotonic() + WAIT_S, expires()
+    while expires() <= before:
+        assert time.monotonic() < deadline, "the keeper renews nothing"
+        time.sleep(1)

@@ -19,5 +19,5 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[Stage]:
     directory = tmp_path_factory.mktemp("deaths")
-    with PostgresServer(directory) as database, staged(directory, zookeeper, database.url) as stage:
+    with PostgresServer(directory) as database, staged(directory, zookeeper, database) as stage:
         yield stage

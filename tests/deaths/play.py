@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow_server import AirflowServer
-    from tests.servers import ZooKeeperServer
+    from tests.servers import PostgresServer, ZooKeeperServer
 
 T = TypeVar("T")
 
 WAIT_S = 240.0
 """For any one thing to happen: only what hangs takes so long."""
 
-DAY = "dt=2013-01-15"
+DAY, NEXT_DAY = "dt=2013-01-15", "dt=2013-01-16"
 OVER = ("success", "failed")
 
 
@@ -33,12 +33,14 @@ class Stage:
     :param manager: the rows' own session with the lock store that Airflow uses.
     :param gates: where the writers note that they live, and look for what ends them.
     :param servers: ZooKeeper's.
+    :param database: Airflow's; None for SQLite.
     """
 
     af: AirflowServer
     manager: LockManager
     gates: Path
     servers: Sequence[ZooKeeperServer]
+    database: PostgresServer | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.deaths.row import Row
     from tests.deaths.verdict import Verdict
-    from tests.servers import Ensemble, ZooKeeperServer
+    from tests.servers import Ensemble, PostgresServer, ZooKeeperServer
 
 REPOSITORY = Path(__file__).parents[2]
 AT_ONCE = 4
@@ -42,15 +42,15 @@ CONFIG = {
 
 @contextmanager
 def staged(
-    directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: str, celery: str | None = None
+    directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: PostgresServer, celery: str | None = None
 ) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
-    :param database: the URL of an empty PostgreSQL.
+    :param database: an empty one.
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
     """
-    end_transactions_of_the_dead(database)
-    url = database.replace("postgresql:", "postgresql+psycopg:")
+    end_transactions_of_the_dead(database.url)
+    url = database.url.replace("postgresql:", "postgresql+psycopg:")
     dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
@@ -76,7 +76,7 @@ def staged(
         connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
     ):
         unpause(af)
-        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
+        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]), database)
 
 
 def end_transactions_of_the_dead(database: str) -> None:

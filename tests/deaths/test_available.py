@@ -47,7 +47,7 @@ def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_schedu
     with (
         Ensemble(tmp_path / "zookeeper") as ensemble,
         PostgresServer(tmp_path) as database,
-        staged(tmp_path, ensemble, database.url, broker) as stage,
+        staged(tmp_path, ensemble, database, broker) as stage,
     ):
         stage.af.start("scheduler", "second scheduler")
         plays = [Play(stage, "one"), Play(stage, "two")]

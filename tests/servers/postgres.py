@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from tests.servers.server import Server, ServerError, free_port
 
@@ -94,6 +97,22 @@ class PostgresServer(Server):
 
     def environment(self) -> Mapping[str, str]:
         return {"TZ": "UTC", "LC_ALL": "C"}
+
+    def suspend(self) -> None:
+        super().suspend()
+        for child in self._children():
+            child.suspend()
+
+    def resume(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            for child in self._children():
+                child.resume()
+        super().resume()
+
+    def _children(self) -> list[psutil.Process]:
+        """One a connection, and some more; each leads a session of its own, and goes on while the first is stopped."""
+        children: list[psutil.Process] = psutil.Process(self.pid).children()
+        return children
 
     def _program(self, settings: list[str]) -> list[str]:
         return [str(self._programs / "postgres"), "-D", str(self._data), *settings]

@@ -16,7 +16,7 @@ from airflow_hivelock import HiveForceUnlockOperator, HiveLockMixin, HiveLockOpe
 from tests.deaths import writer
 from tests.deaths.remote import Remote
 
-DAY = "dt=2013-01-15"
+DAY, NEXT_DAY = "dt=2013-01-15", "dt=2013-01-16"
 AT_ONCE: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(0)}
 CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure", "retry")}
 RUN_CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure")}
@@ -142,6 +142,9 @@ with DAG("elsewhere_timed", **options()):
 
 with DAG("elsewhere_run_timed", dagrun_timeout=timedelta(seconds=RUN_S), **options()):
     LockedRemote(task_id="job", command=command(), **names())
+
+with DAG("elsewhere_kept", **options()):
+    LockedRemote(task_id="job", command=command(NEXT_DAY), lease_duration=timedelta(seconds=60), **names(NEXT_DAY))
 
 with DAG("daily", max_active_runs=2, end_date=datetime(2013, 2, 1, tzinfo=UTC), **options(schedule="@daily")):
     LockedBash(task_id="job", **names(), **writes())
