@@ -16,6 +16,7 @@ from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, G
 
 from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator, operators
 from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.stale import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,6 @@ def test_what_was_released_before_it_could_be_freed_was_not_freed(
     manager: LockManager, airflow_says: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = acquire(manager)
-    judge = operators.judge
 
     def judge_late(*given: Any) -> Verdict:
         verdict = judge(*given)
