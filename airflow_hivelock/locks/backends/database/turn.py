@@ -82,7 +82,11 @@ BEGIN
             FROM jsonb_populate_recordset(NULL::{prefix}lock, wanted);
     ELSE
         UPDATE {prefix}request SET state = mine.state, token = mine.token, granted_us = mine.granted_us,
-            end_us = mine.end_us, ahead = nearest WHERE owner_key = mine.owner_key;
+            end_us = mine.end_us, ahead = nearest
+            WHERE owner_key = mine.owner_key AND epoch = mine.epoch AND state = 'waiting';
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
     END IF;
     IF nearest IS NULL THEN
         RETURN NEXT;
