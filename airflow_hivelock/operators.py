@@ -218,8 +218,8 @@ class HiveForceUnlockOperator(BaseOperator):
                 verdict = self._free(manager, holder, verdict, user)
             what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
-            said = "would be freed" if verdict.stale and self.only_report else what
-            self.log.info("Lease %s of %s %s: %s", holder.lease_id, holder.owner, said, verdict.reason)
+            said = "would free" if verdict.stale and self.only_report else what
+            self.log.info("%s lease %s of %s: %s", said, holder.lease_id, holder.owner, verdict.reason)
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:

@@ -71,7 +71,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     :raises InvalidRequest: a URI that cannot be meant.
     :raises HiveLockError: the client library is not installed. Nothing is connected to before the first question.
     """
-    check(uri, "the metastore")
+    check(uri, f"the metastore, as in thrift://host:{PORT},")
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
         raise InvalidRequest(f"{shown(uri)!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
