@@ -52,6 +52,15 @@ def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer
         session.close()
 
 
+def test_long_names_go_in_requests_that_the_server_takes(zookeeper: ZooKeeperServer) -> None:
+    session = KazooSession(zookeeper.hosts)
+    try:
+        assert session.submit(*(Children(f"/{'n' * 900}{number}") for number in range(1_000))) == [None] * 1_000
+        assert session._reads_in_bulk is True
+    finally:
+        session.close()
+
+
 def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: ZooKeeperServer) -> None:
     owner = KazooClient(zookeeper.hosts, auth_data=[("digest", "ann:secret")])
     owner.start(timeout=30)

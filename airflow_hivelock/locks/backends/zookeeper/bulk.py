@@ -19,8 +19,8 @@ from kazoo.protocol.states import ZnodeStat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST = 1_000
-"""How many reads one request carries: its paths stay far below ``jute.maxbuffer``."""
+MOST, MOST_BYTES = 1_000, 1 << 19
+"""How many reads one request carries, and how much they take in it: far less than ``jute.maxbuffer``."""
 
 FEWEST = 2
 """Fewer are sent one by one."""

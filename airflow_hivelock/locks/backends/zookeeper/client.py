@@ -70,7 +70,7 @@ class Children:
 
 @dataclass(frozen=True)
 class Names(Children):
-    """Children's names alone; its listing's ``czxid`` says nothing. Where thousands are wanted, they come together."""
+    """Children's names alone; its listing's ``czxid`` says nothing: half the work where thousands are wanted."""
 
 
 @dataclass(frozen=True)

@@ -266,8 +266,8 @@ class KazooSession:
             yield from ((request,) for request in requests)
             return
         for together, run in itertools.groupby(requests, _fits_bulk):
-            size = bulk.MOST if together else 1
             found = tuple(run)
+            size = min(bulk.MOST, bulk.MOST_BYTES // max(map(_read_bytes, found))) if together else 1
             yield from (found[start : start + size] for start in range(0, len(found), size))
 
     def _knows_bulk(self) -> bool:
@@ -424,6 +424,12 @@ class KazooSession:
 
 def _fits_bulk(request: Request) -> bool:
     return isinstance(request, Get | Children) and request.wake is None
+
+
+def _read_bytes(request: Request) -> int:
+    """What a read takes in a request that reads many, at most."""
+    assert isinstance(request, Get | Children)
+    return 2 * (len(request.path.encode()) + _OP_BYTES)
 
 
 def _reads(request: Request) -> list[Any]:
