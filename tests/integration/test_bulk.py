@@ -52,6 +52,26 @@ def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer
         session.close()
 
 
+def test_a_server_that_does_not_say_its_version_is_asked_once(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps it from answering may take as long as a time-out."""
+    asked: list[bytes] = []
+
+    def ask(word: bytes) -> str:
+        asked.append(word)
+        raise TimeoutError
+
+    session = KazooSession(zookeeper.hosts)
+    try:
+        monkeypatch.setattr(session._zk, "command", ask)
+        for _ in range(3):
+            assert session.submit(Names("/nowhere"), Get("/nowhere")) == [None, None]
+        assert asked == [b"srvr"]
+    finally:
+        session.close()
+
+
 def test_long_names_go_in_requests_that_the_server_takes(zookeeper: ZooKeeperServer) -> None:
     session = KazooSession(zookeeper.hosts)
     try:

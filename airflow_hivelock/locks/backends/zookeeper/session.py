@@ -271,12 +271,12 @@ class KazooSession:
             yield from (found[start : start + size] for start in range(0, len(found), size))
 
     def _knows_bulk(self) -> bool:
-        """Ask the server that this session is with, once; another one may be older."""
+        """Ask the server that this session is with, once a connection, answer or none; another one may be older."""
         if self._reads_in_bulk is None:
             try:
                 self._reads_in_bulk = bulk.understood(self._zk.command(b"srvr"))
             except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
-                return False
+                self._reads_in_bulk = False
         return self._reads_in_bulk
 
     def _give_up(self) -> None:
