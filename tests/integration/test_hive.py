@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockLost, LockManager, LockTimeout, connect
+from airflow_hivelock.locks import LockLost, LockManager, LockObject, LockTimeout, connect
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import HiveError, HiveSession
 
@@ -206,7 +206,11 @@ def test_hive_and_we_take_turns_on_one_partition(hive: HiveSession, manager: Loc
         try:
             lease = manager.acquire(owner=f"job-{number}", writes=[DAY], timeout_s=60)
             assert inside.acquire(blocking=False), "two writers at once"
-            assert {holder.owner for holder in manager.show(DAY)} == {f"job-{number}"}
+            # Hive's writer makes its node, sees ours before it, and takes it back: for a moment both are listed.
+            first, *_ = manager.backend.namespace.below(LockObject.parse(DAY))  # type: ignore[attr-defined]
+            assert first.node.ours, "Hive was there before"
+            shown = {holder.owner for holder in manager.show(DAY)}
+            assert {owner for owner in shown if owner.startswith("job-")} == {f"job-{number}"}
             inside.release()
             manager.release(lease)
         except BaseException as error:
