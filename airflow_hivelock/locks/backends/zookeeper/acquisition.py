@@ -4,18 +4,22 @@ Tickets first: only the request whose turn it is touches Hive's namespace, where
 nodes. What was there before is then looked at once more, for Hive's own clients neither queue nor give way. Every step
 compares and sets the owner's record, so that of two processes which act for one owner only the later goes on; and a
 reply that was lost is settled by reading the record, never by sending again.
+
+Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
+since (:mod:`.foretold`). That is tried once; who is outrun goes the long way, on which it cannot be.
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
     Children,
     Commit,
     Create,
@@ -26,21 +30,22 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Op,
     Refused,
     SetData,
+    Stat,
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.packet import fitting
-from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
-from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
-    from airflow_hivelock.locks.backends.zookeeper.client import Stat
-    from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Request
+    from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock, Survey
 
 MAX_TURNS = 1_000
 """Bound of every loop that reads again because another client was quicker."""
@@ -48,9 +53,20 @@ MAX_TURNS = 1_000
 DEAD_RECHECK_S = 5.0
 """How often one who waits behind a dead waiter looks whether nobody else is in the way any more."""
 
+_NO_PLACE = 1 << 63
+"""Later than every place in a queue."""
+
 
 class _Again(Exception):
     """What was read is out of date; begin anew from the record."""
+
+
+class _Look(NamedTuple):
+    """What is in the way may be among these, read in this order: the root of the queues, the queues, Hive's objects."""
+
+    root: Node | None
+    queues: Sequence[Listing | None]
+    objects: Sequence[Any]
 
 
 class ZooKeeperAcquisition:
@@ -73,7 +89,8 @@ class ZooKeeperAcquisition:
         self._refused_at: float | None = None
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
-        self._first_look: tuple[Sequence[Listing | None] | None, Sequence[Listing | None] | None] = (None, None)
+        self._first_look: _Look | None = None
+        self._outrun = False
 
     def step(self) -> Lease | Blocked:
         self._store.sweep_abandoned()
@@ -121,7 +138,8 @@ class ZooKeeperAcquisition:
     def _start(self) -> None:
         store, client = self._store, self._store.client
         self._session = client.session
-        _, node, alive = client.submit(Sync(), Get(self._path), Get(self._alive))
+        looks = [] if self._begin else self._looks(self._request.locks)  # who had to start again goes step by step
+        _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks)
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise _Again
@@ -133,30 +151,44 @@ class ZooKeeperAcquisition:
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         fresh = mine.ticket_epoch == mine.epoch
-        # A new record is made empty and then written, for only a write's reply tells its zxid and time.
-        ops: list[Op] = [] if existing else [Create(self._path)]
-        ops.append(SetData(self._path, mine.encode(), existing.version if existing else 0))
+        life = [Delete(self._alive)] if alive is not None else []
+        if fresh and looked and self._grant_first(mine, existing, self._looked(mine.locks, looked), life):
+            return
+        ops = self._writes(mine, existing)
         written = len(ops) - 1
         creates = store.queues.creates(mine, self._key) if fresh else []
-        ops += creates
-        if alive is not None:
-            ops.append(Delete(self._alive))
+        ops += [*creates, *life]
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
-        queues, tables = store.queues.reads(mine.locks), store.namespace.reads(mine.locks)
-        outcome, *first = client.submit(Commit(tuple(ops)), *queues, *tables)
+        if fresh:
+            ops += store.queues.announces(ticket_units(mine.locks))
+        outcome, *looked = client.submit(Commit(tuple(ops)), *self._looks(mine.locks))
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
                 store.make_queues(mine.locks)
             raise _Again
         self._record = mine.at(outcome[written])
-        self._first_look = first[: len(queues)], first[len(queues) :]
+        self._first_look = self._looked(mine.locks, looked)
         if fresh:
             self._take_place(
                 store.queues.made(self._record, self._key, outcome[written + 1 : written + 1 + len(creates)])
             )
         elif self._record.queued:
             self._take_place(store.queues.of(self._record, self._key))
+
+    def _looks(self, locks: tuple[Lock, ...]) -> list[Request]:
+        store = self._store
+        return [Get(store.layout.queues), *store.queues.reads(locks), *store.namespace.reads(locks)]
+
+    def _looked(self, locks: tuple[Lock, ...], replies: Sequence[Any]) -> _Look:
+        root, *listings = replies
+        queues = len(self._store.queues.reads(locks))
+        return _Look(root, listings[:queues], listings[queues:])
+
+    def _writes(self, record: Record, existing: Record | None) -> list[Op]:
+        # A new record is made empty and then written, for only a write's reply tells its zxid and time.
+        write = SetData(self._path, record.encode(), existing.version if existing else 0)
+        return [write] if existing else [Create(self._path), write]
 
     def _take_place(self, tickets: Sequence[Ticket]) -> None:
         """Remember the place, and how long the owner had had it when this acquisition began."""
@@ -165,9 +197,52 @@ class ZooKeeperAcquisition:
         if not tickets:
             raise _Again
         self._place = tickets[0].zxid
-        self._tickets = tuple((path[-2], path[-1]) for path in (ticket.path.split("/") for ticket in tickets))
+        self._tickets = _named(ticket.path for ticket in tickets)
         self._asked_ms = tickets[0].since_ms
         self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
+
+    # At once, where nobody is in the way.
+
+    def _grant_first(self, mine: Record, existing: Record | None, look: _Look, life: Sequence[Delete]) -> bool:
+        """The tickets and the grant in one transaction, if nobody is in the way. False: nothing happened."""
+        store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
+        tickets = store.queues.creates_at_once(mine, self._key, look.queues)
+        if now_ms is None or look.root is None or tickets is None:
+            return False
+        if store.queues.earlier(locks, _NO_PLACE, look.queues):
+            return False
+        survey = store.namespace.survey(locks, look.objects)
+        if store.namespace.foreign_conflicts(locks, survey.children, {}):
+            return False
+        granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
+        ops = [*self._writes(granted, existing), Check(store.layout.queues, look.root.stat.version)]
+        ops += [op for pair in tickets for op in pair]
+        return self._grant_at_once(granted, survey, ops, life, now_ms)
+
+    def _grant_at_once(
+        self, granted: Record, survey: Survey, first: Sequence[Op], life: Sequence[Delete], now_ms: int
+    ) -> bool:
+        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*. False: nothing happened.
+
+        :param first: what it begins with; of its writes the record's comes first.
+        """
+        store, locks = self._store, granted.locks
+        if self._outrun or not store.namespace.tells_all(locks, survey):
+            return False
+        guards, creates = self._guards(locks), self._lock_nodes(locks, survey.children, now_ms)
+        first = [*first, *store.namespace.unchanged(survey, f"unchanged-{self._process}")]
+        self._granting = granted.ticket_epoch
+        try:
+            outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
+        except (RequestTooLarge, AccessDenied):  # it says more than a try does, and of more nodes
+            outcome = None
+        if outcome is None or isinstance(outcome, Refused):
+            self._outrun = True
+            return False
+        self._record = granted.at(next(stat for stat in outcome if isinstance(stat, Stat)))
+        self._remember_nodes(guards, creates, outcome[len(first) :])
+        store.remember(self._key, self._record)
+        return True
 
     # Turn, try, verify, grant.
 
@@ -177,12 +252,11 @@ class ZooKeeperAcquisition:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease(self._key)
-        queues, tables = self._first_look
-        self._first_look = None, None
+        look, self._first_look = self._first_look, None
         for _ in range(MAX_TURNS):
-            ahead = self._store.queues.earlier(self._record.locks, self._place, queues)
-            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try(tables)
-            queues = tables = None
+            ahead = self._store.queues.earlier(self._record.locks, self._place, look and look.queues)
+            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try(look and look.objects)
+            look = None
             if outcome is not None:
                 return outcome
         raise _Again
@@ -236,16 +310,22 @@ class ZooKeeperAcquisition:
         lock = rules.conflicts(self._record.locks, ticket.locks)[0]
         return Blocker(ticket.owner, lock.object, lock.mode, waiting)
 
-    def _try(self, tables: Sequence[Listing | None] | None) -> Lease | Blocked | None:
+    def _try(self, objects: Sequence[Any] | None) -> Lease | Blocked | None:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
         assert self._record is not None
         store, locks = self._store, self._record.locks
-        children = store.namespace.survey(locks, tables)
+        survey = store.namespace.survey(locks, objects)
+        children = survey.children
         held = self._barrier()
         if foreign := store.namespace.foreign_conflicts(locks, children, held):
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
-        guards = [SetData(store.layout.queue(name), b"", -1) for name in shared_units(locks)]
+        if not held:
+            granted = replace(trying, state=State.GRANTED)
+            write = SetData(self._path, granted.encode(), self._record.version)
+            if self._grant_at_once(granted, survey, [write], [Delete(self._alive)], self._asked_ms):
+                return self._record.lease(self._key)
+        guards = self._guards(locks)
         creates = self._lock_nodes([lock for lock in locks if lock.object not in held], children, self._asked_ms)
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
@@ -257,13 +337,23 @@ class ZooKeeperAcquisition:
                 raise _Again
             return None
         self._record = trying.at(outcome[0])
-        made = outcome[1 + len(guards) :]
-        own = {path for path, create in zip(made, creates, strict=True) if create.sequential}
-        if not held:
-            queues = [guard.path for guard in guards]
-            store.removal.remember(self._record, own, outcome[1 : 1 + len(guards)], queues)
+        own = self._remember_nodes(guards, creates, outcome[1:], kept=not held)
         own |= {f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
         return self._verify(self._record, own, dict(zip(existed, listings, strict=True)))
+
+    def _guards(self, locks: Iterable[Lock]) -> list[SetData]:
+        return [SetData(self._store.layout.queue(name), b"", -1) for name in shared_units(locks)]
+
+    def _remember_nodes(
+        self, guards: Sequence[SetData], creates: Sequence[Create], replies: Sequence[Any], *, kept: bool = True
+    ) -> set[str]:
+        """The lock nodes that a transaction has made; their removal may need no look at them, if these are all."""
+        assert self._record is not None
+        stats, made = replies[: len(guards)], replies[len(guards) : len(guards) + len(creates)]
+        own = {path for path, create in zip(made, creates, strict=True) if create.sequential}
+        if kept:
+            self._store.removal.remember(self._record, own, stats, [guard.path for guard in guards])
+        return own
 
     def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
         store, data = self._store, LockData.of(self._request, now_ms).encode()
@@ -282,7 +372,7 @@ class ZooKeeperAcquisition:
         namespace, locks = self._store.namespace, trying.locks
         if children is None or own is None:  # taken over, or the reply was lost
             own = {placed.path for placed in namespace.own_nodes(locks, trying.node_zxids).values()}
-            children = namespace.survey(locks)
+            children = namespace.survey(locks).children
             if len(own) < len(locks):
                 return self._refuse(trying, [])
         mine: dict[LockObject, LockNode] = {}
@@ -376,7 +466,7 @@ class ZooKeeperAcquisition:
         gone = store.namespace.own_nodes(dropped, record.node_zxids)
         lock = names[str(target)]
         bump = [SetData(store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = self._lock_nodes([lock], {target: Listing((), 0)}, self._asked_ms)
+        created = self._lock_nodes([lock], {target: Listing((), 0, 0)}, self._asked_ms)
         holding = replace(record, barrier=(*kept, (str(target), 0)))
         self._rewrite(holding, [*guards, *bump, *(Delete(placed.path) for placed in gone.values()), *created])
 
@@ -402,6 +492,11 @@ class ZooKeeperAcquisition:
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]
         return [Delete(self._alive)] if there is not None else []
+
+
+def _named(paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Tickets as a record names them."""
+    return tuple((path[-2], path[-1]) for path in (path.split("/") for path in paths))
 
 
 def _hives_order(target: LockObject) -> str:

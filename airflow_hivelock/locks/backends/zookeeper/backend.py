@@ -105,6 +105,7 @@ class ZooKeeperBackend:
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
         self._known_lock = threading.Lock()
+        self._ahead_ms: int | None = None
         self._read_before: dict[str, Record] = {}
         self._make(self.layout.directories)
 
@@ -182,6 +183,10 @@ class ZooKeeperBackend:
         if isinstance(written, Refused):
             raise StoreUnavailable(f"{self.layout.root} is gone from ZooKeeper; connect again")
         return instant(written[0].mtime_ms)
+
+    def now_ms(self) -> int | None:
+        """The store's clock, told without a write by that of the last lease written here; None before the first."""
+        return None if self._ahead_ms is None else self._ahead_ms + int(self.clock() * 1000)
 
     def close(self) -> None:
         self.client.close()
@@ -346,7 +351,7 @@ class ZooKeeperBackend:
         if not modes:
             return []
         wanted = [Lock(target, mode) for target, mode in sorted(modes.items())]
-        children = self.namespace.survey(wanted)
+        children = self.namespace.survey(wanted).children
         placed = self.namespace.foreign_conflicts(wanted, children, {})
         placed += self.namespace.foreign_below(wanted, children, self.client.zxid + 1)
         return [
@@ -389,6 +394,8 @@ class ZooKeeperBackend:
 
     def remember(self, key: str, record: Record) -> None:
         """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
+        assert record.stat is not None
+        self._ahead_ms = record.stat.mtime_ms - int(self.clock() * 1000)
         if record.state is not State.GRANTED:
             return
         with self._known_lock:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock."""
+    """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock.
+
+    :param created: how many children it ever had.
+    """
 
     czxid: int
     mzxid: int
@@ -28,6 +31,7 @@ class Stat(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     ephemeral: bool
+    created: int
 
 
 class Node(NamedTuple):
@@ -38,10 +42,12 @@ class Node(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A node's children, and the zxid that made the node itself."""
+    """A node's children, the zxid that made the node itself, and how many children it ever had: no more than those
+    from which *names* are what is left."""
 
     names: tuple[str, ...]
     czxid: int
+    created: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Children:
 
 @dataclass(frozen=True)
 class Names(Children):
-    """Children's names alone; its listing's ``czxid`` says nothing: half the work where thousands are wanted."""
+    """Children's names alone; the rest of its listing says nothing: half the work where thousands are wanted."""
 
 
 @dataclass(frozen=True)

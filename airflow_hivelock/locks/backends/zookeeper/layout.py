@@ -9,7 +9,7 @@
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
     /airflow_hivelock/audit/<sequence>             force releases
 
-Nothing but lock nodes and object nodes is ever written below Hive's namespace: anything else breaks its SHOW LOCKS.
+Nothing but lock nodes and object nodes is ever to be seen below Hive's namespace: anything else breaks its SHOW LOCKS.
 A lock node of ours is made on ``LOCK-<MODE>-0`` and so has eleven digits where Hive's has ten: Hive reads both as
 its own, and no path of ours can equal one of Hive's.
 """

@@ -6,10 +6,11 @@ import math
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import names, rules
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Names, Node
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Names, Node, Op
+from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
@@ -31,6 +32,17 @@ class PlacedLock(NamedTuple):
     path: str
 
 
+class Survey(NamedTuple):
+    """Objects and their children, each object read after the one above it.
+
+    :param databases: how many there ever were in the namespace.
+    :param children: of each object that exists.
+    """
+
+    databases: int
+    children: Mapping[LockObject, Listing]
+
+
 class Namespace:
     """Hive's namespace through one session."""
 
@@ -38,11 +50,12 @@ class Namespace:
         self._client = client
         self._layout = layout
 
-    def reads(self, locks: Sequence[Lock]) -> list[Children]:
+    def reads(self, locks: Sequence[Lock]) -> list[Get | Children]:
         """What to read, behind the transaction that takes the tickets, for the first :meth:`survey`."""
-        return [Children(self._layout.object(lock.object)) for lock in locks if len(lock.object.path) <= _TABLE]
+        tops = (lock.object for lock in locks if len(lock.object.path) <= _TABLE)
+        return [Get(self._layout.namespace), *(Children(self._layout.object(target)) for target in tops)]
 
-    def survey(self, locks: Sequence[Lock], upper: Sequence[Listing | None] | None = None) -> dict[LockObject, Listing]:
+    def survey(self, locks: Sequence[Lock], upper: Sequence[Any] | None = None) -> Survey:
         """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
 
         One round trip a level below the tables; what its parent does not list is not asked for.
@@ -50,17 +63,30 @@ class Namespace:
         :param upper: the replies to :meth:`reads`, if they are at hand.
         """
         tops = [lock.object for lock in locks if len(lock.object.path) <= _TABLE]
-        seen = self._present(tops, self._client.submit(*self.reads(locks)) if upper is None else upper)
+        root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
+        seen = self._present(tops, listings)
         level = seen
         for depth in range(_TABLE + 1, 1 + max(len(lock.object.path) for lock in locks)):
             listed = {(*target.path, name) for target, listing in level.items() for name in listing.names}
             targets = [lock.object for lock in locks if len(lock.object.path) == depth and lock.object.path in listed]
             level = self._present(targets, self._client.submit(*(Children(self._layout.object(t)) for t in targets)))
             seen |= level
-        return seen
+        return Survey(root.stat.created if root else 0, seen)
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
+
+    def tells_all(self, locks: Iterable[Lock], survey: Survey) -> bool:
+        """Whether *survey* tells of every lock of Hive's in the way: not of those below what *locks* takes EXCLUSIVE."""
+        return not any(
+            lock.mode is LockMode.EXCLUSIVE and _has_objects(survey.children.get(lock.object)) for lock in locks
+        )
+
+    def unchanged(self, survey: Survey, name: str) -> list[Op]:
+        """Operations that fail where a lock or an object has come to *survey*'s objects since; *name*: nobody else's."""
+        created = {self._layout.namespace: survey.databases}
+        created |= {self._layout.object(target): listing.created for target, listing in survey.children.items()}
+        return [op for path, number in created.items() for op in unchanged(path, number, name)]
 
     def foreign_conflicts(
         self,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
     Children,
     Client,
     Commit,
@@ -31,7 +32,9 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Names,
     Node,
     Refused,
+    SetData,
 )
+from airflow_hivelock.locks.backends.zookeeper.foretold import foretold
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
@@ -91,6 +94,15 @@ def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
     return {name: tuple(locks) for name, locks in units.items()}
 
 
+def _units(locks: Iterable[Lock]) -> list[str]:
+    """The queues in which those who are ahead of a request for *locks* may be."""
+    return sorted({unit(lock) for lock in locks})
+
+
+def _of_database(name: str) -> bool:
+    return "." not in name
+
+
 def shared_units(locks: Iterable[Lock]) -> tuple[str, ...]:
     """The guards that creating the request's SHARED nodes bumps, and removing them checks."""
     return tuple(sorted({unit(lock) for lock in locks if lock.mode is LockMode.SHARED}))
@@ -115,6 +127,27 @@ class Queues:
             for name, locks in ticket_units(record.locks).items()
         ]
 
+    def creates_at_once(
+        self, record: Record, key: str, listings: Sequence[Listing | None]
+    ) -> list[tuple[Create, Check]] | None:
+        """The same where nobody has queued since *listings*, the replies to :meth:`reads`: each ticket has to get the name
+        that it is checked for. None: that cannot be told.
+
+        Only those who ask for a whole database queue in its own queue; they write the root of the queues, whose version
+        those who only look there have to check.
+        """
+        listed = dict(zip(_units(record.locks), listings, strict=True))
+        found = []
+        for name, create in zip(ticket_units(record.locks), self.creates(record, key), strict=True):
+            if (listing := listed[name]) is None or _of_database(name):
+                return None
+            found.append((create, Check(foretold(create, listing.created), -1)))
+        return found
+
+    def announces(self, names: Iterable[str]) -> list[SetData]:
+        """What goes with tickets in the queues *names*, for those who look there and take none: see :meth:`creates_at_once`."""
+        return [SetData(self._layout.queues, b"", -1)] if any(map(_of_database, names)) else []
+
     def deletes(self, record: Record, key: str) -> list[Delete]:
         """The operations that give them back; looks for them where the record does not name them."""
         if record.tickets:
@@ -136,6 +169,7 @@ class Queues:
 
         :return: how to give them back; nothing where a queue has gone.
         """
+        names = shared_units(record.locks)
         creates = [
             Create(
                 f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
@@ -143,10 +177,10 @@ class Queues:
                 sequential=True,
                 ephemeral=True,
             )
-            for name in shared_units(record.locks)
+            for name in names
         ]
-        made = self._client.submit(Commit(tuple(creates)))[0]
-        return () if isinstance(made, Refused) else tuple(map(Delete, made))
+        made = self._client.submit(Commit((*creates, *self.announces(names))))[0]
+        return () if isinstance(made, Refused) else tuple(map(Delete, made[: len(creates)]))
 
     def made(self, record: Record, key: str, paths: Iterable[str]) -> list[Ticket]:
         """The tickets that *record*'s own transaction has made; nobody has to read them."""
@@ -166,7 +200,7 @@ class Queues:
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Children]:
         """What to read, behind the transaction that takes the tickets, for the first :meth:`earlier`."""
-        return [Children(self._layout.queue(name)) for name in sorted({unit(lock) for lock in locks})]
+        return [Children(self._layout.queue(name)) for name in _units(locks)]
 
     def earlier(
         self, locks: tuple[Lock, ...], zxid: int, listings: Sequence[Listing | None] | None = None

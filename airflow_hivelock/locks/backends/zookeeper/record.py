@@ -6,8 +6,9 @@
      ▲          │ ▲         │          └──▶ LOST ──▲
      └──────────┘ └─────────┘ (refused by Hive)
 
-WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. A TOMBSTONE keeps a slow first
-process of the owner from acquiring again after the release, and is the history of the lease.
+WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. One that is granted at once leaves
+out those between, or TRYING. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
+release, and is the history of the lease.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Record:
     :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
         that made the node; 0 for one that was made with this very record.
     :param token: the zxid that granted it or last started work under it; 0, here and in *works*, while it is the record's own.
-    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on.
-    :param since_ms: when it was granted, by the store's clock.
+    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on. 0 while that is when it was granted.
+    :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     """
 
     owner: str
@@ -108,10 +109,17 @@ class Record:
     def at(self, stat: Stat) -> Record:
         """This record as it was written: what it says of *this very* write gets that write's zxid."""
         barrier = tuple((name, zxid or stat.mzxid) for name, zxid in self.barrier)
-        written = stat.mzxid if self.state is State.TRYING and not self.written else self.written
-        token = stat.mzxid if self.holds and not self.token else self.token
-        works = tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works)
-        return replace(self, stat=stat, barrier=barrier, written=written, token=token, works=works)
+        own, own_ms = (stat.mzxid, stat.mtime_ms) if self.holds else (0, 0)
+        return replace(
+            self,
+            stat=stat,
+            barrier=barrier,
+            written=self.written or (stat.mzxid if self.state is State.TRYING else own),
+            token=self.token or own,
+            works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
+            asked_ms=self.asked_ms or own_ms,
+            since_ms=self.since_ms or own_ms,
+        )
 
     def starting(self, name: str, application: str) -> Record:
         """This record with new work, which gets the zxid of its write as token."""

@@ -344,9 +344,9 @@ class KazooSession:
             case Get(), (node,):
                 return _node(node)
             case _, (names,):
-                return Listing(tuple(names), 0)
-            case _, (names, (_, stat)):
-                return Listing(tuple(names), stat.czxid)
+                return Listing(tuple(names), 0, 0)
+            case _, ((_, before), names, (_, after)):
+                return Listing(tuple(names), after.czxid, _created(before))
         raise AssertionError(values)
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
@@ -370,7 +370,7 @@ class KazooSession:
             case Exists():
                 return _stat(value) if value else None
             case Children():
-                return Listing(tuple(value[0]), value[1].czxid)
+                return Listing(tuple(value[0]), value[1].czxid, _created(value[1]))
             case Commit(ops):
                 return self._outcome(ops, value)
             case _:
@@ -433,15 +433,16 @@ def _read_bytes(request: Request) -> int:
 
 
 def _reads(request: Request) -> list[Any]:
-    """The operations of a request that reads many. A listing's node is read after its names: one made anew in between
-    is younger than they tell, never older."""
+    """The operations of a request that reads many. A listing's node is read before its names and after them: one made
+    anew in between is younger than they tell, never older, and they lack none of the children that it is said to have had."""
     match request:
         case Get(path):
             return [serialization.GetData(path, None)]
         case Names(path):
             return [serialization.GetChildren(path, None)]
         case Children(path):
-            return [serialization.GetChildren(path, None), serialization.GetData(path, None)]
+            node = serialization.GetData(path, None)
+            return [node, serialization.GetChildren(path, None), node]
     raise AssertionError(request)
 
 
@@ -465,4 +466,10 @@ class _Watcher:
 
 
 def _stat(stat: Any) -> Stat:
-    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner != 0)
+    ephemeral = stat.ephemeralOwner != 0
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, ephemeral, _created(stat))
+
+
+def _created(stat: Any) -> int:
+    # cversion counts children that were made and such as were deleted (Java's DataNode.copyStat), in 32 bits.
+    return int((stat.cversion + stat.numChildren) & 0xFFFF_FFFF) >> 1
