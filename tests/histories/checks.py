@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HOLDING = {"trying", "granted", "lost"}
 """The states of a request that has lock nodes: all of them. In every other it has none."""
 
+ASKING = {"waiting", *HOLDING}
+
 Nodes = set[tuple[str, str]]
 """Path of the object and mode of each."""
 
@@ -76,7 +78,7 @@ class History:
         state, locks = str(record["state"]), record["locks"]
         assert isinstance(locks, dict)
         wanted = {(self.layout.object(lock.object), lock.mode.value) for lock in locks_from_json(locks)}
-        if state == "waiting" and before not in ("waiting", "trying"):
+        if state in ASKING and before not in ASKING:
             asked = zxid
         if state == "granted" != before:
             self.granted += 1

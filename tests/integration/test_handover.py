@@ -87,6 +87,16 @@ def test_a_thousand_partitions_take_as_many_round_trips_as_one(session: Counting
     assert cycle(session, manager, 10) == cycle(session, manager, 1_000) == (to_acquire, to_release)
 
 
+def test_who_is_alone_is_granted_by_one_write(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    manager.release(manager.acquire(owner="who makes the queue and the table", writes=days(1)))
+    for number, count in enumerate((1, 1_000)):
+        before = zxid(zookeeper)
+        lease = manager.acquire(owner=f"run {number}", writes=days(count))
+        assert zxid(zookeeper) == before + 1
+        manager.release(lease)
+        assert zxid(zookeeper) == before + 2
+
+
 def test_a_renewal_is_one_write(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     lease = manager.acquire(owner="rerun", writes=days(1_000))
     before = zxid(zookeeper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from airflow_hivelock.locks import (
     rules,
 )
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, layout, record
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -31,9 +33,12 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Create,
     Delete,
     Get,
+    Names,
+    Refused,
     Request,
     SetData,
 )
+from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -88,6 +93,19 @@ def test_what_one_transaction_carries_at_most_is_granted(manager: LockManager) -
         lease = manager.acquire(owner="large", writes=fits)
         assert len(lease.locks) == len(fits) + 2, "escalated far below the limit"
         assert manager.release(lease)
+
+
+def test_what_one_transaction_cannot_grant_at_once_is_granted(manager: LockManager) -> None:
+    """Of objects that are there already it says more than fits."""
+    with manager:
+        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+        backend: Any = manager.backend
+        for _ in range(2):
+            lease = manager.acquire(owner="large", writes=deep)
+            assert len(lease.locks) == len(deep) + 2
+            assert manager.release(lease)
+            objects = (Create(backend.layout.object(lock.object)) for lock in lease.locks if lock.object.partition)
+            assert not isinstance(backend.client.submit(Commit(tuple(objects)))[0], Refused)
 
 
 def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is_done(manager: LockManager) -> None:
@@ -265,7 +283,10 @@ class Dying(KazooSession):
         return replies
 
 
-def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(zookeeper: ZooKeeperServer) -> None:
+def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: False)
     layout = Layout("/hive-swept", "/hivelock-swept")
     dying = LockManager(ZooKeeperBackend(Dying(zookeeper.hosts, 5), layout))
     with pytest.raises(StoreUnavailable):
@@ -279,6 +300,31 @@ def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(z
         assert manager.waiters() == []
         assert manager.sweep() == 0
         assert manager.acquire(owner="dead", writes=[DAY])
+
+
+@pytest.mark.parametrize("happens", ["nothing", "a node comes", "a node comes and goes", "the node is made anew"])
+def test_a_transaction_notices_children_made_since_the_look(zookeeper: ZooKeeperServer, happens: str) -> None:
+    """What the grant at once rests on, and the model of ZooKeeper in tests/simulation."""
+    top = f"/foretold-{happens.replace(' ', '-')}"
+    session, others = KazooSession(zookeeper.hosts), KazooSession(zookeeper.hosts)
+    with closing(session), closing(others):
+        lock = Create(f"{top}/object/LOCK-SHARED-0", sequential=True)
+        session.submit(Commit((Create(top), Create(f"{top}/object"), lock, lock, lock)))
+        session.submit(Commit((Delete(f"{top}/object/LOCK-SHARED-00000000001"),)))
+        above, look = session.submit(Get(top), Children(f"{top}/object"))
+        gone = [Delete(f"{top}/object/LOCK-SHARED-0000000000{number}") for number in (0, 2)]
+        match happens:
+            case "a node comes":
+                others.submit(Commit((lock,)))
+            case "a node comes and goes":
+                others.submit(Commit((Create(f"{top}/object/p=1"), Delete(f"{top}/object/p=1"))))
+            case "the node is made anew":
+                others.submit(Commit((*gone, Delete(f"{top}/object"), Create(f"{top}/object"), lock, lock, lock)))
+        checks = (*unchanged(top, above.stat.created, "mine"), *unchanged(f"{top}/object", look.created, "mine"))
+        outcome, listing, names = session.submit(Commit((*checks, lock)), Names(top), Names(f"{top}/object"))
+        assert isinstance(outcome, Refused) is (happens != "nothing")
+        assert listing.names == ("object",), "the probes leave nothing behind"
+        assert all(name.startswith("LOCK-SHARED-0") for name in names.names)
 
 
 def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:

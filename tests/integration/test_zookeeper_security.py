@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from airflow_hivelock.locks import (
     AccessDenied,
@@ -137,6 +137,16 @@ def test_hives_nodes_are_hives_where_it_is_named(zookeeper: ZooKeeperServer, raw
         node = raw.create(f"{table}/LOCK-SHARED-", b"a:1:IMPLICIT:select:c", sequence=True)
         raw.delete(node)
         assert manager.release(lease)
+
+
+def test_who_may_write_below_the_databases_alone_can_lock_there(
+    zookeeper: ZooKeeperServer, raw: KazooClient, number: int
+) -> None:
+    """The grant at once makes a node beside them, and deletes it again; step by step it goes without."""
+    with connect(_url(zookeeper.hosts, number)) as manager:
+        assert manager.release(manager.acquire(owner="first", writes=[DAY]))
+        raw.set_acls(f"/secured-{number}/hive", [make_acl(*WORLD, read=True)])
+        assert manager.release(manager.acquire(owner="second", writes=[DAY]))
 
 
 def test_a_request_with_long_acls_is_as_large_as_one_transaction_carries(

@@ -20,6 +20,10 @@ _RECORDS, _ALIVE, _QUEUE = f"{ROOT}/requests/", f"{ROOT}/alive/", f"{ROOT}/queue
 _LOCK = re.compile(rf"{NAMESPACE}/(.*)/LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
 
+TRIED = ("trying", "granted", "lost")
+"""The states of one who has had his turn."""
+
+
 class Placed(NamedTuple):
     """A lock node. *mode* is ``"S"`` or ``"X"``, *target* the object's path below the namespace."""
 
@@ -175,15 +179,15 @@ class Checks:
                 self._replaced.add(before.process)
         if after.process in self._replaced:
             raise Violation(f"{after.process} acts for {after.owner} again, after it has been replaced")
-        if after.state == "waiting" and not (before and before.queued):
+        if (after.queued or after.holds) and not (before and (before.queued or before.holds)):
             attempt, zxid = self._ended.get(key, (-1, 0))
             if after.order[0] == attempt and after.order[1] < zxid:
-                raise Violation(f"{after.owner} queues, though its lease was released after this call began: {after}")
+                raise Violation(f"{after.owner} asks, though its lease was released after this call began: {after}")
         self.claims.follow(key, before, after)
         was = before.state if before else "free"
         if after.state == "free" and key in self.alive:
             raise Violation(f"{after.owner} was {was} and is broken, and its process lives")
-        if after.state == "trying" and was != "trying":
+        if after.state in TRIED and was not in TRIED:
             self._check_turn(key, after, before.zxid if before else 0)
         if after.state == "granted" and was != "granted":
             self._check_grant(key, after)
@@ -198,7 +202,7 @@ class Checks:
                 theirs = min(self.tickets[other_key].values(), default=0)
                 if theirs < place:
                     raise Violation(
-                        f"{mine.owner} (ticket {place}) tries, and {other.owner} (ticket {theirs}) is {other.state} on {target}"
+                        f"{mine.owner} (ticket {place}) has its turn, and {other.owner} (ticket {theirs}) is {other.state} on {target}"
                     )
         for path, drain in self.drains.items():
             queue, _, name = path.rpartition("/")
@@ -206,7 +210,7 @@ class Checks:
             drained = self.states.get(other_key)
             valid = drained is not None and drained.zxid < drain < place  # else its removal is over
             if valid and other_key != key and any(p.startswith(f"{queue}/") for p in self.tickets[key]):
-                raise Violation(f"{mine.owner} (ticket {place}) tries, and {path} (drain {drain}) is before it")
+                raise Violation(f"{mine.owner} (ticket {place}) has its turn, and {path} (drain {drain}) is before it")
         for path, placed in self.foreign.items():
             if self._excludes(placed, mine) and placed.czxid < min(since, mine.places[placed.target]):
                 raise Violation(f"{mine.owner} tries to get {placed.target}, and has seen that Hive has {path}")

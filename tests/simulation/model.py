@@ -38,14 +38,12 @@ class Znode(NamedTuple):
     """A node as of one write.
 
     :param session: the owner of an ephemeral node, else 0.
-    :param created: how many children it ever had; the number of the next sequential one.
     :param children: a tuple, for a set's order would differ from one run to the next.
     """
 
     data: bytes
     stat: Stat
     session: int = 0
-    created: int = 0
     children: tuple[str, ...] = ()
 
 
@@ -126,7 +124,7 @@ class ZooKeeper:
 
     def __init__(self, followers: int, now_ms: Callable[[], int], observe: Callable[[Write], None]) -> None:
         self.log: list[Write] = [Write(0, 0, ())]
-        root = Znode(b"", Stat(0, 0, 0, 0, 0, False))
+        root = Znode(b"", Stat(0, 0, 0, 0, 0, False, 0))
         self.followers = [Follower({"": root}) for _ in range(followers)]
         self.tree = self.followers[0].tree
         self._now_ms = now_ms
@@ -188,7 +186,9 @@ class ZooKeeper:
             return None
         if isinstance(request, Exists):
             return node.stat
-        return Node(node.data, node.stat) if isinstance(request, Get) else Listing(node.children, node.stat.czxid)
+        if isinstance(request, Get):
+            return Node(node.data, node.stat)
+        return Listing(node.children, node.stat.czxid, node.stat.created)
 
     def follower_of(self, session: int) -> Follower:
         """The server that the session is connected to."""
@@ -237,7 +237,7 @@ class ZooKeeper:
             raise _Failed(op, Refused.BAD_VERSION)
         if isinstance(op, Check):
             return True
-        stat = Stat(old.czxid, self.zxid + 1, old.version + 1, old.ctime_ms, now_ms, old.ephemeral)
+        stat = old._replace(mzxid=self.zxid + 1, version=old.version + 1, mtime_ms=now_ms)
         touched[path] = node._replace(data=op.data, stat=stat)
         return stat
 
@@ -246,11 +246,12 @@ class ZooKeeper:
         parent = touched[above] if above in touched else self.tree.get(above)
         if parent is None:
             raise _Failed(op, Refused.NO_NODE)
-        path = f"{op.path}{parent.created:010}" if op.sequential else op.path
+        path = f"{op.path}{parent.stat.created:010}" if op.sequential else op.path
         if (touched[path] if path in touched else self.tree.get(path)) is not None:
             raise _Failed(op, Refused.NODE_EXISTS)
         zxid = self.zxid + 1
-        touched[path] = Znode(op.data, Stat(zxid, zxid, 0, now_ms, now_ms, op.ephemeral), session * op.ephemeral)
+        touched[path] = Znode(op.data, Stat(zxid, zxid, 0, now_ms, now_ms, op.ephemeral, 0), session * op.ephemeral)
         name = path[len(above) + 1 :]
-        touched[above] = parent._replace(children=(*parent.children, name), created=parent.created + 1)
+        stat = parent.stat._replace(created=parent.stat.created + 1)
+        touched[above] = parent._replace(stat=stat, children=(*parent.children, name))
         return path

@@ -6,11 +6,13 @@ Nothing happens by itself, so that a script decides who comes between any two re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -170,6 +172,17 @@ def play(script: Script) -> None:
     with mock.patch.object(acquisition, "uuid", Names()):
         stage.schedule.spawn("script", lambda: script(stage))
         stage.schedule.run()
+
+
+def step_by_step(script: Script) -> Script:
+    """In *script* nothing is granted at once."""
+
+    @wraps(script)
+    def played(stage: Stage) -> None:
+        with mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False):
+            script(stage)
+
+    return played
 
 
 def writes(owner: str, state: str = "") -> Callable[[Request], bool]:

@@ -57,7 +57,7 @@ class State(NamedTuple):
             data["wait"],
             modes,
             places,
-            data["token"],
+            data["token"] or zxid,
             zxid,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names
@@ -86,6 +87,7 @@ class World:
         self._unlocks = dice.pick((0.0, 0.4, 0.9))
         self._kept_s = dice.pick((0.3, 86_400.0))
         self._tries_before_drain = dice.pick((1, 1, 5))
+        self._at_once = dice.chance(0.6)
         self._crashes = 0
 
     @property
@@ -109,6 +111,8 @@ class World:
             stack.enter_context(mock.patch.object(acquisition, "uuid", Names()))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
+            if not self._at_once:  # or the long way would hardly be gone
+                stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False))
             for module in (queue, record):
                 stack.enter_context(mock.patch.object(module, "locks_from_json", _locks))
             try:

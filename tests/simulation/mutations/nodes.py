@@ -13,6 +13,7 @@ from tests.simulation import model
 from tests.simulation.hive import HiveClient
 from tests.simulation.mutations.mutation import mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
+from tests.simulation.stage import step_by_step
 from tests.simulation.state import NAMESPACE, ROOT
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def nodes_known_by_name(patch: Patch) -> None:
     patch.setattr(Namespace, "own_nodes", own_nodes)
 
 
+@step_by_step
 def unlocked_and_made_again_before_the_look(stage: Stage) -> None:
     ours, other, hive = stage.process("ours"), stage.process("other"), stage.hive()
     other.gets("a", ["w.a/p=1"])
@@ -93,7 +95,7 @@ def unlocked_and_made_again_before_the_look(stage: Stage) -> None:
 @mutation(unlocked_and_made_again_before_the_look)
 def age_of_the_object_ignored(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up, a successor makes a node of my node's name, and I believe that it is mine."""
-    patch.setattr(model, "Listing", lambda names, czxid: Listing(names, 0))
+    patch.setattr(model, "Listing", lambda names, czxid, created: Listing(names, 0, created))
 
 
 def hive_unlocks_what_it_has_lost(stage: Stage) -> None:
@@ -132,10 +134,10 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
     """UNLOCK TABLE takes a lock, and the next of ours is granted it while its holder still works."""
 
     def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
-        granted = ops[0]
-        if len(ops) == 2 and isinstance(granted, SetData) and is_record(granted, "granted"):
-            named = json.loads(granted.data)["tickets"]
-            ops = (*ops, *(Delete(f"{ROOT}/queue/{unit}/{name}") for unit, name in named))
+        for granted in ops:
+            if isinstance(granted, SetData) and is_record(granted, "granted"):
+                named = json.loads(granted.data)["tickets"]
+                ops = (*ops, *(Delete(f"{ROOT}/queue/{unit}/{name}") for unit, name in named))
         return once(ops)
 
     in_place_of_commits(patch, send)

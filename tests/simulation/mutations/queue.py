@@ -169,6 +169,7 @@ def break_without_a_version(patch: Patch) -> None:
     patch.setattr(ZooKeeperBackend, "break_dead", break_dead)
 
 
+@staging.step_by_step
 def two_that_do_not_wait(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
     asked = mine.asks("b", [], ["w.a"], wait=False)

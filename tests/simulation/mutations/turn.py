@@ -12,7 +12,7 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import unit
 from airflow_hivelock.locks.model import LockMode
 from tests.simulation.mutations.mutation import mutation
-from tests.simulation.stage import writes
+from tests.simulation.stage import step_by_step, writes
 
 if TYPE_CHECKING:
     import pytest
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Patch = pytest.MonkeyPatch
 
 
+@step_by_step
 def hive_locks_before_the_try(stage: Stage) -> None:
     ours, hive = stage.process("ours"), stage.hive()
     ours.releases(ours.gets("b", [], ["w.a"]))  # the table's node stays
@@ -86,7 +87,7 @@ def barrier_kept_behind(patch: Patch) -> None:
         assert self._record is not None
         lock = next(lock for lock in self._record.locks if lock.object == target)
         bump = [SetData(self._store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = self._lock_nodes([lock], {target: Listing((), 0)}, self._asked_ms)
+        created = self._lock_nodes([lock], {target: Listing((), 0, 0)}, self._asked_ms)
         self._rewrite(replace(self._record, barrier=(*self._record.barrier, (str(target), 0))), [*bump, *created])
 
     patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)
