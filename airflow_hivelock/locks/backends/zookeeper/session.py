@@ -429,7 +429,7 @@ def _fits_bulk(request: Request) -> bool:
 def _read_bytes(request: Request) -> int:
     """What a read takes in a request that reads many, at most."""
     assert isinstance(request, Get | Children)
-    return 2 * (len(request.path.encode()) + _OP_BYTES)
+    return 3 * (len(request.path.encode()) + _OP_BYTES)
 
 
 def _reads(request: Request) -> list[Any]:
