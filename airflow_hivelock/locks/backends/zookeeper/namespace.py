@@ -162,7 +162,7 @@ class Namespace:
         """
         if not zxids:
             return {}
-        listings = self._client.submit(*(Children(self._layout.object(lock.object)) for lock in locks))
+        listings = self._client.submit(*(Names(self._layout.object(lock.object)) for lock in locks))
         listed = [
             [p for p in self.placed(lock.object, listing) if p.node.ours and p.node.mode is lock.mode]
             for lock, listing in zip(locks, listings, strict=True)

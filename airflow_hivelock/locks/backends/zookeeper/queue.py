@@ -154,7 +154,7 @@ class Queues:
             return [Delete(f"{self._layout.queue(name)}/{ticket}") for name, ticket in record.tickets]
         prefix = f"{key}-{record.ticket_epoch}-"
         names = list(ticket_units(record.locks))
-        listings = self._client.submit(*(Children(self._layout.queue(name)) for name in names))
+        listings = self._client.submit(*(Names(self._layout.queue(name)) for name in names))
         return [
             Delete(f"{self._layout.queue(name)}/{child}")
             for name, listing in zip(names, listings, strict=True)
@@ -258,7 +258,7 @@ class Queues:
         return sorted((self._known[path] for path in paths if path in self._known), key=lambda ticket: ticket.zxid)
 
     def _every(self) -> tuple[str, ...]:
-        listing = self._client.submit(Children(self._layout.queues))[0]
+        listing = self._client.submit(Names(self._layout.queues))[0]
         return listing.names if listing else ()
 
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
-    Children,
     Client,
     Commit,
     Delete,
     Exists,
+    Names,
     Op,
     Refused,
     SetData,
@@ -137,7 +137,7 @@ class Removal:
     def _emptied(self, nodes: Sequence[str]) -> tuple[str, ...]:
         """The partition nodes that are left empty once *nodes* are gone, deepest first."""
         partitions = self._partitions(nodes)
-        listings = self._client.submit(*map(Children, partitions))
+        listings = self._client.submit(*map(Names, partitions))
         gone = set(nodes)
         for path, listing in zip(partitions, listings, strict=True):
             if listing is not None and all(f"{path}/{name}" in gone for name in listing.names):
