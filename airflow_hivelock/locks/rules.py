@@ -118,8 +118,9 @@ def request(
     """
     shared, exclusive = objects("reads", reads), objects("writes", writes)
     locks = with_parents(shared, exclusive)
-    above = {lock.object.parent for lock in locks if lock.object.parent}
-    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, frozenset(above.intersection(shared)))
+    above = {lock.object.parent for lock in locks} if shared else ()
+    whole = frozenset(target for target in shared if target in above)
+    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole)
 
 
 def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:

@@ -35,7 +35,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.packet import fitting
-from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, ticket_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
@@ -62,11 +62,26 @@ class _Again(Exception):
 
 
 class _Look(NamedTuple):
-    """What is in the way may be among these, read in this order: the root of the queues, the queues, Hive's objects."""
+    """What was seen of the root of the queues, the queues, and Hive's objects: who is in the way is among these."""
 
     root: Node | None
     queues: Sequence[Listing | None]
     objects: Sequence[Any]
+
+
+class _Looks(NamedTuple):
+    """What to read for that, in this order."""
+
+    root: Get
+    queues: Sequence[Request]
+    objects: Sequence[Request]
+
+    def all(self) -> list[Request]:
+        return [self.root, *self.queues, *self.objects]
+
+    def seen(self, replies: Sequence[Any]) -> _Look:
+        root, *listings = replies
+        return _Look(root, listings[: len(self.queues)], listings[len(self.queues) :])
 
 
 class ZooKeeperAcquisition:
@@ -138,8 +153,8 @@ class ZooKeeperAcquisition:
     def _start(self) -> None:
         store, client = self._store, self._store.client
         self._session = client.session
-        looks = [] if self._begin else self._looks(self._request.locks)  # who had to start again goes step by step
-        _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks)
+        looks = self._looks(() if self._begin else self._request.locks)  # who had to start again goes step by step
+        _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks.all())
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise _Again
@@ -152,23 +167,23 @@ class ZooKeeperAcquisition:
             )
         fresh = mine.ticket_epoch == mine.epoch
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and looked and self._grant_first(mine, existing, self._looked(mine.locks, looked), life):
+        if fresh and looks.queues and self._grant_first(mine, existing, looks.seen(looked), life):
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
-        creates = store.queues.creates(mine, self._key) if fresh else []
-        ops += [*creates, *life]
+        creates = store.queues.creates(mine, self._key) if fresh else {}
+        ops += [*creates.values(), *life]
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
-        if fresh:
-            ops += store.queues.announces(ticket_units(mine.locks))
-        outcome, *looked = client.submit(Commit(tuple(ops)), *self._looks(mine.locks))
+        ops += store.queues.announces(creates)
+        looks = self._looks(mine.locks)
+        outcome, *looked = client.submit(Commit(tuple(ops)), *looks.all())
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
                 store.make_queues(mine.locks)
             raise _Again
         self._record = mine.at(outcome[written])
-        self._first_look = self._looked(mine.locks, looked)
+        self._first_look = looks.seen(looked)
         if fresh:
             self._take_place(
                 store.queues.made(self._record, self._key, outcome[written + 1 : written + 1 + len(creates)])
@@ -176,14 +191,9 @@ class ZooKeeperAcquisition:
         elif self._record.queued:
             self._take_place(store.queues.of(self._record, self._key))
 
-    def _looks(self, locks: tuple[Lock, ...]) -> list[Request]:
+    def _looks(self, locks: tuple[Lock, ...]) -> _Looks:
         store = self._store
-        return [Get(store.layout.queues), *store.queues.reads(locks), *store.namespace.reads(locks)]
-
-    def _looked(self, locks: tuple[Lock, ...], replies: Sequence[Any]) -> _Look:
-        root, *listings = replies
-        queues = len(self._store.queues.reads(locks))
-        return _Look(root, listings[:queues], listings[queues:])
+        return _Looks(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
 
     def _writes(self, record: Record, existing: Record | None) -> list[Op]:
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.

@@ -31,9 +31,11 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
     :raises RequestTooLarge: with every partition escalated to its table it is too large still.
     """
     fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
+    fixed_bytes += 3 * len(f"{layout.namespace}/")
 
     def size_bytes(lock: Lock) -> int:
-        return fixed_bytes + 3 * len(layout.object(lock.object).encode())  # its object, itself, its line in the record
+        # Its object, itself, its line in the record; an object's name is as long as its path below the namespace.
+        return fixed_bytes + 3 * len(str(lock.object).encode())
 
     said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))

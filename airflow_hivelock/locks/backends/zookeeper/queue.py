@@ -81,22 +81,28 @@ def unit(lock: Lock) -> str:
 
 def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
     """The queues in which a request for *locks* takes a ticket, with its locks there."""
-    given = tuple(locks)
-    databases = {lock.object.database: lock for lock in given if not lock.object.table}
-    units: dict[str, list[Lock]] = {}
-    for lock in given:
-        if lock.object.table:
-            units.setdefault(unit(lock), [databases[lock.object.database]]).append(lock)
-    tables_of = {name.partition(".")[0] for name in units}
+    databases: dict[str, Lock] = {}
+    tables: dict[tuple[str, str], list[Lock]] = {}
+    for lock in locks:
+        target = lock.object
+        if not target.table:
+            databases[target.database] = lock
+        elif (of_table := tables.get(key := (target.database, target.table))) is not None:
+            of_table.append(lock)
+        else:
+            tables[key] = [lock]
+    units = {f"{name}.{table}": (databases[name], *of_table) for (name, table), of_table in tables.items()}
+    tables_of = {name for name, _ in tables}
     for name, lock in databases.items():
         if lock.mode is LockMode.EXCLUSIVE or name not in tables_of:
-            units[name] = [lock]
-    return {name: tuple(locks) for name, locks in units.items()}
+            units[name] = (lock,)
+    return units
 
 
 def _units(locks: Iterable[Lock]) -> list[str]:
     """The queues in which those who are ahead of a request for *locks* may be."""
-    return sorted({unit(lock) for lock in locks})
+    tables = {(lock.object.database, lock.object.table) for lock in locks}
+    return sorted(f"{name}.{table}" if table else name for name, table in tables)
 
 
 def _of_database(name: str) -> bool:
@@ -105,7 +111,7 @@ def _of_database(name: str) -> bool:
 
 def shared_units(locks: Iterable[Lock]) -> tuple[str, ...]:
     """The guards that creating the request's SHARED nodes bumps, and removing them checks."""
-    return tuple(sorted({unit(lock) for lock in locks if lock.mode is LockMode.SHARED}))
+    return tuple(_units(lock for lock in locks if lock.mode is LockMode.SHARED))
 
 
 class Queues:
@@ -116,16 +122,16 @@ class Queues:
         self._layout = layout
         self._known: OrderedDict[str, Ticket] = OrderedDict()
 
-    def creates(self, record: Record, key: str) -> list[Create]:
-        """The operations that take a ticket in each queue of *record*'s request."""
-        return [
-            Create(
+    def creates(self, record: Record, key: str) -> dict[str, Create]:
+        """The operations that take a ticket in each queue of *record*'s request, by queue."""
+        return {
+            name: Create(
                 f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
                 _ticket_data(record.owner, locks),
                 sequential=True,
             )
             for name, locks in ticket_units(record.locks).items()
-        ]
+        }
 
     def creates_at_once(
         self, record: Record, key: str, listings: Sequence[Listing | None]
@@ -138,7 +144,7 @@ class Queues:
         """
         listed = dict(zip(_units(record.locks), listings, strict=True))
         found = []
-        for name, create in zip(ticket_units(record.locks), self.creates(record, key), strict=True):
+        for name, create in self.creates(record, key).items():
             if (listing := listed[name]) is None or _of_database(name):
                 return None
             found.append((create, Check(foretold(create, listing.created), -1)))
@@ -209,7 +215,7 @@ class Queues:
 
         :param listings: the replies to :meth:`reads`, if they are at hand.
         """
-        names = {unit(lock) for lock in locks}
+        names = set(_units(locks))
         whole = {lock.object.database for lock in locks if not lock.object.table and lock.mode is LockMode.EXCLUSIVE}
         if whole:
             names |= {name for name in self._every() if name.partition(".")[0] in whole}
