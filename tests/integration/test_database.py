@@ -263,7 +263,7 @@ def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) ->
     with connect(postgres_url) as manager:
         kept = database(manager)
         prefix = kept.tables.qualified
-        given = {"of_key": "", **kept._wanted(rules.request("me", writes=[DAY]).locks)}
+        given = {"of_key": "", **kept.wanted("", rules.request("me", writes=[DAY]).locks).objects}
         kept.read(lambda connection: connection.exec_driver_sql(f"VACUUM ANALYZE {prefix}lock"))
         looked = kept._enter.compile(kept.engine)
         explained = f"EXPLAIN (COSTS OFF) {looked}"

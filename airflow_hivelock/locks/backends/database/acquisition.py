@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.database.attendant import Attendant
     from airflow_hivelock.locks.backends.database.store import InTheWay, Store
+    from airflow_hivelock.locks.backends.database.wanted import Wanted
     from airflow_hivelock.locks.model import Lease, Lock, LockRequest
 
 MAX_TURNS = 100
@@ -64,8 +65,8 @@ class DatabaseAcquisition:
         self._store = store
         self._attendant = attendant
         self._request = request
-        self._locks: Sequence[Lock] = request.locks
-        self._key = owner_key(request.owner)
+        self._wanted = store.wanted(owner_key(request.owner), request.locks)
+        self._locks = self._wanted.locks
         self._began: int | None = None
         self._waited_s: float | None = None
         self._untold = False
@@ -80,7 +81,7 @@ class DatabaseAcquisition:
             try:
                 turn = self._take_turn() or self._store.transact(self._turn)
             except _OtherLocks as other:
-                self._locks = other.locks
+                self._wanted = self._store.wanted(self._wanted.owner_key, other.locks)
                 continue
             mine = turn.record
             self._untold, self._queued = False, mine if mine.state is State.WAITING else None
@@ -97,7 +98,8 @@ class DatabaseAcquisition:
 
     def withdraw(self) -> None:
         self.waits = None
-        self._store.transact(self._withdraw)
+        alone = self._store.wanted(self._wanted.owner_key)
+        self._store.transact(lambda connection: self._withdraw(connection, alone))
 
     def _take_turn(self) -> Turn | None:
         """The turn, in one statement, of a request that is the owner's first, or that waits; None if there is more to it."""
@@ -106,7 +108,7 @@ class DatabaseAcquisition:
             return None
         self._untold = True
         asked = mine or self._start(None, 0, 0)
-        taken = self._store.take_turn(asked, self._locks, mine is not None or self._request.wait)
+        taken = self._store.take_turn(asked, self._wanted, mine is not None or self._request.wait)
         if taken is None:
             return None
         now_us, number, ahead = taken
@@ -117,22 +119,24 @@ class DatabaseAcquisition:
 
     def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
         began = self._began or number
-        return records.start(existing, self._request, self.process, number, began, now_us, self._store.frees)
+        return records.start(
+            existing, self._request, self._locks, self.process, number, began, now_us, self._store.frees
+        )
 
     def _turn(self, connection: Connection) -> Turn:
-        store, request = self._store, self._request
-        now_us, number, existing, found = store.enter(connection, self._key, self._locks)
+        store, request, wanted = self._store, self._request, self._wanted
+        now_us, number, existing, found = store.enter(connection, wanted)
         self._began = self._began or number
         if existing and existing.process == self.process and existing.state in (State.WAITING, State.GRANTED):
             mine = existing
         else:
             mine, self._untold = self._start(existing, number, now_us), False
         fresh = existing is None or mine.place != existing.place
-        if not fresh and mine.locks != records.encode(self._locks):
+        if not fresh and mine.locks != wanted.locks:
             raise _OtherLocks(mine.locked)
         if existing and fresh and store.end(connection, State.ENDED, "held", of_place=existing.place):
             existing = replace(existing, state=State.ENDED, ended_us=now_us)  # it was expired, and for other locks
-            found = store.in_the_way(connection, self._locks, mine.place)
+            found = store.in_the_way(connection, wanted, mine.place)
         elif existing and not fresh and mine is not existing:
             self._tell_superseded(connection, existing)
         ahead: Sequence[InTheWay] = ()
@@ -143,7 +147,7 @@ class DatabaseAcquisition:
                 mine = replace(mine, ahead=ahead[0].place) if waits else replace(mine, state=State.FREE)
             else:
                 mine, self._untold = mine.granted(number, now_us), True
-        store.put(connection, mine, existing, self._locks if fresh and mine.state is not State.FREE else ())
+        store.put(connection, mine, existing, wanted.rows if fresh and mine.state is not State.FREE else ())
         return Turn(mine, now_us, ahead)
 
     def _look(self, connection: Connection, place: int, found: Sequence[InTheWay], waits: bool) -> Sequence[InTheWay]:
@@ -162,7 +166,7 @@ class DatabaseAcquisition:
                     return ahead
             else:
                 store.clear(connection, place_of.in_([one.place for one in found]))
-            found = store.in_the_way(connection, self._locks, place)
+            found = store.in_the_way(connection, self._wanted, place)
         raise _overtaken(self._request)
 
     def _tell_superseded(self, connection: Connection, existing: Record) -> None:
@@ -170,8 +174,8 @@ class DatabaseAcquisition:
         if existing.audience == EVERYBODY:  # whoever verifies the lease for an earlier process
             self._store.dialect.tell(connection, existing.place, EVERYBODY)
 
-    def _withdraw(self, connection: Connection) -> None:
-        _, _, mine, _ = self._store.enter(connection, self._key, ())
+    def _withdraw(self, connection: Connection, alone: Wanted) -> None:
+        _, _, mine, _ = self._store.enter(connection, alone)
         if mine is None or mine.process != self.process:
             return
         if mine.state is State.WAITING:

@@ -240,8 +240,10 @@ class DatabaseBackend:
         self.store.engine.dispose()
 
     def _put_work(self, lease: Lease, name: str, application: str | None, *, new: bool) -> Lease:
+        wanted = self.store.wanted(owner_key(lease.owner))
+
         def put(connection: Connection) -> Lease | None:
-            now_us, number, record, _ = self.store.enter(connection, owner_key(lease.owner), ())
+            now_us, number, record, _ = self.store.enter(connection, wanted)
             if record is None or not record.is_of(lease) or (self.store.frees and record.expired(now_us)):
                 return None
             written = record.starting(name, application or "", number) if new else record.recording(name, application)

@@ -183,16 +183,23 @@ _TIMES = ("asked_us", "seen_us", "granted_us", "end_us", "ended_us")
 
 
 def start(
-    existing: Record | None, request: LockRequest, process: str, number: int, began: int, now_us: int, frees: bool
+    existing: Record | None,
+    request: LockRequest,
+    wanted: str,
+    process: str,
+    number: int,
+    began: int,
+    now_us: int,
+    frees: bool,
 ) -> Record:
     """The record with which *process* starts, or takes over, the owner's request: a pure decision.
 
+    :param wanted: the request's locks, as :func:`encode` has them.
     :param frees: an expired lease may be replaced by a request for other locks.
     :return: WAITING with *number* as its place for a fresh start; else the existing state, taken over.
     :raises Superseded: a later call acts for the owner.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    wanted = encode(request.locks)
     if existing is not None:
         taken_for_dead = existing.state is State.FREE and existing.process == process
         if not taken_for_dead and (request.attempt, began) <= (existing.attempt, existing.began):

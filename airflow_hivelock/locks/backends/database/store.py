@@ -28,9 +28,9 @@ from sqlalchemy import (
 
 from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
-from airflow_hivelock.locks.backends.database.keys import number, object_key, units
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.backends.database.record import Record, State, later
+from airflow_hivelock.locks.backends.database.wanted import Wanted
 from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
 from airflow_hivelock.locks.url import shown
@@ -204,23 +204,25 @@ class Store:
 
     # Reading.
 
-    def enter(
-        self, connection: Connection, owner_key: str, locks: Sequence[Lock]
-    ) -> tuple[int, int, Record | None, list[InTheWay]]:
+    def wanted(self, owner_key: str, locks: Sequence[Lock] = ()) -> Wanted:
+        """What an owner's request for *locks* is to the statements."""
+        return Wanted.of(self.tables.name, self.dialect, owner_key, locks)
+
+    def enter(self, connection: Connection, wanted: Wanted) -> tuple[int, int, Record | None, list[InTheWay]]:
         """Keep out everybody whose request may conflict, or who acts for the owner.
 
         :return: the time, a number larger than any before, the owner's record, and who is :meth:`in_the_way` of it;
             if it neither waits nor holds, of a new request.
         """
-        self.dialect.enter(connection, self._keys(owner_key, locks))
-        rows = self._prepared[self._enter].all(driver(connection), {"of_key": owner_key, **self._wanted(locks)})
+        self.dialect.enter(connection, wanted.keys)
+        rows = self._prepared[self._enter].all(driver(connection), {"of_key": wanted.owner_key, **wanted.objects})
         record = Record.of(rows[0]) if rows[0].owner_key is not None else None
         ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
         return rows[0].now_us, rows[0].drawn, record, ahead
 
-    def in_the_way(self, connection: Connection, locks: Iterable[Lock], place: int) -> list[InTheWay]:
+    def in_the_way(self, connection: Connection, wanted: Wanted, place: int) -> list[InTheWay]:
         """Who came before *place* and conflicts: of those that live the nearest and then the first, and all that are void."""
-        given = {"of_place": place, **self._wanted(locks)}
+        given = {"of_place": place, **wanted.objects}
         return [_in_the_way(row) for row in self._prepared[self._in_the_way].all(driver(connection), given)]
 
     def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
@@ -239,16 +241,6 @@ class Store:
         request = self.tables.request.c
         alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
         return select(request.place, request.epoch).where(*alive)
-
-    def _keys(self, owner_key: str, locks: Sequence[Lock]) -> dict[int, bool]:
-        keys = {number(self.tables.name, str(unit)): exclusive for unit, exclusive in units(locks).items()}
-        return keys | {number(self.tables.name, "owner", owner_key): True}
-
-    def _wanted(self, locks: Iterable[Lock]) -> dict[str, Any]:
-        keys: dict[LockMode, list[int]] = {mode: [] for mode in LockMode}
-        for lock in locks:
-            keys[lock.mode].append(object_key(lock.object))
-        return {mode.value.lower(): self.dialect.numbers(numbers) for mode, numbers in keys.items()}
 
     @cached_property
     def _enter(self) -> Select[Any]:
@@ -303,15 +295,14 @@ class Store:
 
     # Writing.
 
-    def take_turn(self, record: Record, locks: Sequence[Lock], waits: bool) -> tuple[int, int, list[InTheWay]] | None:
+    def take_turn(self, record: Record, wanted: Wanted, waits: bool) -> tuple[int, int, list[InTheWay]] | None:
         """Grant a request that has no place yet, or that waits, or have it wait; None if there is more to it.
 
         :return: as :meth:`enter`, without the record.
         """
-        keys = self._keys(record.owner_key, locks)
         settings = {"lease_us": later(0, record.lease_s), "waits": waits, "frees": self.frees, "dead_us": DEAD_US}
-        wanted = [_row(0, position, lock) for position, lock in enumerate(locks)]
-        rows = self.drive(lambda session: self.dialect.take_turn(session, record.values() | settings, wanted, keys))
+        asked = record.values() | settings
+        rows = self.drive(lambda session: self.dialect.take_turn(session, asked, wanted.rows, wanted.keys))
         if not rows:
             return None
         return rows[0].now_us, rows[0].number, [_in_the_way(row) for row in rows if row.ahead_place is not None]
@@ -323,8 +314,10 @@ class Store:
         given = (*parse_id(lease.id), lease.epoch)
         return self.drive(lambda session: self.dialect.release(session, *given, frees=self.frees))
 
-    def put(self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Lock] = ()) -> None:
-        """Write the record over the owner's *existing* one, and *locks* that it has got."""
+    def put(
+        self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Write the record over the owner's *existing* one, and the rows of *locks* that it has got."""
         request = self.tables.request
         if existing is not None and (changed := record.changes(existing)):
             names = tuple(changed)
@@ -334,8 +327,8 @@ class Store:
             given = {**changed, "of_key": record.owner_key}
             self._prepared[self._changes[names]].count(driver(connection), given)
         values = record.values() if existing is None else None
-        if rows := [_row(record.place, position, lock) for position, lock in enumerate(locks)]:
-            self.dialect.add(connection, values, rows)
+        if locks:
+            self.dialect.add(connection, values, [{**row, "place": record.place} for row in locks])
         elif values:
             connection.execute(insert(request), values)
 
@@ -426,18 +419,6 @@ def parse_id(lease_id: str) -> tuple[str, int]:
 
 class _Passing(StoreUnavailable):
     """Another transaction was in the way; try again."""
-
-
-def _row(place: int, position: int, lock: Lock) -> dict[str, Any]:
-    return {
-        "place": place,
-        "position": position,
-        "object_key": object_key(lock.object),
-        "db_name": lock.object.database,
-        "table_name": lock.object.table,
-        "partition_name": "/".join(lock.object.path[2:]),
-        "lease_type": "x" if lock.mode is LockMode.EXCLUSIVE else "s",
-    }
 
 
 def _in_the_way(row: Any) -> InTheWay:
