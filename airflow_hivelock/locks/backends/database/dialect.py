@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
@@ -32,6 +33,14 @@ class Change:
     unsure: bool = False
 
 
+class Transactions(Protocol):
+    """Where transactions begin."""
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """One of them: committed at its end, rolled back by an error."""
+        ...
+
+
 class Dialect(Protocol):
     """One kind of database, for one set of tables in it."""
 
@@ -50,7 +59,7 @@ class Dialect(Protocol):
         """The connections, as most statements want them."""
         ...
 
-    def transacting(self, engine: Engine) -> Engine:
+    def transacting(self, engine: Engine) -> Transactions:
         """Transactions, each statement of which reads what is committed when it begins."""
         ...
 
@@ -58,7 +67,7 @@ class Dialect(Protocol):
         """For what only reads."""
         ...
 
-    def writing(self, engine: Engine) -> Engine:
+    def writing(self, engine: Engine) -> Transactions:
         """For what writes where each statement may be a transaction of its own."""
         ...
 

@@ -18,7 +18,9 @@ class Prepared:
 
     def __init__(self, statement: Statement, engine: Engine) -> None:
         compiled = statement.compile(engine)
-        self._text, self._order, self._defaults = str(compiled), compiled.positiontup, compiled.params
+        self._text, self._defaults = str(compiled), compiled.params
+        order = compiled.positiontup
+        self._order = None if order is None else [(name, self._defaults[name]) for name in order]
         names = [column.key for column in getattr(statement, "selected_columns", ())]
         self._row: Any = namedtuple("Row", names)  # type: ignore[misc]
 
@@ -35,8 +37,9 @@ class Prepared:
         session.cursor().executemany(self._text, list(map(self._values, given)))
 
     def _values(self, given: Mapping[str, Any]) -> Any:
-        values = {**self._defaults, **given}
-        return values if self._order is None else [values[name] for name in self._order]
+        if self._order is None:
+            return {**self._defaults, **given}
+        return [given.get(name, default) for name, default in self._order]
 
 
 class PreparedStatements(dict["Statement", Prepared]):

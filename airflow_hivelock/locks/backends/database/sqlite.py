@@ -14,8 +14,7 @@ import selectors
 import socket
 import sqlite3
 import time
-from contextlib import suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, bindparam, create_engine, delete, event, func, insert, literal_column, select, update
@@ -25,13 +24,11 @@ from airflow_hivelock.locks.backends.database.prepared import PreparedStatements
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
-
-IMMEDIATE = "BEGIN IMMEDIATE"
 
 BUSY_S = (0.001, 0.01)
 """The first and the longest pause before the file is tried again while another writes; about as much is waited."""
@@ -68,16 +65,17 @@ class SQLite:
         engine = create_engine(url, pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
         self._prepared = PreparedStatements(engine)
         event.listen(engine, "connect", _opened)
-        event.listen(engine, "begin", partial(_begun, timeout_s))
+        event.listen(engine, "begin", _begun)
+        self._writers = Writers(engine, timeout_s)
         return engine
 
-    def transacting(self, engine: Engine) -> Engine:
-        return engine
+    def transacting(self, engine: Engine) -> Writers:
+        return self._writers
 
     writing = transacting
 
     def reading(self, engine: Engine) -> Engine:
-        return engine.execution_options(begin="BEGIN")
+        return engine.execution_options(reads=True)
 
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """BEGIN IMMEDIATE has kept everybody out already."""
@@ -195,20 +193,36 @@ def _opened(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _begun(timeout_s: float, connection: Connection) -> None:
-    begin(
-        connection.connection.driver_connection, timeout_s, connection.get_execution_options().get("begin", IMMEDIATE)
-    )
+def _begun(connection: Connection) -> None:
+    if connection.get_execution_options().get("reads"):
+        driver(connection).execute("BEGIN")
 
 
-def begin(session: Any, timeout_s: float, statement: str = IMMEDIATE) -> None:
+class Writers:
+    """Transactions that write, begun and committed by the driver: SQLAlchemy takes longer over that than SQLite, and all
+    others wait."""
+
+    def __init__(self, engine: Engine, timeout_s: float) -> None:
+        self._engine, self._timeout_s = engine, timeout_s
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One of them; what an error has left, the pool rolls back."""
+        with self._engine.connect() as connection:
+            session = driver(connection)
+            _begin(session, self._timeout_s)
+            yield connection
+            session.commit()
+
+
+def _begin(session: Any, timeout_s: float) -> None:
     """Begin a transaction, in turn with the other writers; SQLite's own waiting soon sleeps for many transactions."""
     deadline, pause_s = time.monotonic() + timeout_s, BUSY_S[0]
     session.execute("PRAGMA busy_timeout=0")
     try:
         while True:
             try:
-                session.execute(statement)
+                session.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
