@@ -160,6 +160,29 @@ def withdrawn_without_the_lost_grant(patch: Patch) -> None:
     patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
 
 
+def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
+    first, second = stage.process("first"), stage.process("second")
+    for process in (first, second):
+        process.releases(process.gets("b", [], ["w.a"]))
+    one, other = first.asks("a", [], ["w.a"]), second.asks("a", [], ["w.a"])
+    second.session.before(writes("a", "granted"), one.poll)
+    second.session.lose_reply(writes("a", "granted"))
+    with pytest.raises(StoreUnavailable):
+        other.poll()  # outrun by the first, whose lease it takes over, without hearing of it
+    second.withdraws(other)
+    assert stage.intact("a")
+
+
+@mutation(two_calls_begin_at_once_and_one_gives_up)
+def another_ones_grant_taken_for_mine(patch: Patch) -> None:
+    """The lease under which the first process works goes by the epoch that the second, too, would have had."""
+
+    def keep(self: ZooKeeperAcquisition, epoch: int) -> None:
+        self.__dict__["kept"] = epoch or self.__dict__.get("kept", 0)
+
+    patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: self.__dict__["kept"], keep), raising=False)
+
+
 def the_next_server_lags(stage: Stage) -> None:
     ours = stage.process("ours")
     lease = ours.gets("a", ["w.a"])

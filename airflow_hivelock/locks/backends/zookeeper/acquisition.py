@@ -6,7 +6,8 @@ compares and sets the owner's record, so that of two processes which act for one
 reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
-since (:mod:`.foretold`). That is tried once; who is outrun goes the long way, on which it cannot be.
+since (:mod:`.foretold`). Who is outrun takes its ticket and tries that once more; outrun again, it goes the long way, on
+which it cannot be.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class ZooKeeperAcquisition:
         if not self._begin:  # the session ended right after its answer
             raise _Again
         existing = Record.decode(node, self._path) if node else None
+        if existing and existing.process != self._process:
+            self._granting = 0  # what it holds was granted to another process, which has been told
         mine = records.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST:  # and not taken over: who holds it has to stop, and release it
             raise LockLost(
@@ -227,7 +230,9 @@ class ZooKeeperAcquisition:
         granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
         ops = [*self._writes(granted, existing), Check(store.layout.queues, look.root.stat.version)]
         ops += [op for pair in tickets for op in pair]
-        return self._grant_at_once(granted, survey, ops, life, now_ms)
+        granted_first = self._grant_at_once(granted, survey, ops, life, now_ms)
+        self._outrun = False  # it may do better at its turn, where less can change
+        return granted_first
 
     def _grant_at_once(
         self, granted: Record, survey: Survey, first: Sequence[Op], life: Sequence[Delete], now_ms: int
