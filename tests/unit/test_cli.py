@@ -25,6 +25,7 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 DEADLINE_S = 30.0
@@ -106,6 +107,15 @@ def test_without_a_lock_store_it_says_how_to_name_one(run: Run, monkeypatch: pyt
     assert "--url, or set AIRFLOW_HIVELOCK_URL" in err
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Also where a shell started the tests in the background, with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_the_queue(run: Run, manager: LockManager) -> None:
     manager.acquire(owner="job", writes=["dw.t"])
 
