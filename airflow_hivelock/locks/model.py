@@ -96,7 +96,7 @@ class LockObject:
         levels = (f"{names.escape(column)}={names.escape(value)}" for column, value in self.partition)
         return (self.database, self.table, *levels) if self.table else (self.database,)
 
-    @property
+    @cached_property
     def parent(self) -> LockObject | None:
         """What it lies in: the upper partition level, the table or the database; a database lies in nothing."""
         if self.partition:

@@ -33,15 +33,12 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
     The order is Hive's: lexicographic by object, parents first. Where an object is read and written,
     or is the parent of one and written itself, it is locked EXCLUSIVE.
     """
-    modes: dict[LockObject, LockMode] = {}
-    written = tuple(writes)
-    for leaf in (*reads, *written):
-        shared: LockObject | None = leaf
-        while shared is not None and shared not in modes:  # where it is there, so are its parents
-            modes[shared] = LockMode.SHARED
-            shared = shared.parent
-    modes |= dict.fromkeys(written, LockMode.EXCLUSIVE)
-    return tuple(Lock(target, modes[target]) for target in sorted(modes, key=order))
+    written = dict.fromkeys(writes)
+    targets = level = dict.fromkeys((*reads, *written))
+    while level := dict.fromkeys(parent for target in level if (parent := target.parent) is not None):
+        targets = targets | level
+    modes = dict.fromkeys(targets, LockMode.SHARED) | dict.fromkeys(written, LockMode.EXCLUSIVE)
+    return tuple(Lock(target, modes[target]) for target in sorted(targets, key=order))
 
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:

@@ -68,8 +68,9 @@ def test_a_real_zookeeper_full_of_odd_nodes_shows_all_that_is_well(zookeeper: Zo
         below = f"{layout.namespace}/dw/crowd"
         assert stage.write(f"{below}/LOCK-SHARED-0000000007", b"x:" * 500_000)
         # As Java's clients make them: no data, which is not empty data.
-        assert stage.write(f"{below}/p=1/LOCK-SHARED-0000000008", None)  # type: ignore[arg-type]
-        assert stage.write(f"{layout.records}/0123456789abcdef", None)  # type: ignore[arg-type]
+        for bare in (f"{below}/p=1/LOCK-SHARED-0000000008", f"{layout.records}/0123456789abcdef"):
+            sessions[0]._zk.create(bare, None, makepath=True)
+            assert sessions[0]._zk.get(bare)[0] is None
         for start in range(0, 3_000, 1_000):
             stage.client.submit(
                 Commit(

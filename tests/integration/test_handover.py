@@ -13,6 +13,7 @@ from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.errors import LockTimeout
 from tests.benchmarks.measure import zxid
 from tests.benchmarks.relay import OurRelay
 
@@ -69,10 +70,15 @@ def days(count: int) -> list[str]:
     return [f"dw.delays/n={number}" for number in range(count)]
 
 
+def _names(manager: LockManager) -> tuple[str, str]:
+    layout = manager.backend.layout  # type: ignore[attr-defined]
+    return layout.namespace, layout.root
+
+
 def cycle(session: CountingSession, manager: LockManager, count: int) -> tuple[Cost, Cost]:
-    """What it takes to lock *count* partitions, and to free them."""
+    """What it takes a new owner to lock *count* partitions, and to free them."""
     begun = session.cost
-    lease = manager.acquire(owner=f"of {count}", writes=days(count))
+    lease = manager.acquire(owner=f"run {next(_numbers)}", writes=days(count))
     acquired = session.cost
     assert len(lease.locks) == count + 2
     assert manager.release(lease)
@@ -81,10 +87,39 @@ def cycle(session: CountingSession, manager: LockManager, count: int) -> tuple[C
 
 def test_a_thousand_partitions_take_as_many_round_trips_as_one(session: CountingSession, manager: LockManager) -> None:
     manager.release(manager.acquire(owner="who makes the queue and the table", writes=days(1)))
-    to_acquire, to_release = cycle(session, manager, 1)
+    costs = set()
+    for count in (1, 10, 1_000):
+        manager.backend.memory.forget()  # type: ignore[attr-defined]
+        costs.add(cycle(session, manager, count))
+    ((to_acquire, to_release),) = costs
     assert to_acquire.round_trips <= ROUND_TRIPS_TO_ACQUIRE
     assert to_release.round_trips <= ROUND_TRIPS_TO_RELEASE
-    assert cycle(session, manager, 10) == cycle(session, manager, 1_000) == (to_acquire, to_release)
+
+
+def test_who_locks_a_table_over_and_over_looks_at_it_no_more(
+    zookeeper: ZooKeeperServer, session: CountingSession, manager: LockManager
+) -> None:
+    for _ in range(3):
+        manager.release(manager.acquire(owner=f"run {next(_numbers)}", writes=days(1)))
+    assert cycle(session, manager, 1) == (Cost(1, 1), Cost(1, 1))
+    assert cycle(session, manager, 10) == (Cost(1, 1), Cost(1, 1)), "other partitions of it"
+    with LockManager(ZooKeeperBackend.connect(zookeeper.hosts, *_names(manager))) as other:
+        lease = other.acquire(owner="another", writes=days(1))
+        with pytest.raises(LockTimeout, match="another"):
+            manager.acquire(owner="who believes to be alone", writes=days(1))
+        other.release(lease)
+    assert cycle(session, manager, 1)[0].round_trips > 1
+
+
+def test_who_shares_a_table_tries_nothing_in_vain(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    with LockManager(ZooKeeperBackend.connect(zookeeper.hosts, *_names(manager))) as other:
+        for each in (manager, other):
+            each.release(each.acquire(owner=f"run {next(_numbers)}", writes=days(1)))
+        before = zxid(zookeeper)
+        for _ in range(5):
+            for each in (manager, other):
+                each.release(each.acquire(owner=f"run {next(_numbers)}", writes=days(1)))
+        assert zxid(zookeeper) == before + 20, "a grant and a release each, and nothing that was refused"
 
 
 def test_who_is_alone_is_granted_by_one_write(zookeeper: ZooKeeperServer, manager: LockManager) -> None:

@@ -286,7 +286,7 @@ class Dying(KazooSession):
 def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
     zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: False)
+    monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: None)
     layout = Layout("/hive-swept", "/hivelock-swept")
     dying = LockManager(ZooKeeperBackend(Dying(zookeeper.hosts, 5), layout))
     with pytest.raises(StoreUnavailable):

@@ -11,12 +11,13 @@ import pytest
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
 from tests.simulation.mutations.mutation import mutation
+from tests.simulation.stage import Actor
 
 if TYPE_CHECKING:
     from tests.simulation.stage import Process, Stage
@@ -87,6 +88,32 @@ def _outrun(ours: Process, owner: str, readers: Process) -> None:
     """Let as many readers come before *ours* can release what *owner* has as it takes until it drains the queue."""
     for number in range(removal.TRIES_BEFORE_DRAIN):
         ours.session.before(staging.writes(owner, "tombstone"), partial(readers.gets, f"{owner}{number}", ["w.a/p=2"]))
+
+
+def one_of_several_drains_is_gone(stage: Stage) -> None:
+    ours, keeper, mine = stage.process("ours"), stage.process("keeper"), stage.process("mine")
+    lease = ours.gets("a", ["w.a/p=1", "w.b/p=1"])
+    _outrun(ours, "a", mine)
+
+    def void() -> None:
+        keeper.manager.renew(lease)
+        mine.gets("c", ["w.a/p=3"])  # deletes what is in its way
+
+    ours.session.before(staging.writes("a", "tombstone"), void)
+    assert ours.releases(lease)
+    assert not stage.checks.drains
+
+
+@mutation(one_of_several_drains_is_gone)
+def drains_given_back_all_or_none(patch: Patch) -> None:
+    """A waiter has deleted one that was void, and the others stand in their queues until the session ends."""
+    submit = Actor.submit
+
+    def together(self: Actor, *requests: Any) -> list[Any]:
+        deletes = [op for each in requests if isinstance(each, Commit) for op in each.ops if isinstance(op, Delete)]
+        return submit(self, Commit(tuple(deletes))) if len(deletes) == len(requests) > 1 else submit(self, *requests)
+
+    patch.setattr(Actor, "submit", together)
 
 
 @mutation(a_drain_is_left_behind)

@@ -7,14 +7,14 @@ reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
 since (:mod:`.foretold`). Who is outrun takes its ticket and tries that once more; outrun again, it goes the long way, on
-which it cannot be.
+which it cannot be. Who locks a table that nobody but itself has locked of late leaves the look out (:mod:`.look`).
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
@@ -35,6 +35,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
+from airflow_hivelock.locks.backends.zookeeper.look import Looks
 from airflow_hivelock.locks.backends.zookeeper.packet import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
-    from airflow_hivelock.locks.backends.zookeeper.client import Node, Request
+    from airflow_hivelock.locks.backends.zookeeper.look import Look
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock, Survey
 
 MAX_TURNS = 1_000
@@ -60,29 +61,6 @@ _NO_PLACE = 1 << 63
 
 class _Again(Exception):
     """What was read is out of date; begin anew from the record."""
-
-
-class _Look(NamedTuple):
-    """What was seen of the root of the queues, the queues, and Hive's objects: who is in the way is among these."""
-
-    root: Node | None
-    queues: Sequence[Listing | None]
-    objects: Sequence[Any]
-
-
-class _Looks(NamedTuple):
-    """What to read for that, in this order."""
-
-    root: Get
-    queues: Sequence[Request]
-    objects: Sequence[Request]
-
-    def all(self) -> list[Request]:
-        return [self.root, *self.queues, *self.objects]
-
-    def seen(self, replies: Sequence[Any]) -> _Look:
-        root, *listings = replies
-        return _Look(root, listings[: len(self.queues)], listings[len(self.queues) :])
 
 
 class ZooKeeperAcquisition:
@@ -105,7 +83,7 @@ class ZooKeeperAcquisition:
         self._refused_at: float | None = None
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
-        self._first_look: _Look | None = None
+        self._first_look: Look | None = None
         self._outrun = False
 
     def step(self) -> Lease | Blocked:
@@ -155,6 +133,8 @@ class ZooKeeperAcquisition:
         store, client = self._store, self._store.client
         self._session = client.session
         looks = self._looks(() if self._begin else self._request.locks)  # who had to start again goes step by step
+        if looks.queues and self._grant_unseen(looks):
+            return
         _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks.all())
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
@@ -170,7 +150,7 @@ class ZooKeeperAcquisition:
             )
         fresh = mine.ticket_epoch == mine.epoch
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and looks.queues and self._grant_first(mine, existing, looks.seen(looked), life):
+        if fresh and looks.queues and self._grant_first(mine, existing, looks, looks.seen(looked), life):
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
@@ -194,9 +174,9 @@ class ZooKeeperAcquisition:
         elif self._record.queued:
             self._take_place(store.queues.of(self._record, self._key))
 
-    def _looks(self, locks: tuple[Lock, ...]) -> _Looks:
+    def _looks(self, locks: tuple[Lock, ...]) -> Looks:
         store = self._store
-        return _Looks(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
+        return Looks(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
 
     def _writes(self, record: Record, existing: Record | None) -> list[Op]:
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.
@@ -216,7 +196,22 @@ class ZooKeeperAcquisition:
 
     # At once, where nobody is in the way.
 
-    def _grant_first(self, mine: Record, existing: Record | None, look: _Look, life: Sequence[Delete]) -> bool:
+    def _grant_unseen(self, looks: Looks) -> bool:
+        """As :meth:`_grant_first`, but without a look, for an owner that has no record. False: nothing happened."""
+        store = self._store
+        if (look := store.memory.recall(looks)) is None:
+            return False
+        mine = records.fresh(self._request, self._process, epoch=store.client.zxid, begin=0)
+        if not self._grant_first(mine, None, looks, look, ()):
+            store.memory.forget()
+            return False
+        assert self._record is not None
+        self._begin = self._record.begin
+        return True
+
+    def _grant_first(
+        self, mine: Record, existing: Record | None, looks: Looks, look: Look, life: Sequence[Delete]
+    ) -> bool:
         """The tickets and the grant in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
         tickets = store.queues.creates_at_once(mine, self._key, look.queues)
@@ -230,34 +225,38 @@ class ZooKeeperAcquisition:
         granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
         ops = [*self._writes(granted, existing), Check(store.layout.queues, look.root.stat.version)]
         ops += [op for pair in tickets for op in pair]
-        granted_first = self._grant_at_once(granted, survey, ops, life, now_ms)
+        done = self._grant_at_once(granted, survey, ops, life, now_ms)
         self._outrun = False  # it may do better at its turn, where less can change
-        return granted_first
+        if done is not None:
+            store.memory.granted(looks, look, *done)
+        return done is not None
 
     def _grant_at_once(
         self, granted: Record, survey: Survey, first: Sequence[Op], life: Sequence[Delete], now_ms: int
-    ) -> bool:
-        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*. False: nothing happened.
+    ) -> tuple[Sequence[Op], Sequence[Any]] | None:
+        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*: its operations and their replies.
+        None: nothing happened.
 
         :param first: what it begins with; of its writes the record's comes first.
         """
         store, locks = self._store, granted.locks
         if self._outrun or not store.namespace.tells_all(locks, survey):
-            return False
+            return None
         guards, creates = self._guards(locks), self._lock_nodes(locks, survey.children, now_ms)
         first = [*first, *store.namespace.unchanged(survey, f"unchanged-{self._process}")]
         self._granting = granted.ticket_epoch
+        ops = (*first, *guards, *creates, *life)
         try:
-            outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
+            outcome = store.client.submit(Commit(ops))[0]
         except (RequestTooLarge, AccessDenied):  # it says more than a try does, and of more nodes
             outcome = None
         if outcome is None or isinstance(outcome, Refused):
             self._outrun = True
-            return False
+            return None
         self._record = granted.at(next(stat for stat in outcome if isinstance(stat, Stat)))
         self._remember_nodes(guards, creates, outcome[len(first) :])
         store.remember(self._key, self._record)
-        return True
+        return ops, outcome
 
     # Turn, try, verify, grant.
 
@@ -371,10 +370,10 @@ class ZooKeeperAcquisition:
         return own
 
     def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
-        store, data = self._store, LockData.of(self._request, now_ms).encode()
+        layout, data = self._store.layout, LockData.of(self._request, now_ms).encode()
         creates: list[Create] = []
         for lock in locks:
-            path = store.layout.object(lock.object)
+            path = layout.object(lock.object)
             if lock.object not in children:
                 creates.append(Create(path))
             creates.append(Create(f"{path}/{LOCK_PREFIXES[lock.mode]}", data, True))

@@ -168,6 +168,7 @@ class Layout:
         return f"{self.root}/audit"
 
 
+@lru_cache(maxsize=4_096)
 def owner_key(owner: str) -> str:
     """A short name for *owner*, fit for a node: 64 bits of its SHA-256 in hex."""
     return hashlib.sha256(owner.encode()).hexdigest()[:16]

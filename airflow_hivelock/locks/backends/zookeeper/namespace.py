@@ -66,20 +66,20 @@ class Namespace:
         root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
         seen = self._present(tops, listings)
         level = seen
-        for depth in range(_TABLE + 1, 1 + max(len(lock.object.path) for lock in locks)):
-            listed = {(*target.path, name) for target, listing in level.items() for name in listing.names}
-            targets = [lock.object for lock in locks if len(lock.object.path) == depth and lock.object.path in listed]
-            level = self._present(targets, self._client.submit(*(Children(self._layout.object(t)) for t in targets)))
+        while listed := {(*target.path, name) for target, listing in level.items() for name in listing.names}:
+            below = [lock.object for lock in locks if lock.object.path in listed and lock.object not in seen]
+            level = self._present(below, self._client.submit(*(Children(self._layout.object(t)) for t in below)))
             seen |= level
         return Survey(root.stat.created if root else 0, seen)
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
-    def tells_all(self, locks: Iterable[Lock], survey: Survey) -> bool:
+    def tells_all(self, locks: Collection[Lock], survey: Survey) -> bool:
         """Whether *survey* tells of every lock of Hive's in the way: not of those below what *locks* takes EXCLUSIVE."""
         return not any(
-            lock.mode is LockMode.EXCLUSIVE and _has_objects(survey.children.get(lock.object)) for lock in locks
+            _has_objects(listing) and Lock(target, LockMode.EXCLUSIVE) in locks
+            for target, listing in survey.children.items()
         )
 
     def unchanged(self, survey: Survey, name: str) -> list[Op]:

@@ -58,4 +58,4 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
             f"{request.owner} asks for {len(locks):,} tables and databases, {-left_bytes:,} bytes more than ZooKeeper takes "
             "at once; lock fewer at a time"
         )
-    return replace(request, locks=locks)
+    return request if locks is request.locks else replace(request, locks=locks)

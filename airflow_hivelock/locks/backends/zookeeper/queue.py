@@ -220,13 +220,9 @@ class Queues:
         if whole:
             names |= {name for name in self._every() if name.partition(".")[0] in whole}
             listings = None
-        modes = {lock.object: lock.mode for lock in locks}
-        found = [
-            ticket
-            for ticket in self.tickets(sorted(names), listings)
-            if ticket.zxid < zxid and rules.excludes(modes, ticket.locks)
-        ]
-        return found[::-1]
+        earlier = [ticket for ticket in self.tickets(sorted(names), listings) if ticket.zxid < zxid]
+        modes = {lock.object: lock.mode for lock in locks} if earlier else {}
+        return [ticket for ticket in reversed(earlier) if rules.excludes(modes, ticket.locks)]
 
     def tickets(
         self, names: Iterable[str] | None = None, listings: Sequence[Listing | None] | None = None

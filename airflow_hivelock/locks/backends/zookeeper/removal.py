@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+    from airflow_hivelock.locks.backends.zookeeper.look import Memory
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.queue import Queues
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -62,11 +63,12 @@ class _Doomed:
 class Removal:
     """Removes what a record's request has in Hive's namespace, together with the record's next state."""
 
-    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues) -> None:
+    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues, memory: Memory) -> None:
         self._client = client
         self._layout = layout
         self._namespace = namespace
         self._queues = queues
+        self._memory = memory
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
     def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
@@ -93,16 +95,17 @@ class Removal:
         drains: tuple[Op, ...] = ()
         outrun = 0
         for _ in range(MAX_TRIES):
-            deletes = map(Delete, (*doomed.nodes, *doomed.emptied))
+            deletes = [*map(Delete, (*doomed.nodes, *doomed.emptied)), *drains, *also]
             record = SetData(path, final.encode(), current.version)
-            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes, *drains, *also)))[0]
+            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes)))[0]
             if not isinstance(outcome, Refused):
+                self._memory.removed([op for op in deletes if isinstance(op, Delete)])
                 return replace(final, stat=outcome[len(doomed.guards)])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
             elif outcome.op.path == path or outcome.op in also:
-                if drains:
-                    self._client.submit(Commit(drains))
+                # One by one: whom one of them kept back may have deleted it.
+                self._client.submit(*(Commit((op,)) for op in drains))
                 return None
             elif outcome.op in drains:
                 drains = ()  # a session has ended since
@@ -135,7 +138,7 @@ class Removal:
         return tuple(Check(queue, stat.version) for queue, stat in zip(queues, stats, strict=True) if stat is not None)
 
     def _emptied(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        """The partition nodes that are left empty once *nodes* are gone, deepest first."""
+        """The partition nodes that are left empty once *nodes* are gone, each before the one that it lies in."""
         partitions = self._partitions(nodes)
         listings = self._client.submit(*map(Names, partitions))
         gone = set(nodes)
@@ -145,15 +148,10 @@ class Removal:
         return tuple(path for path in partitions if path in gone)
 
     def _partitions(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """The partition nodes that *nodes* lie on, deepest first. Databases and tables stay: they are few."""
+        """The partition nodes that *nodes* lie on, each before the one that it lies in. Databases and tables stay: they are few."""
         depth_of_table = self._layout.namespace.count("/") + 2
         parents = {node.rpartition("/")[0] for node in nodes}
-        return tuple(
-            sorted(
-                (path for path in parents if path.count("/") > depth_of_table),
-                key=lambda path: (-path.count("/"), path),
-            )
-        )
+        return tuple(sorted((path for path in parents if path.count("/") > depth_of_table), reverse=True))
 
 
 def _mode(path: str) -> LockMode | None:

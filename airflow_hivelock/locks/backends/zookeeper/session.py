@@ -29,17 +29,14 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol import serialization
-from kazoo.protocol.states import KazooState, KeeperState
-from kazoo.security import ACL, OPEN_ACL_UNSAFE
+from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks import tickets
 from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.backends.zookeeper.client import (
-    Check,
     Children,
     Commit,
-    Create,
-    Delete,
     Exists,
     Get,
     Listing,
@@ -48,11 +45,11 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Op,
     Refused,
     Request,
-    SetData,
     Stat,
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY
+from airflow_hivelock.locks.backends.zookeeper.transaction import Transaction, acl_packet
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, RequestTooLarge, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -69,8 +66,8 @@ GIVE_UP_AFTER = 3
 LARGE_BYTES = 50_000
 """From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
 
-MOST_BYTES = 1_048_575
-"""ZooKeeper's default ``jute.maxbuffer``: it closes the connection of whoever sends more."""
+MOST_BYTES = 1_048_575 - 8
+"""ZooKeeper's default ``jute.maxbuffer``, less a request's header: it closes the connection of whoever sends more."""
 
 _OP_BYTES = 24  # an operation's header, lengths and numbers
 
@@ -100,7 +97,8 @@ class KazooSession:
         self._hosts = hosts
         self._timeout_s = timeout_s
         self._security = security
-        self._root = root
+        self._root, self._below_root = root, f"{root}/"
+        self._our_acl, self._hives_acl = acl_packet(security.ours), acl_packet(security.hives)
         self._starting = threading.Lock()
         self._closed = False
         self._latest = 0
@@ -225,12 +223,9 @@ class KazooSession:
         return not set(acls) >= set(OPEN_ACL_UNSAFE)
 
     def submit(self, *requests: Request) -> list[Any]:
-        for request in requests:
-            if isinstance(request, Commit) and (size := self._size_bytes(request)) > MOST_BYTES:
-                raise RequestTooLarge(
-                    f"{request.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "
-                    f"({MOST_BYTES:,}), and would cost everybody here the connection; nothing was changed"
-                )
+        if not requests:
+            return []
+        requests = tuple(self._written(request) if isinstance(request, Commit) else request for request in requests)
         if self._zk.client_state in _ENDED and not self._closed:
             self._start_again()
         # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
@@ -314,11 +309,11 @@ class KazooSession:
                 return zk.get_children_async(path, watch=_watcher(wake), include_data=True)
             case Sync():
                 return zk.sync_async("/")
-            case Commit(ops):
-                transaction = zk.transaction()
-                # Not by its own methods: they look at each path three times over, half of what a thousand locks cost.
-                transaction.operations = [self._operation(op) for op in ops]
-                return transaction.commit_async()
+            case Transaction():
+                result = zk.handler.async_result()
+                zk._call(request, result)
+                return result
+        raise AssertionError(request)
 
     def _replies(self, requests: Sequence[Request], result: Any, deadline: float) -> list[Any]:
         if len(requests) == 1:
@@ -361,7 +356,7 @@ class KazooSession:
             # Of a look no more is said: what was sent with it may have been done.
             what = "a request; its outcome is unknown" if isinstance(request, Commit) else "a look"
             why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
-            if isinstance(request, Commit) and (size_bytes := self._size_bytes(request)) > LARGE_BYTES:
+            if isinstance(request, Transaction) and (size_bytes := len(request.packet)) > LARGE_BYTES:
                 what += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during {what}") from error
         match request:
@@ -376,43 +371,33 @@ class KazooSession:
             case _:
                 return None
 
-    def _operation(self, op: Op) -> Any:
-        match op:
-            case Create():
-                flags = (1 if op.ephemeral else 0) | (2 if op.sequential else 0)
-                return serialization.Create(op.path, op.data, self._acl(op.path), flags)
-            case Delete():
-                return serialization.Delete(op.path, -1)
-            case SetData():
-                return serialization.SetData(op.path, op.data, op.version)
-            case Check():
-                return serialization.CheckVersion(op.path, op.version)
+    def _written(self, commit: Commit) -> Transaction:
+        transaction = Transaction.of(commit, self._acl)
+        if (size := len(transaction.packet)) > MOST_BYTES:
+            raise RequestTooLarge(
+                f"{commit.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "
+                f"({MOST_BYTES:,}), and would cost everybody here the connection; nothing was changed"
+            )
+        return transaction
 
-    def _size_bytes(self, commit: Commit) -> int:
-        """What the transaction takes on the wire, or a little more."""
-        op_bytes = _OP_BYTES + self._security.acl_bytes
-        return sum(len(op.path.encode()) + len(getattr(op, "data", None) or b"") + op_bytes for op in commit.ops)
-
-    def _acl(self, path: str) -> Sequence[ACL]:
-        ours = path == self._root or path.startswith(f"{self._root}/")
-        return self._security.ours if ours else self._security.hives
+    def _acl(self, path: str) -> bytes:
+        return self._our_acl if path == self._root or path.startswith(self._below_root) else self._hives_acl
 
     def _outcome(self, ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
-        for op, result in zip(ops, results, strict=True):
-            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                if reason := _REASONS.get(type(result)):
-                    return Refused(op, reason)
-                if isinstance(result, NoAuthError):
-                    raise self._forbidden(op.path) from result
-                if isinstance(result, InvalidACLError):
-                    raise AccessDenied(
-                        f"ZooKeeper at {self._hosts} takes no such ACL for {op.path}: acl or hive_acl names a scheme that its servers "
-                        "do not have, or creator, and they do not know who this is"
-                    ) from result
-                raise StoreUnavailable(
-                    f"ZooKeeper refused {op.path}: {type(result).__name__}; nothing was changed"
-                ) from result
-        return tuple(_stat(result) if hasattr(result, "mzxid") else result for result in results)
+        if not isinstance(results[0], Exception):  # all of them failed, or none
+            return tuple(_stat(result) if isinstance(result, ZnodeStat) else result for result in results)
+        others = RolledBackError | RuntimeInconsistency
+        op, error = next(it for it in zip(ops, results, strict=True) if not isinstance(it[1], others))
+        if reason := _REASONS.get(type(error)):
+            return Refused(op, reason)
+        if isinstance(error, NoAuthError):
+            raise self._forbidden(op.path) from error
+        if isinstance(error, InvalidACLError):
+            raise AccessDenied(
+                f"ZooKeeper at {self._hosts} takes no such ACL for {op.path}: acl or hive_acl names a scheme that its servers "
+                "do not have, or creator, and they do not know who this is"
+            ) from error
+        raise StoreUnavailable(f"ZooKeeper refused {op.path}: {type(error).__name__}; nothing was changed") from error
 
     def _forbidden(self, path: str) -> AccessDenied:
         return AccessDenied(
