@@ -95,8 +95,8 @@ def markdown(results: Results) -> str:
             "",
             *_apart(results.cycles),
             "",
-            "`bare transactions` is the least that ZooKeeper takes for these nodes: one transaction that creates them, one "
-            "that deletes them, and nothing that makes a lock of them.",
+            "`bare transactions` is what kazoo and ZooKeeper take for these nodes alone: one transaction that creates them, one "
+            "that deletes them, and nothing of ours.",
             "",
             "## Hand-over",
             "From the release to the grant to the next in line, all waiters on one session, in milliseconds.",
