@@ -166,7 +166,7 @@ def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_f
         before.setattr(tables, "STEPS", tables.STEPS[:version])
         before.setattr(tables, "VERSION", version)
         old = connect(postgres_url)
-        before.setattr(PostgreSQL, "functions", False)
+        before.setattr(PostgreSQL, "take_turn", lambda *given: None)
         lease = old.acquire(owner="old", writes=[DAY])
         waiting = Polling(old, "waits", writes=[DAY])
         waiting.blocked()

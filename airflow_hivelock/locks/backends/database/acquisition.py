@@ -2,8 +2,8 @@
 
 The transaction first keeps out all whose requests may conflict. Then it reads the owner's record, who came before and
 conflicts, and the time; and writes either the grant, or the place in the queue with word on the row of the nearest in
-the way. So there is no moment at which a request has looked but not yet written. Where the database can, one statement
-does all of it in the common cases (:mod:`.turn`).
+the way. So there is no moment at which a request has looked but not yet written. In the common cases the dialect does
+all of it at once (:mod:`.turn`, :mod:`.sqlite_turn`).
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class DatabaseAcquisition:
         self._store.transact(lambda connection: self._withdraw(connection, alone))
 
     def _take_turn(self) -> Turn | None:
-        """The turn, in one statement, of a request that is the owner's first, or that waits; None if there is more to it."""
+        """The turn, at once, of a request that is the owner's first, or that waits; None if there is more to it."""
         mine = self._queued
-        if not self._store.dialect.functions or (mine is None and self._began is not None):
+        if mine is None and self._began is not None:
             return None
         self._untold = True
         asked = mine or self._start(None, 0, 0)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
+    from airflow_hivelock.locks.backends.database.wanted import Wanted
+
 
 NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
 """Audiences of a request's end: none; those who wait for it; and whoever verifies or watches it, wherever he is."""
@@ -47,9 +49,6 @@ class Dialect(Protocol):
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
 
-    functions: bool
-    """Whether there are :meth:`take_turn` and :meth:`release`: in one statement what else takes several."""
-
     @property
     def number(self) -> ColumnElement[int]:
         """A number larger than any that was drawn before; after :meth:`enter`."""
@@ -75,7 +74,7 @@ class Dialect(Protocol):
         """Until the transaction ends, keep out all who name one of *keys* too; two may share one where both say False."""
         ...
 
-    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+    def enter(self, connection: Connection, wanted: Wanted) -> None:
         """:meth:`lock`, and make ready to draw a number."""
         ...
 
@@ -87,18 +86,13 @@ class Dialect(Protocol):
         """Make what :meth:`take_turn` and :meth:`release` call in the database."""
         ...
 
-    def take_turn(
-        self,
-        session: Any,
-        asked: Mapping[str, Any],
-        locks: Sequence[Mapping[str, Any]],
-        keys: Mapping[int, bool],
-    ) -> list[Any]:
-        """In one statement, :meth:`lock` and grant a request whose owner is new, or that waits, or have it wait.
+    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
+        """At once, :meth:`lock` and grant a request whose owner is new, or that waits, or have it wait.
 
         :param asked: its row, of which numbers and times are filled in where its place is 0; and ``lease_us``, and whether it
             ``waits``, whether an expired lease ``frees``, and how long a waiter is not taken for dead (``dead_us``).
-        :return: as :attr:`Store._enter`'s; nothing if there is more to it, and nothing was written.
+        :return: the time, a new number, and rows of who is in the way, as :attr:`Store._in_the_way`'s; None if there is
+            more to it, and nothing was written.
         """
         ...
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
+    from airflow_hivelock.locks.backends.database.wanted import Wanted
 
 KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """A session that only listens would else learn after two hours that nobody is there any more."""
@@ -77,8 +78,6 @@ class PostgreSQL:
     clock_us: ColumnElement[int] = literal_column(
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
-
-    functions = True
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -122,7 +121,8 @@ class PostgreSQL:
         ordered = sorted(keys)
         connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
 
-    enter = lock
+    def enter(self, connection: Connection, wanted: Wanted) -> None:
+        self.lock(connection, wanted.keys)
 
     def add_grant(self, connection: Connection) -> None:
         connection.exec_driver_sql(grant.FUNCTION.format(prefix=self._tables.qualified))
@@ -131,17 +131,14 @@ class PostgreSQL:
         for function in (turn.TAKE_FUNCTION, turn.RELEASE_FUNCTION):
             connection.exec_driver_sql(function.format(prefix=self._tables.qualified))
 
-    def take_turn(
-        self,
-        session: Any,
-        asked: Mapping[str, Any],
-        locks: Sequence[Mapping[str, Any]],
-        keys: Mapping[int, bool],
-    ) -> list[Any]:
-        ordered = [{"key": key, "exclusive": keys[key]} for key in sorted(keys)]
-        given = [json.dumps(value, ensure_ascii=False) for value in (asked, locks, ordered)]
+    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
+        keys = [{"key": key, "exclusive": wanted.keys[key]} for key in sorted(wanted.keys)]
+        given = [json.dumps(value, ensure_ascii=False) for value in (asked, wanted.rows, keys)]
         cursor = session.cursor(row_factory=namedtuple_row)
-        return list(cursor.execute(turn.TAKE.format(prefix=self._tables.qualified), given))
+        rows = list(cursor.execute(turn.TAKE.format(prefix=self._tables.qualified), given))
+        if not rows:
+            return None
+        return rows[0].now_us, rows[0].number, [row for row in rows if row.ahead_place is not None]
 
     def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
         given = (key, place, epoch, frees, self._channel)

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection, Delete, Engine, Insert, Select, Update
+    from sqlalchemy import Connection, Delete, Engine, Insert, Select, TextClause, TextualSelect, Update
 
-    Statement = Select[Any] | Insert | Update | Delete
+    Statement = Select[Any] | Insert | Update | Delete | TextClause | TextualSelect
 
 
 class Prepared:
-    """A statement whose values the driver knows: numbers, text, and PostgreSQL's arrays of them."""
+    """A statement whose values, bound by name, the driver knows: numbers, text, and PostgreSQL's arrays of them."""
 
     def __init__(self, statement: Statement, engine: Engine) -> None:
         compiled = statement.compile(engine)
         self._text, self._defaults = str(compiled), compiled.params
-        order = compiled.positiontup
-        self._order = None if order is None else [(name, self._defaults[name]) for name in order]
         names = [column.key for column in getattr(statement, "selected_columns", ())]
         self._row: Any = namedtuple("Row", names)  # type: ignore[misc]
 
@@ -36,10 +34,8 @@ class Prepared:
         """Run it for each of *given*."""
         session.cursor().executemany(self._text, list(map(self._values, given)))
 
-    def _values(self, given: Mapping[str, Any]) -> Any:
-        if self._order is None:
-            return {**self._defaults, **given}
-        return [given.get(name, default) for name, default in self._order]
+    def _values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._defaults, **given}
 
 
 class PreparedStatements(dict["Statement", Prepared]):

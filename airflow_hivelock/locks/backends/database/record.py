@@ -16,7 +16,7 @@ import enum
 import json
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import stored
@@ -248,9 +248,14 @@ def _works(works: Iterable[Work]) -> str:
 
 def decode(text: str, whose: str) -> tuple[Lock, ...]:
     try:
-        return locks_from_json(stored.load(text))
+        return _decoded(text)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise StoreCorrupted(f"the locks of {whose}, {text[:80]!r}, were not written by airflow-hivelock") from error
+
+
+@lru_cache(maxsize=128)  # who renews leases reads the same ones over and over
+def _decoded(text: str) -> tuple[Lock, ...]:
+    return locks_from_json(stored.load(text))
 
 
 def instant(us: int) -> datetime:

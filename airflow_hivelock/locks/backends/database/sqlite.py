@@ -1,8 +1,8 @@
 """SQLite: a file that the processes of one host share, its clock theirs.
 
 One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. Whoever waits is told by a datagram,
-on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. A datagram
-is sent before the commit: to look is to write, and has to wait for it.
+on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. Of a
+release it is told after the commit; a datagram before a commit does no harm, for to look is to write, and has to wait for it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,23 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, bindparam, create_engine, delete, event, func, insert, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    literal_column,
+    select,
+    type_coerce,
+    update,
+)
 
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, THOSE_BEHIND, Change
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
+from airflow_hivelock.locks.backends.database.sqlite_turn import Turns, conflicts
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,9 +42,13 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
     from airflow_hivelock.locks.backends.database.tables import Tables
+    from airflow_hivelock.locks.backends.database.wanted import Wanted
 
 BUSY_S = (0.001, 0.01)
 """The first and the longest pause before the file is tried again while another writes; about as much is waited."""
+
+EVERY_PLACE = 1 << 62
+"""Larger than any."""
 
 LOOK_S = 0.25
 """How often to look at the change counter."""
@@ -40,12 +57,10 @@ LOOK_S = 0.25
 class SQLite:
     """See :class:`~airflow_hivelock.locks.backends.database.dialect.Dialect`."""
 
-    # Julian days hold milliseconds, and no digit more.
-    clock_us: ColumnElement[int] = literal_column(
-        "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)", BigInteger
+    # Julian days hold milliseconds, and no digit more. As a column, it would lend its text to the names of parameters.
+    clock_us: ColumnElement[int] = type_coerce(
+        literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
-
-    functions = False  # a statement is no round trip here
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -62,8 +77,9 @@ class SQLite:
     def engine(self, url: URL, timeout_s: float) -> Engine:
         if not url.database or url.database == ":memory:":
             raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")
-        engine = create_engine(url, pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
+        engine = create_engine(url, paramstyle="named", pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
         self._prepared = PreparedStatements(engine)
+        self._turns = Turns(self._tables, str(self.clock_us), engine)
         event.listen(engine, "connect", _opened)
         event.listen(engine, "begin", _begun)
         self._writers = Writers(engine, timeout_s)
@@ -80,7 +96,7 @@ class SQLite:
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """BEGIN IMMEDIATE has kept everybody out already."""
 
-    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+    def enter(self, connection: Connection, wanted: Wanted) -> None:
         self._prepared[self._draw].count(driver(connection), {})
 
     def add_grant(self, connection: Connection) -> None:
@@ -88,11 +104,21 @@ class SQLite:
 
     add_turn = add_grant
 
-    def take_turn(self, *given: object) -> list[Any]:
-        raise NotImplementedError
+    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
+        given = {**asked, "before": asked["place"] or EVERY_PLACE, "conflicts": conflicts(wanted.rows)}
+        with self._writers.transaction(session):
+            taken = self._turns.take(session, given, wanted.rows)
+            if taken is None:
+                session.rollback()
+        return taken
 
-    def release(self, *given: object, frees: bool) -> bool:
-        raise NotImplementedError
+    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
+        given = {"key": key, "place": place, "epoch": epoch, "frees": frees}
+        with self._writers.transaction(session):
+            behind = self._turns.release(session, given)
+        for process in behind or ():
+            _call(process)
+        return behind is not None
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -118,9 +144,7 @@ class SQLite:
         return place, THOSE_BEHIND
 
     def call(self, connection: Connection, process: str) -> None:
-        # Where it is gone, or on no Linux, it finds that the commit has changed the counter that everybody looks at.
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as voice:
-            voice.sendto(process.encode(), socket.MSG_DONTWAIT, _address(process[:CLIENT_LENGTH]))
+        _call(process)
 
     def tell(self, connection: Connection, place: int, audience: int) -> None:
         for row in self._prepared[self._behind].all(driver(connection), {"of_place": place}):
@@ -180,6 +204,12 @@ class SQLiteEars:
             opened.close()
 
 
+def _call(process: str) -> None:
+    # Where it is gone, or on no Linux, it finds that the commit has changed the counter that everybody looks at.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as voice:
+        voice.sendto(process.encode(), socket.MSG_DONTWAIT, _address(process[:CLIENT_LENGTH]))
+
+
 def _address(client: str) -> str:
     """A name of Linux's abstract namespace, which leaves no file behind."""
     return f"\0airflow_hivelock {client}"
@@ -207,19 +237,24 @@ class Writers:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One of them; what an error has left, the pool rolls back."""
-        with self._engine.connect() as connection:
-            session = driver(connection)
-            _begin(session, self._timeout_s)
+        """One of them."""
+        with self._engine.connect() as connection, self.transaction(driver(connection)):
             yield connection
+
+    @contextmanager
+    def transaction(self, session: Any) -> Iterator[None]:
+        """One of them on the driver's own connection; what an error has left, the pool rolls back."""
+        session.execute("PRAGMA busy_timeout=0")
+        try:
+            self._begin(session)
+            yield
             session.commit()
+        finally:
+            session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")
 
-
-def _begin(session: Any, timeout_s: float) -> None:
-    """Begin a transaction, in turn with the other writers; SQLite's own waiting soon sleeps for many transactions."""
-    deadline, pause_s = time.monotonic() + timeout_s, BUSY_S[0]
-    session.execute("PRAGMA busy_timeout=0")
-    try:
+    def _begin(self, session: Any) -> None:
+        """In turn with the other writers; SQLite's own waiting soon sleeps for many transactions."""
+        deadline, pause_s = time.monotonic() + self._timeout_s, BUSY_S[0]
         while True:
             try:
                 session.execute("BEGIN IMMEDIATE")
@@ -229,5 +264,3 @@ def _begin(session: Any, timeout_s: float) -> None:
                     raise
             time.sleep(random.uniform(0.5, 1.5) * pause_s)
             pause_s = min(1.5 * pause_s, BUSY_S[1])
-    finally:
-        session.execute(f"PRAGMA busy_timeout={round(1000 * timeout_s)}")

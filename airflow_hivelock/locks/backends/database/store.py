@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnElement, Connection, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
+    from airflow_hivelock.locks.backends.database.prepared import Prepared
     from airflow_hivelock.locks.backends.database.tables import Tables
     from airflow_hivelock.locks.model import Lease, Lock
 
@@ -206,7 +207,7 @@ class Store:
 
     def wanted(self, owner_key: str, locks: Sequence[Lock] = ()) -> Wanted:
         """What an owner's request for *locks* is to the statements."""
-        return Wanted.of(self.tables.name, self.dialect, owner_key, locks)
+        return Wanted(self.tables.name, self.dialect, owner_key, locks)
 
     def enter(self, connection: Connection, wanted: Wanted) -> tuple[int, int, Record | None, list[InTheWay]]:
         """Keep out everybody whose request may conflict, or who acts for the owner.
@@ -214,8 +215,9 @@ class Store:
         :return: the time, a number larger than any before, the owner's record, and who is :meth:`in_the_way` of it;
             if it neither waits nor holds, of a new request.
         """
-        self.dialect.enter(connection, wanted.keys)
-        rows = self._prepared[self._enter].all(driver(connection), {"of_key": wanted.owner_key, **wanted.objects})
+        given = {"of_key": wanted.owner_key, **wanted.objects}
+        self.dialect.enter(connection, wanted)
+        rows = self._prepared[self._enter].all(driver(connection), given)
         record = Record.of(rows[0]) if rows[0].owner_key is not None else None
         ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
         return rows[0].now_us, rows[0].drawn, record, ahead
@@ -302,15 +304,14 @@ class Store:
         """
         settings = {"lease_us": later(0, record.lease_s), "waits": waits, "frees": self.frees, "dead_us": DEAD_US}
         asked = record.values() | settings
-        rows = self.drive(lambda session: self.dialect.take_turn(session, asked, wanted.rows, wanted.keys))
-        if not rows:
+        taken = self.drive(lambda session: self.dialect.take_turn(session, asked, wanted))
+        if taken is None:
             return None
-        return rows[0].now_us, rows[0].number, [_in_the_way(row) for row in rows if row.ahead_place is not None]
+        now_us, number, ahead = taken
+        return now_us, number, [_in_the_way(row) for row in ahead]
 
     def release(self, lease: Lease) -> bool:
         """End a grant; False if there is none, or if it is another process's now."""
-        if not self.dialect.functions:
-            return self.write(lambda connection: self.end(connection, State.ENDED, "lease", **of(lease)))
         given = (*parse_id(lease.id), lease.epoch)
         return self.drive(lambda session: self.dialect.release(session, *given, frees=self.frees))
 
@@ -351,7 +352,7 @@ class Store:
     def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
         """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
 
-        :param which: ``lease``, bound by :func:`of`; or, at the place ``of_place``, ``standing``, ``queued`` or ``void``.
+        :param which: at the place ``of_place``, ``standing``, ``queued``, ``held`` or ``void``.
         """
         gone = self.dialect.end(connection, self._ends[state, which], values)
         if gone is None:
@@ -366,7 +367,6 @@ class Store:
         request = self.tables.request
         at_place = request.c.place == bindparam("of_place")
         conditions = {
-            "lease": self.of_lease,
             "standing": and_(at_place, self.standing),
             "queued": and_(at_place, self.queued),
             "void": and_(at_place, self.void),
@@ -393,16 +393,20 @@ class Store:
     def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
         """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
         if waiting:
-            self.transact(lambda connection: self._sign(connection, dict(waiting)))
+            signing = [self._prepared[statement] for statement in self._signing]  # before the transaction
+            self.transact(lambda connection: self._sign(driver(connection), dict(waiting), *signing))
 
-    def _sign(self, connection: Connection, epochs: Mapping[int, int]) -> None:
+    def _sign(self, session: Any, epochs: Mapping[int, int], waiting: Prepared, signed: Prepared) -> None:
+        found = waiting.all(session, {"places": self.dialect.numbers(epochs)})
+        living = [row.place for row in found if row.epoch == epochs[row.place]]
+        signed.count(session, {"places": self.dialect.numbers(living)})
+
+    @cached_property
+    def _signing(self) -> tuple[Select[tuple[int, int]], Update]:
         request = self.tables.request
         among = self.dialect.among(request.c.place, "places")
-        mine = select(request.c.place, request.c.epoch).where(among, self.queued).order_by(request.c.place)
-        given = {"places": self.dialect.numbers(epochs)}
-        found = connection.execute(mine.with_for_update(skip_locked=True), given)
-        living = self.dialect.numbers(row.place for row in found if row.epoch == epochs[row.place])
-        connection.execute(update(request).where(among).values(seen_us=self.clock_us), {"places": living})
+        waiting = select(request.c.place, request.c.epoch).where(among, self.queued).order_by(request.c.place)
+        return waiting.with_for_update(skip_locked=True), update(request).where(among).values(seen_us=self.clock_us)
 
 
 def of(lease: Lease) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""A request, as the statements take it: made before the transaction, for whose end others wait."""
+"""A request, as the statements take it: what they need is made once, and before the transaction, for whose end others wait."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
@@ -20,27 +21,37 @@ if TYPE_CHECKING:
 class Wanted:
     """The locks that an owner asks for.
 
-    :param locks: as its record has them.
-    :param keys: what keeps out whose request may conflict, and who acts for the owner.
-    :param objects: its objects' keys, bound to the mode in which it wants them.
-    :param rows: of the locks, without their place.
+    :param tables: their name.
     """
 
+    tables: str
+    dialect: Dialect
     owner_key: str
-    locks: str
-    keys: Mapping[int, bool]
-    objects: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
+    locked: Sequence[Lock]
 
-    @classmethod
-    def of(cls, tables: str, dialect: Dialect, owner_key: str, locks: Sequence[Lock]) -> Wanted:
-        keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locks).items()}
-        rows = [_row(position, lock) for position, lock in enumerate(locks)]
-        objects = {
-            mode: dialect.numbers(row["object_key"] for row in rows if row["lease_type"] == sign)
+    @cached_property
+    def locks(self) -> str:
+        """As its record has them."""
+        return encode(self.locked)
+
+    @cached_property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Of the locks, without their place."""
+        return [_row(position, lock) for position, lock in enumerate(self.locked)]
+
+    @cached_property
+    def keys(self) -> Mapping[int, bool]:
+        """What keeps out whose request may conflict, and who acts for the owner."""
+        keys = {number(self.tables, str(unit)): exclusive for unit, exclusive in units(self.locked).items()}
+        return keys | {number(self.tables, "owner", self.owner_key): True}
+
+    @cached_property
+    def objects(self) -> Mapping[str, Any]:
+        """Its objects' keys, bound to the mode in which it wants them."""
+        return {
+            mode: self.dialect.numbers(row["object_key"] for row in self.rows if row["lease_type"] == sign)
             for mode, sign in (("shared", "s"), ("exclusive", "x"))
         }
-        return cls(owner_key, encode(locks), keys | {number(tables, "owner", owner_key): True}, objects, rows)
 
 
 def _row(position: int, lock: Lock) -> dict[str, Any]:
