@@ -100,9 +100,13 @@ def test_our_readers_let_a_writer_in_after_those_who_came_before_it(
 ) -> None:
     """The bound: a reader begins at most once more after the writer has asked, in each of their threads."""
     with connect_zookeeper() as manager, Readers(READERS, ours(connect_zookeeper)) as readers:
+        long = manager.acquire(
+            owner="long reader", reads=[DAY], timeout_s=HANG_S
+        )  # the others are too short to rely on
         writer = Polling(manager, "writer", writes=[DAY])
         writer.blocked()
         asked = list(readers.begun)
+        manager.release(long)
         lease = writer.granted(HANG_S)
         granted = list(readers.begun)
         manager.release(lease)
