@@ -135,6 +135,26 @@ def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) ->
     assert tokens == sorted(set(tokens))
 
 
+def test_who_comes_first_to_a_file_that_another_is_making_waits(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(time, "sleep", lambda pause_s: other.rollback())
+    with connect(sqlite_url) as manager:
+        manager.acquire(owner="first", writes=[DAY])
+    other.close()
+
+
+def test_who_connects_writes_nothing_to_tables_that_are_there(sqlite_url: str) -> None:
+    connect(sqlite_url).close()
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with connect(f"{sqlite_url}?timeout_s=1") as manager:
+        assert manager.leases() == []
+    other.close()
+
+
 def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
     kept = database(opened())
     kept.transact(lambda connection: connection.execute(update(kept.tables.store).values(version=99)))

@@ -54,7 +54,8 @@ class DatabaseBackend:
         self.max_lease_s = max_lease_s
         self.capabilities = Capabilities(expires=store.frees)
         self._attendant = Attendant(store)
-        store.transact(lambda connection: store.tables.prepare(connection, store.dialect))
+        if not store.read(store.tables.prepared):  # who writes waits for its turn
+            store.transact(lambda connection: store.tables.prepare(connection, store.dialect))
         _backends.add(self)
 
     @classmethod

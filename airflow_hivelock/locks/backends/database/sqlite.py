@@ -15,6 +15,7 @@ import socket
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -80,7 +81,7 @@ class SQLite:
         engine = create_engine(url, paramstyle="named", pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
         self._prepared = PreparedStatements(engine)
         self._turns = Turns(self._tables, str(self.clock_us), engine)
-        event.listen(engine, "connect", _opened)
+        event.listen(engine, "connect", partial(_opened, timeout_s))
         event.listen(engine, "begin", _begun)
         self._writers = Writers(engine, timeout_s)
         return engine
@@ -215,17 +216,29 @@ def _address(client: str) -> str:
     return f"\0airflow_hivelock {client}"
 
 
-def _opened(connection: Any, _record: object) -> None:
+def _opened(timeout_s: float, connection: Any, _record: object) -> None:
     connection.isolation_level = None  # or the driver would begin transactions of its own
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
+    _in_turn(connection, "PRAGMA journal_mode=WAL", timeout_s)  # for which SQLite does not wait where the file is new
+    connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _begun(connection: Connection) -> None:
     if connection.get_execution_options().get("reads"):
         driver(connection).execute("BEGIN")
+
+
+def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
+    """Run what one connection at a time can; SQLite's own waiting soon sleeps for many transactions."""
+    deadline, pause_s = time.monotonic() + timeout_s, BUSY_S[0]
+    while True:
+        try:
+            session.execute(statement).close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.5, 1.5) * pause_s)
+        pause_s = min(1.5 * pause_s, BUSY_S[1])
 
 
 class Writers:
@@ -246,21 +259,8 @@ class Writers:
         """One of them on the driver's own connection; what an error has left, the pool rolls back."""
         session.execute("PRAGMA busy_timeout=0")
         try:
-            self._begin(session)
+            _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
             yield
             session.commit()
         finally:
             session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")
-
-    def _begin(self, session: Any) -> None:
-        """In turn with the other writers; SQLite's own waiting soon sleeps for many transactions."""
-        deadline, pause_s = time.monotonic() + self._timeout_s, BUSY_S[0]
-        while True:
-            try:
-                session.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-            time.sleep(random.uniform(0.5, 1.5) * pause_s)
-            pause_s = min(1.5 * pause_s, BUSY_S[1])

@@ -140,13 +140,18 @@ class Tables:
         """The same as a number."""
         return number("tables", self.name)
 
+    def prepared(self, connection: Connection) -> bool:
+        """Whether the tables are of this version.
+
+        :raises StoreCorrupted: a newer version made them.
+        """
+        return self._version(connection) == VERSION
+
     def prepare(self, connection: Connection, dialect: Dialect) -> None:
         """Make the tables, or bring them up to this version; a second process waits, and finds them made.
 
         :raises StoreCorrupted: a newer version made them.
         """
-        if self._version(connection) == VERSION:
-            return
         dialect.lock(connection, {self.key: True})
         found = self._version(connection)
         for version, step in enumerate(STEPS[found:], start=found + 1):
