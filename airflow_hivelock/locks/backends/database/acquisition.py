@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
@@ -112,10 +112,11 @@ class DatabaseAcquisition:
         if taken is None:
             return None
         now_us, number, ahead = taken
+        placed: dict[str, Any] = {}
         if mine is None:
             self._began = number
-            mine = replace(asked, place=number, epoch=number, began=number, asked_us=now_us, seen_us=now_us)
-        return Turn(mine if ahead else mine.granted(number, now_us), now_us, ahead)
+            placed = {"place": number, "epoch": number, "began": number, "asked_us": now_us, "seen_us": now_us}
+        return Turn(replace(asked, **placed) if ahead else asked.granted(number, now_us, **placed), now_us, ahead)
 
     def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
         began = self._began or number

@@ -6,6 +6,7 @@ Two names that share a number would wait for each other without need; nothing el
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.model import LockMode
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lock, LockObject
 
 
+@lru_cache(maxsize=4_096)
 def number(*parts: str) -> int:
     """A signed 64-bit number for the name made of *parts*."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
+@lru_cache(maxsize=4_096)
 def owner_key(owner: str) -> str:
     """A short name for *owner*: 64 bits of its SHA-256 in hex."""
     return hashlib.sha256(owner.encode()).hexdigest()[:16]

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.rows import namedtuple_row
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -63,6 +62,8 @@ _LOCK = text(
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
 _PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
@@ -98,7 +99,9 @@ class PostgreSQL:
             url.set(drivername="postgresql+psycopg", query={**defaults, **given, "options": options}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
+            pool_reset_on_return=None,  # each of SQLAlchemy's ends its transaction, and each of the driver's is one statement
         )
+        self._calls = turn.Calls(self._tables, engine)
 
         @event.listens_for(engine, "do_connect")
         def connect(dialect: Any, record: Any, args: Any, settings: Any) -> PatientConnection:
@@ -133,16 +136,16 @@ class PostgreSQL:
 
     def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
         keys = [{"key": key, "exclusive": wanted.keys[key]} for key in sorted(wanted.keys)]
-        given = [json.dumps(value, ensure_ascii=False) for value in (asked, wanted.rows, keys)]
-        cursor = session.cursor(row_factory=namedtuple_row)
-        rows = list(cursor.execute(turn.TAKE.format(prefix=self._tables.qualified), given))
+        given = {"asked": _json(asked), "wanted": _json(wanted.rows), "keys": _json(keys)}
+        rows = self._calls.take.all(session, given)
         if not rows:
             return None
-        return rows[0].now_us, rows[0].number, [row for row in rows if row.ahead_place is not None]
+        return rows[0].now_us, rows[0].number, [turn.Ahead(**row.ahead) for row in rows if row.ahead]
 
     def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        given = (key, place, epoch, frees, self._channel)
-        return bool(session.execute(turn.RELEASE.format(prefix=self._tables.qualified), given).fetchone()[0])
+        given = {"key": key, "place": place, "epoch": epoch, "frees": frees, "channel": self._channel}
+        (found,) = self._calls.release.all(session, given)
+        return bool(found.released)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))

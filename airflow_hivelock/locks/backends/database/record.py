@@ -142,10 +142,10 @@ class Record:
             self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
         )
 
-    def granted(self, number: int, now_us: int) -> Record:
-        """This record once its request holds its locks."""
+    def granted(self, number: int, now_us: int, **placed: Any) -> Record:
+        """This record once its request holds its locks; and where it is *placed*, if it is so only now."""
         end_us = later(now_us, self.lease_s)
-        return replace(self, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+        return replace(self, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None, **placed)
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""

@@ -31,7 +31,7 @@ from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BE
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.backends.database.record import Record, State, later
 from airflow_hivelock.locks.backends.database.wanted import Wanted
-from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
 from airflow_hivelock.locks.url import shown
 
@@ -83,6 +83,7 @@ class Store:
         self._prepared = PreparedStatements(self.engine)
         self._changes: dict[tuple[str, ...], Update] = {}
         self._driver: Any = self.engine.dialect.loaded_dbapi
+        self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
         self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
 
@@ -117,9 +118,11 @@ class Store:
     def _tried(self, begin: Callable[[], AbstractContextManager[Any]], work: Callable[[Any], Result]) -> Result:
         for tries in range(MAX_TRIES):
             try:
-                with self._translated(), begin() as connection:
+                with begin() as connection:
                     return work(connection)
-            except _Passing:
+            except self._errors as error:
+                if not self.dialect.passing(_said(error)):
+                    raise self._translation(error) from error
                 log.debug("transaction %d of %r was the victim of another", tries + 1, self)
         raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
 
@@ -128,8 +131,8 @@ class Store:
         session = self.engine.raw_connection()
         try:
             yield session.driver_connection
-        except self._driver.Error:
-            session.invalidate()  # it may be cut off
+        except BaseException:
+            session.invalidate()  # it may be cut off, or in the middle of an answer
             raise
         finally:
             session.close()
@@ -143,23 +146,23 @@ class Store:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (exc.DBAPIError, self._driver.Error) as error:
-            said = error.orig if isinstance(error, exc.DBAPIError) else error
-            cause = " ".join(str(said).split())
-            if self.dialect.passing(said):
-                raise _Passing(f"{self!r}: {cause}") from error
-            if self.dialect.denied(said):
-                raise AccessDenied(
-                    f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
-                    "sslrootcert"
-                ) from error
-            if isinstance(
-                said, (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
-            ):
-                raise StoreUnavailable(f"{self!r} does not answer: {cause}") from error
-            raise StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}") from error
-        except exc.TimeoutError as error:
-            raise StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again") from error
+        except self._errors as error:
+            raise self._translation(error) from error
+
+    def _translation(self, error: Exception) -> HiveLockError:
+        if isinstance(error, exc.TimeoutError):
+            return StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again")
+        said = _said(error)
+        cause = " ".join(str(said).split())
+        if self.dialect.denied(said):
+            return AccessDenied(
+                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
+                "sslrootcert"
+            )
+        silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
+        if isinstance(said, silent):
+            return StoreUnavailable(f"{self!r} does not answer: {cause}")
+        return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
 
     # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
 
@@ -421,8 +424,9 @@ def parse_id(lease_id: str) -> tuple[str, int]:
     return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
 
 
-class _Passing(StoreUnavailable):
-    """Another transaction was in the way; try again."""
+def _said(error: BaseException) -> BaseException | None:
+    """What the driver has said."""
+    return error.orig if isinstance(error, exc.DBAPIError) else error
 
 
 def _in_the_way(row: Any) -> InTheWay:

@@ -15,6 +15,17 @@ Both are made by the step to version 3; others, should they ever be needed, are 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import column, text
+
+from airflow_hivelock.locks.backends.database.prepared import Prepared
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from airflow_hivelock.locks.backends.database.tables import Tables
+
 TAKE_FUNCTION = """
 CREATE FUNCTION {prefix}take_turn(asked jsonb, wanted jsonb, keys jsonb) RETURNS TABLE (
     number bigint, now_us bigint, ahead_owner text, ahead_state varchar, ahead_end_us bigint, ahead_place bigint,
@@ -103,7 +114,10 @@ BEGIN
 END $$
 """
 
-TAKE = "SELECT * FROM {prefix}take_turn(%s, %s, %s)"
+TAKE = """
+SELECT number, now_us, CASE WHEN ahead_place IS NOT NULL THEN to_jsonb(turn) - ARRAY['number', 'now_us'] END
+FROM {prefix}take_turn(:asked, :wanted, :keys) AS turn
+"""
 
 RELEASE_FUNCTION = """
 CREATE FUNCTION {prefix}release(of_key text, of_place bigint, of_epoch bigint, frees boolean, channel text)
@@ -131,4 +145,29 @@ BEGIN
 END $$
 """
 
-RELEASE = "SELECT {prefix}release(%s, %s, %s, %s, %s)"
+RELEASE = "SELECT {prefix}release(:key, :place, :epoch, :frees, :channel)"
+
+
+class Ahead(NamedTuple):
+    """Who is in the way."""
+
+    ahead_owner: str
+    ahead_state: str
+    ahead_end_us: int | None
+    ahead_place: int
+    ahead_void: bool
+    db_name: str
+    table_name: str
+    partition_name: str
+    lease_type: str
+
+
+class Calls:
+    """The statements that call them."""
+
+    def __init__(self, tables: Tables, engine: Engine) -> None:
+        def prepared(statement: str, *columns: str) -> Prepared:
+            return Prepared(text(statement.format(prefix=tables.qualified)).columns(*map(column, columns)), engine)
+
+        self.take = prepared(TAKE, "number", "now_us", "ahead")
+        self.release = prepared(RELEASE, "released")
