@@ -37,7 +37,7 @@ def _keeps(secret: str, error: Exception) -> None:
 
 def _connect(text: str) -> None:
     if text.partition(":")[0] in ("postgresql", "postgresql+psycopg", "sqlite"):
-        open_store(text)[0].engine.dispose()
+        open_store(text)[0].close()
         return
     if text.startswith("hiveserver2:"):  # asks as soon as it is made
         with mock.patch(

@@ -662,15 +662,20 @@ manager = connect(sys.argv[1])
 lease = manager.acquire(owner="parent", writes=["{DAY}"])
 lost = threading.Event()
 manager.verify(lease, lost.set)
+def works(name):
+    for _ in range(50):
+        manager.release(manager.acquire(owner=name + " at work", writes=["dw." + name]))
+works("before")
 pid = os.fork()
 if pid == 0:
     try:
         manager.acquire(owner="child", writes=["{DAY}"], timeout_s=0.1)
     except LockTimeout:
-        manager.release(manager.acquire(owner="child", writes=["dw.delays"]))
+        works("child")
         manager.close()
         os._exit(7)
     os._exit(1)
+works("parent")
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 manager.verify(lease)
 manager.release(lease)

@@ -50,7 +50,7 @@ class Turn:
 class _OtherLocks(Exception):
     """The owner's request, which stands, is for these locks; so it is those that others are kept apart from."""
 
-    def __init__(self, locks: Sequence[Lock]) -> None:
+    def __init__(self, locks: tuple[Lock, ...]) -> None:
         self.locks = locks
 
 
@@ -87,7 +87,7 @@ class DatabaseAcquisition:
             self._untold, self._queued = False, mine if mine.state is State.WAITING else None
             if not turn.ahead:
                 self.waits = None
-                return mine.lease
+                return mine.lease_of(self._wanted.locked)
             if self._waited_s is None:
                 self._waited_s = _seconds(mine.asked_us, turn.now_us)
             if mine.state is State.WAITING:

@@ -65,7 +65,7 @@ class DatabaseBackend:
         try:
             return cls(store, max_lease_s=max_lease_s)
         except BaseException:
-            store.engine.dispose()
+            store.close()
             raise
 
     def __repr__(self) -> str:
@@ -233,12 +233,12 @@ class DatabaseBackend:
 
     def forked(self) -> None:
         """In a forked process: leave the connections to the parent."""
-        self.store.engine.dispose(close=False)
+        self.store.forked()
         self._attendant = Attendant(self.store)
 
     def close(self) -> None:
         self._attendant.close()
-        self.store.engine.dispose()
+        self.store.close()
 
     def _put_work(self, lease: Lease, name: str, application: str | None, *, new: bool) -> Lease:
         wanted = self.store.wanted(owner_key(lease.owner))

@@ -122,13 +122,17 @@ class Record:
 
     @property
     def lease(self) -> Lease:
+        return self.lease_of(self.locked)
+
+    def lease_of(self, locks: tuple[Lock, ...]) -> Lease:
+        """The lease, whose *locks* are known."""
         return Lease(
             id=self.lease_id,
             token=self.token,
             attempt=self.attempt,
             epoch=self.epoch,
             owner=self.owner,
-            locks=self.locked,
+            locks=locks,
             lease_s=self.lease_s,
             since=instant(self.granted_us or 0),
             works=self.worked,

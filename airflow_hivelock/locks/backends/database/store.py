@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import URL, ColumnElement, Connection, Select, Update
+    from sqlalchemy import URL, ColumnElement, Connection, PoolProxiedConnection, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
     from airflow_hivelock.locks.backends.database.prepared import Prepared
@@ -83,6 +83,8 @@ class Store:
         self._prepared = PreparedStatements(self.engine)
         self._changes: dict[tuple[str, ...], Update] = {}
         self._driver: Any = self.engine.dialect.loaded_dbapi
+        # One of the pool's, which takes as long to check it out and in again as the driver takes over a statement.
+        self._at_hand: list[PoolProxiedConnection] = []
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
         self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
@@ -128,17 +130,39 @@ class Store:
 
     @contextmanager
     def _driven(self) -> Iterator[Any]:
-        session = self.engine.raw_connection()
+        try:
+            session = self._at_hand.pop()
+        except IndexError:
+            session = self.engine.raw_connection()
         try:
             yield session.driver_connection
         except BaseException:
             session.invalidate()  # it may be cut off, or in the middle of an answer
-            raise
-        finally:
             session.close()
+            raise
+        if self._at_hand:
+            session.close()
+        else:
+            self._at_hand.append(session)
+
+    def close(self) -> None:
+        self._give_back()
+        self.engine.dispose()
+
+    def _give_back(self) -> None:
+        """Have the pool judge whether the connection at hand, too, is cut off."""
+        while self._at_hand:
+            self._at_hand.pop().close()
+
+    def forked(self) -> None:
+        """In a forked process: leave the connections to the parent, and connect anew."""
+        self._parents = self.engine.pool, self._at_hand  # or they would be closed, once nobody has them any more
+        self._at_hand = []
+        self.engine.dispose(close=False)
 
     def ears(self, client: str) -> Ears:
         """A connection that hears of changes."""
+        self._give_back()
         with self._translated():
             return self.dialect.ears(self.engine, client)
 
@@ -161,6 +185,7 @@ class Store:
             )
         silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
         if isinstance(said, silent):
+            self._give_back()
             return StoreUnavailable(f"{self!r} does not answer: {cause}")
         return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
 
@@ -208,7 +233,7 @@ class Store:
 
     # Reading.
 
-    def wanted(self, owner_key: str, locks: Sequence[Lock] = ()) -> Wanted:
+    def wanted(self, owner_key: str, locks: tuple[Lock, ...] = ()) -> Wanted:
         """What an owner's request for *locks* is to the statements."""
         return Wanted(self.tables.name, self.dialect, owner_key, locks)
 

@@ -27,7 +27,7 @@ class Wanted:
     tables: str
     dialect: Dialect
     owner_key: str
-    locked: Sequence[Lock]
+    locked: tuple[Lock, ...]
 
     @cached_property
     def locks(self) -> str:
