@@ -688,6 +688,18 @@ manager.close()
 
 
 @pytest.mark.integration
+def test_who_uses_the_store_in_one_thread_has_one_connection(postgres_url: str) -> None:
+    with connect(f"{postgres_url}&application_name=one_thread") as manager:
+        for number in range(3):
+            lease = manager.acquire(owner=str(number), writes=[DAY])
+            manager.renew(lease)
+            assert manager.leases()
+            manager.release(lease)
+        mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
+        assert database(manager).read(lambda connection: connection.scalar(mine)) == 1
+
+
+@pytest.mark.integration
 def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
     with connect(postgres_url) as manager, connect(postgres_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])

@@ -99,15 +99,18 @@ class Store:
 
         :raises StoreUnavailable: whether it was committed is not known.
         """
+        self._give_back()
         return self._tried(self._transacting.begin, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
+        self._give_back()
         with self._translated(), self._reading.connect() as connection:
             return work(connection)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
+        self._give_back()
         return self._tried(self._writing.begin, work)
 
     def drive(self, work: Callable[[Any], Result]) -> Result:
@@ -150,7 +153,7 @@ class Store:
         self.engine.dispose()
 
     def _give_back(self) -> None:
-        """Have the pool judge whether the connection at hand, too, is cut off."""
+        """Who is about to take a connection out of the pool takes the one at hand, rather than another."""
         while self._at_hand:
             self._at_hand.pop().close()
 
@@ -185,7 +188,6 @@ class Store:
             )
         silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
         if isinstance(said, silent):
-            self._give_back()
             return StoreUnavailable(f"{self!r} does not answer: {cause}")
         return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
 
