@@ -1,50 +1,37 @@
-"""What only a database can be asked: its tables, its clock, expiry, and who is told of what."""
+"""What every database can be asked: its tables, its clock, expiry, and who is told of what."""
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
-import psycopg
 import pytest
-from sqlalchemy import event, inspect, select, text, update
+from sqlalchemy import inspect, select, text, update
 
 from airflow_hivelock.locks import (
     ExceedsMaxLeaseTime,
     HiveLeases,
     HiveLockError,
     InvalidRequest,
-    Lease,
     LockLost,
     LockManager,
     LockTimeout,
     StoreCorrupted,
-    StoreUnavailable,
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, sqlite, store, tables
-from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
-from airflow_hivelock.locks.backends.database.prepared import Prepared
+from airflow_hivelock.locks.backends.database import attendant, store, tables
 from airflow_hivelock.locks.testing import Polling
+from tests.integration.databases import DAY, HANG_S, database, statements, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from airflow_hivelock.locks.backends.database.dialect import Change
-    from tests.servers import PostgresServer
 
     Connect = Callable[..., LockManager]
-
-HANG_S = 60.0
-DAY = "dw.flights/dt=2013-01-01"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
@@ -68,11 +55,6 @@ def opened(url: str) -> Iterator[Connect]:
         manager.close()
 
 
-def database(manager: LockManager) -> store.Store:
-    assert isinstance(manager.backend, DatabaseBackend)
-    return manager.backend.store
-
-
 def change(manager: LockManager, **values: object) -> None:
     """Have every request be otherwise."""
     kept = database(manager)
@@ -83,43 +65,6 @@ def change(manager: LockManager, **values: object) -> None:
 def lapse(manager: LockManager) -> None:
     """Every lease has ended an hour ago."""
     change(manager, end_us="end_us - 7200000000")
-
-
-def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What this thread asks from now on, with its values."""
-    asked: list[tuple[str, object]] = []
-    thread, execute = threading.get_ident(), psycopg.Cursor.execute
-
-    def note(statement: str, values: object) -> None:
-        if threading.get_ident() == thread:
-            asked.append((statement, values))
-
-    def noted(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
-        note(statement, values)
-        return execute(cursor, statement, values, **settings)
-
-    if isinstance(database(manager).dialect, PostgreSQL):
-        monkeypatch.setattr(psycopg.Cursor, "execute", noted)
-    else:
-        event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
-        for name in ("all", "count", "each"):
-            monkeypatch.setattr(Prepared, name, _noted(getattr(Prepared, name), note))
-    return asked
-
-
-def _noted(run: Callable[..., object], note: Callable[[str, object], None]) -> Callable[..., object]:
-    def noted(prepared: Prepared, session: object, given: object) -> object:
-        note(prepared._text, given)
-        return run(prepared, session, given)
-
-    return noted
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < deadline, "still not so"
-        time.sleep(0.01)
 
 
 # The tables.
@@ -133,26 +78,6 @@ def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) ->
     assert rows == [(tables.VERSION,)]
     tokens = [manager.acquire(owner=str(n), writes=[f"dw.t{n}"]).token for n, manager in enumerate(managers)]
     assert tokens == sorted(set(tokens))
-
-
-def test_who_comes_first_to_a_file_that_another_is_making_waits(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(time, "sleep", lambda pause_s: other.rollback())
-    with connect(sqlite_url) as manager:
-        manager.acquire(owner="first", writes=[DAY])
-    other.close()
-
-
-def test_who_connects_writes_nothing_to_tables_that_are_there(sqlite_url: str) -> None:
-    connect(sqlite_url).close()
-    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with connect(f"{sqlite_url}?timeout_s=1") as manager:
-        assert manager.leases() == []
-    other.close()
 
 
 def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
@@ -175,123 +100,6 @@ def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeyp
         kept = database(manager)
         assert kept.read(lambda connection: inspect(connection).has_table("hivelock_added", kept.tables.schema or None))  # noqa: B023
         assert manager.leases() == [lease]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("version", [1, 2])
-def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_functions(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(tables, "STEPS", tables.STEPS[:version])
-        before.setattr(tables, "VERSION", version)
-        old = connect(postgres_url)
-        before.setattr(PostgreSQL, "take_turn", lambda *given: None)
-        lease = old.acquire(owner="old", writes=[DAY])
-        waiting = Polling(old, "waits", writes=[DAY])
-        waiting.blocked()
-    with old, connect(postgres_url) as manager:
-        assert manager.leases() == [lease]
-        late = Polling(manager, "late", writes=[DAY])
-        assert {blocker.owner for blocker in late.blocked().by} == {"old", "waits"}
-        assert manager.release(lease)
-        assert manager.release(waiting.granted())
-        assert manager.release(late.granted())
-
-
-@pytest.mark.integration
-def test_a_lease_that_was_waited_for_costs_three_round_trips(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connect(postgres_url) as manager:
-        lease = manager.acquire(owner="holder", writes=[DAY])
-        told = threading.Event()
-        asked = statements(manager, monkeypatch)
-        waiting = manager.begin(rules.request("waits", writes=[DAY]), told.set)
-        waiting.poll()
-        assert len(asked) == 1, asked
-        assert manager.release(lease)
-        assert told.wait(HANG_S)
-        granted = waiting.poll()
-        assert isinstance(granted, Lease)
-        assert manager.release(granted)
-        assert len(asked) == 4, asked
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
-def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, isolation: str) -> None:
-    option = quote_plus(f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}")
-    waits = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-    with (
-        connect(postgres_url) as manager,
-        connect(f"{postgres_url}&options={option}") as late,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        kept = database(manager)
-        assert isinstance(manager.backend, DatabaseBackend)
-        first = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)
-
-        def grant_while_another_is_kept_out(connection: Any) -> Future[Any]:
-            first._turn(connection)
-            refused = pool.submit(late.acquire, owner="late", writes=[DAY])
-            wait_until(lambda: kept.read(lambda other: other.scalar(waits)))
-            return refused
-
-        refused = kept.transact(grant_while_another_is_kept_out)
-        with pytest.raises(LockTimeout, match="first"):
-            refused.result(HANG_S)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("waited", [False, True])
-def test_a_grant_whose_answer_was_lost_is_given_back(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, waited: bool
-) -> None:
-    with connect(postgres_url) as manager:
-        kept = database(manager)
-        take_turn = kept.take_turn
-
-        def cut(*given: Any) -> None:
-            taken = take_turn(*given)
-            assert taken
-            assert not taken[2], "nothing was granted"
-            raise StoreUnavailable("cut")
-
-        def away(*given: Any) -> None:
-            raise StoreUnavailable("away")
-
-        holder = manager.acquire(owner="holder", writes=[DAY]) if waited else None
-        mine = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
-        if holder:
-            mine.poll()
-            manager.release(holder)
-        with monkeypatch.context() as broken:
-            broken.setattr(kept, "take_turn", cut)
-            with pytest.raises(StoreUnavailable, match="cut"):
-                mine.poll()
-        with monkeypatch.context() as broken:
-            broken.setattr(kept, "enter", away)
-            with pytest.raises(StoreUnavailable, match="away"):
-                mine.poll()
-        mine.withdraw()
-        assert (manager.leases(), manager.waiters()) == ([], [])
-
-
-@pytest.mark.integration
-def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) -> None:
-    with connect(postgres_url) as manager:
-        kept = database(manager)
-        prefix = kept.tables.qualified
-        given = {"of_key": "", **kept.wanted("", rules.request("me", writes=[DAY]).locks).objects}
-        kept.read(lambda connection: connection.exec_driver_sql(f"VACUUM ANALYZE {prefix}lock"))
-        looked = kept._enter.compile(kept.engine)
-        explained = f"EXPLAIN (COSTS OFF) {looked}"
-        lines = kept.read(
-            lambda connection: connection.exec_driver_sql(explained, looked.construct_params(given)).scalars().all()
-        )
-    assert any("hivelock_lock_object" in line for line in lines)
-    assert not any("hivelock_lock_pkey" in line for line in lines), "it is read from end to end"
 
 
 def test_stores_with_different_prefixes_do_not_meet(opened: Connect) -> None:
@@ -555,66 +363,6 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
     assert other.watch(rules.request("sensor", writes=[DAY]), changed.set), "nothing is there that could go"
 
 
-@pytest.mark.usefixtures("deaf")
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it looks, four times a second")
-def test_whoever_waits_for_sqlite_is_told_without_a_look(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LOOK_S", 3600.0)
-    listening, wait = threading.Event(), sqlite.SQLiteEars.wait
-
-    def listens(ears: sqlite.SQLiteEars, most_s: float) -> Change:
-        listening.set()
-        return wait(ears, most_s)
-
-    monkeypatch.setattr(sqlite.SQLiteEars, "wait", listens)
-    with connect(sqlite_url) as manager, connect(sqlite_url) as other:
-        lease = manager.acquire(owner="holder", writes=[DAY])
-        told = threading.Event()
-        waiting = other.begin(rules.request("waits", writes=[DAY]), told.set)
-        waiting.poll()
-        assert listening.wait(HANG_S)
-        manager.release(lease)
-        assert told.wait(HANG_S)
-        granted = waiting.poll()
-        assert isinstance(granted, Lease)
-        other.release(granted)
-
-
-def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_says(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/leases.db?timeout_s="
-    with connect(f"{url}0.1") as hasty, connect(f"{url}60") as patient, ThreadPoolExecutor(1) as pool:
-        writer = sqlite3.connect(tmp_path / "leases.db", isolation_level=None)
-        writer.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="locked"):
-            hasty.acquire(owner="hasty", writes=[DAY])
-        kept_out = pool.submit(patient.acquire, owner="patient", writes=[DAY])
-        assert not kept_out.done()
-        writer.execute("COMMIT")
-        assert patient.release(kept_out.result(HANG_S))
-        writer.close()
-
-
-@pytest.mark.integration
-def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendant, "RECONNECT_S", 2.0)
-    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
-    with connect(postgres_url) as manager, connect(postgres_url) as other:
-        lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waits", writes=[DAY])
-        waiting.blocked()
-        kept = database(manager)
-        listening = "query LIKE 'LISTEN%' OR query LIKE '%notif%'"
-
-        def cut() -> int:
-            cutting = text(
-                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ({listening})"
-            )
-            return len(kept.read(lambda connection: connection.execute(cutting).all()))
-
-        wait_until(cut)
-        manager.release(lease)
-        other.release(waiting.granted())
-
-
 # The way there.
 
 
@@ -685,39 +433,3 @@ manager.close()
     command = [sys.executable, "-W", "ignore:.*fork:DeprecationWarning", "-c", code, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.integration
-def test_who_uses_the_store_in_one_thread_has_one_connection(postgres_url: str) -> None:
-    with connect(f"{postgres_url}&application_name=one_thread") as manager:
-        for number in range(3):
-            lease = manager.acquire(owner=str(number), writes=[DAY])
-            manager.renew(lease)
-            assert manager.leases()
-            manager.release(lease)
-        mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
-        assert database(manager).read(lambda connection: connection.scalar(mine)) == 1
-
-
-@pytest.mark.integration
-def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
-    with connect(postgres_url) as manager, connect(postgres_url) as other:
-        lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waits", writes=[DAY])
-        waiting.blocked()
-        postgres.kill()
-        with pytest.raises(HiveLockError):
-            manager.renew(lease)
-        postgres.start()
-
-        def released() -> bool:
-            try:
-                return manager.release(lease)
-            except HiveLockError:
-                return False
-
-        wait_until(released)
-
-        lease = waiting.granted()
-        assert lease.token > 0
-        other.release(lease)
