@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +26,7 @@ from airflow_hivelock.owners import Owner
 from airflow_hivelock.waiting import Wait
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
@@ -465,17 +463,14 @@ def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Cal
 
 class TestSpark:
     @pytest.fixture(autouse=True)
-    def spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    def spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A spark-submit that only writes down how it was called."""
         binary = tmp_path / "spark-submit"
         binary.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\n')
         binary.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local"}')
-        yield tmp_path / "called"
-        with warnings.catch_warnings():  # the provider leaves spark-submit's output open
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        return tmp_path / "called"
 
     def submit(self, run: Callable[..., Ran], **options: Any) -> None:
         with dag() as works:

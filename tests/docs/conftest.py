@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import os
 import re
 import sys
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,7 @@ from airflow_hivelock.locks.backends.database.location import OPTIONS
 from tests.airflow.conftest import database, manager, run  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.servers import ZooKeeperServer
 
@@ -31,15 +29,11 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """``hivelock`` and the stand-ins."""
     path = (str(STAND_INS), str(Path(sys.executable).parent), os.environ["PATH"])
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
-    yield
-    with warnings.catch_warnings():  # the provider leaves spark-submit's output open
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture
