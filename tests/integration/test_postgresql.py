@@ -156,15 +156,25 @@ def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeyp
         other.release(waiting.granted())
 
 
-def test_who_uses_the_store_in_one_thread_has_one_connection(postgres_url: str) -> None:
+def test_who_waits_in_one_thread_has_three_sessions_however_often(postgres_url: str) -> None:
+    mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
     with connect(f"{postgres_url}&application_name=one_thread") as manager:
-        for number in range(3):
-            lease = manager.acquire(owner=str(number), writes=[DAY])
-            manager.renew(lease)
-            assert manager.leases()
+        kept = database(manager)
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        manager.renew(lease)
+        assert manager.leases() == [lease]
+        assert kept.read(lambda connection: connection.scalar(mine)) == 1
+        told = [threading.Event() for _ in range(20)]
+        waiting = [manager.begin(rules.request(str(n), writes=[DAY]), one.set) for n, one in enumerate(told)]
+        for pending in waiting:
+            pending.poll()
+        for pending, one in zip(waiting, told, strict=True):
             manager.release(lease)
-        mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
-        assert database(manager).read(lambda connection: connection.scalar(mine)) == 1
+            assert one.wait(HANG_S)
+            granted = pending.poll()
+            assert isinstance(granted, Lease)
+            lease = granted
+        assert kept.read(lambda connection: connection.scalar(mine)) <= 3
 
 
 def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
