@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -114,6 +115,21 @@ def drains_given_back_all_or_none(patch: Patch) -> None:
         return submit(self, Commit(tuple(deletes))) if len(deletes) == len(requests) > 1 else submit(self, *requests)
 
     patch.setattr(Actor, "submit", together)
+
+
+def it_gives_up(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", ["w.a/p=1"])
+    _outrun(ours, "a", mine)
+    with mock.patch.object(removal, "MAX_TRIES", removal.TRIES_BEFORE_DRAIN), pytest.raises(StoreUnavailable):
+        ours.releases(lease)
+    assert not stage.checks.drains
+
+
+@mutation(it_gives_up)
+def drains_kept_by_who_gives_up(patch: Patch) -> None:
+    """They keep everybody waiting until its session ends."""
+    patch.setattr(removal.Removal, "_give_back", lambda self, drains: None)
 
 
 @mutation(a_drain_is_left_behind)

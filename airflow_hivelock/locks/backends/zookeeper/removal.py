@@ -104,8 +104,7 @@ class Removal:
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
             elif outcome.op.path == path or outcome.op in also:
-                # One by one: whom one of them kept back may have deleted it.
-                self._client.submit(*(Commit((op,)) for op in drains))
+                self._give_back(drains)
                 return None
             elif outcome.op in drains:
                 drains = ()  # a session has ended since
@@ -116,9 +115,14 @@ class Removal:
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             doomed = self._look(current, known)
+        self._give_back(drains)
         raise StoreUnavailable(
             f"the locks of {current.owner} changed {MAX_TRIES} times while they were removed; try again"
         )
+
+    def _give_back(self, drains: Iterable[Op]) -> None:
+        """One by one: whom one of them kept back may have deleted it."""
+        self._client.submit(*(Commit((op,)) for op in drains))
 
     def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
         """Read the guards first, then whose nodes are where; EXCLUSIVE nodes whose paths are known need no look."""
