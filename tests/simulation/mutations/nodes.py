@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import acquisition, removal
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete, Listing, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete, Exists, Listing, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.errors import LockLost
 from tests.simulation import model
 from tests.simulation.hive import HiveClient
 from tests.simulation.mutations.mutation import mutation
@@ -19,9 +22,7 @@ from tests.simulation.state import NAMESPACE, ROOT
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import pytest
-
-    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.backends.zookeeper.client import Op, Request
     from tests.simulation.mutations.wire import Send
     from tests.simulation.stage import Stage
 
@@ -96,6 +97,34 @@ def unlocked_and_made_again_before_the_look(stage: Stage) -> None:
 def age_of_the_object_ignored(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up, a successor makes a node of my node's name, and I believe that it is mine."""
     patch.setattr(model, "Listing", lambda names, czxid, created: Listing(names, 0, created))
+
+
+def unlocked_and_made_again_while_its_holder_looks(stage: Stage) -> None:
+    ours, other, hive = stage.process("ours"), stage.process("other"), stage.hive()
+    lease = ours.gets("a", ["w.a/p=1"])
+
+    def robbed() -> None:
+        hive.unlock_table("w/a/p=1")
+        other.gets("b", ["w.a/p=1"])
+
+    def watches(request: Request) -> bool:
+        return isinstance(request, Exists) and request.wake is not None and request.path.startswith(NAMESPACE)
+
+    ours.session.before(watches, robbed)
+    with pytest.raises(LockLost):
+        ours.manager.verify(lease, lambda: None)
+
+
+@mutation(unlocked_and_made_again_while_its_holder_looks)
+def watch_set_on_whatever_is_there(patch: Patch) -> None:
+    """The watch is set on a successor's node, of my node's name: nobody wakes me, and my lock is gone."""
+
+    def missing(self: Namespace, locks: Any, zxids: Any, wake: Any) -> Any:
+        own = self.own_nodes(locks, zxids)
+        self._client.submit(*(Exists(placed.path, wake) for placed in own.values() if wake))
+        return [lock.object for lock in locks if lock.object not in own]
+
+    patch.setattr(Namespace, "missing", missing)
 
 
 def hive_unlocks_what_it_has_lost(stage: Stage) -> None:

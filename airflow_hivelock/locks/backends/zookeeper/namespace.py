@@ -196,9 +196,11 @@ class Namespace:
     ) -> list[LockObject]:
         """The objects of *locks* whose lock nodes, made by the transactions *zxids*, are gone; watches the others."""
         own = self.own_nodes(locks, zxids)
-        stats = self._client.submit(*(Exists(placed.path, wake) for placed in own.values() if wake))
-        standing = own.keys() if wake is None else {o for o, stat in zip(own, stats, strict=True) if stat is not None}
-        return [lock.object for lock in locks if lock.object not in standing]
+        if wake is not None:
+            stats = self._client.submit(*(Exists(placed.path, wake) for placed in own.values()))
+            czxids = (stat and stat.czxid for stat in stats)  # another's may have come to the path of mine since
+            own = {target: own[target] for target, czxid in zip(own, czxids, strict=True) if czxid in zxids}
+        return [lock.object for lock in locks if lock.object not in own]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
         """The lock nodes with their data; those that have gone meanwhile are left out.
