@@ -223,8 +223,7 @@ class HiveLockTrigger(_LockTrigger):
             self.log.warning("Keeping the place in the queue, or the lease: %s", error)
             return
         over = state is None or state in supervisor.FINISHED
-        if over and not (self._succeeded and state == "success"):
-            await self._in_pool(self._wait.give_up)
+        if over and not (self._succeeded and state == "success") and await self._in_pool(self._wait.give_up):
             self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
 
     def _wanted(self, lease_s: float | None = None) -> Wanted:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -245,13 +244,15 @@ class Wait:
     def wait_s(self) -> float | None:
         return self._patience.shorten(self._pending.wait_s())
 
-    def give_up(self) -> None:
-        """Leave the queue, or release the lease that came out. What another process has taken over stays."""
+    def give_up(self) -> bool:
+        """Leave the queue, or release the lease that came out; False: another process has taken it over, and it stays."""
         if self.lease is not None:
-            self._manager.release(self.lease)
-            return
-        with suppress(Superseded):
+            return self._manager.release(self.lease)
+        try:
             self._pending.withdraw()
+        except Superseded:
+            return False
+        return True
 
     def _tell(self, blockers: Sequence[Blocker]) -> None:
         """Say who is in the way, once and again when that changes."""

@@ -307,6 +307,20 @@ def test_the_normal_end_keeps_the_lease(state: str, manager: LockManager, trigge
     asyncio.run(body())
 
 
+def test_a_late_end_leaves_what_the_task_has_taken_over_and_says_nothing(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        trigger_id = await _lingering(triggerer, manager)
+        lease = manager.acquire(owner=OWNER, writes=[OBJECT], attempt=1)
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(trigger_id)
+        assert manager.lease_of(OWNER) == lease
+
+    asyncio.run(body())
+    assert "gave up" not in lines()
+
+
 def test_a_task_killed_in_the_middle_of_the_grant_holds_nothing(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
