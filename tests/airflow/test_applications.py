@@ -30,6 +30,7 @@ from tests.airflow.test_mixin import DAY, NAMES, Defers, LockedWork, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
     from tests.airflow.conftest import Ran
@@ -38,10 +39,10 @@ DEADLINE_S = 30.0
 
 
 @contextmanager
-def left_behind() -> Iterator[tuple[Processes, subprocess.Popen[bytes]]]:
+def left_behind(*command: str) -> Iterator[tuple[Processes, subprocess.Popen[bytes]]]:
     """A job that goes on although the task that started it is dead."""
     died = Processes(pid=0)
-    with subprocess.Popen(["sleep", "300"], env={MARK: died.mark}) as child:
+    with subprocess.Popen(command or ("sleep", "300"), env={MARK: died.mark}) as child:
         try:
             yield died, child
         finally:
@@ -72,11 +73,14 @@ class TestProcesses:
             task.stop()
             assert not psutil.pid_exists(other.pid)
 
-    def test_what_ends_by_itself_is_not_killed(self) -> None:
-        with left_behind() as (died, child):
+    def test_what_ends_by_itself_is_not_killed(self, tmp_path: Path) -> None:
+        said = tmp_path / "said"
+        ends = f'trap "sleep 0.1; echo in peace > {said}; exit" TERM; touch {said}; while :; do sleep 0.01; done'
+        with left_behind("/bin/bash", "-c", ends) as (died, child):
+            eventually(said.exists)
             child.terminate()
             died.stop(patience_s=DEADLINE_S)
-            assert child.wait() == -15
+            assert said.read_text() == "in peace\n"
 
     def test_it_ended_with_its_hosts_boot(self) -> None:
         with left_behind() as (died, _):
