@@ -31,13 +31,21 @@ class Grabber:
         assert self.process.stdin
         print(file=self.process.stdin, flush=True)
 
-    def end(self) -> int:
-        """Let it finish; how much it has done."""
+    def stop(self) -> None:
+        """Have it stop, if it would go on without end."""
         assert self.process.stdin
         self.process.stdin.close()
-        done = self.hear()
+
+    def done(self) -> int:
+        """Wait until it has stopped; how much it has done."""
+        said = self.hear()
+        assert said, "a grabber failed; its traceback is above"
+        return int(said)
+
+    def end(self) -> None:
+        """Have its process end."""
+        self.stop()
         assert self.process.wait(READY_S) == 0, "a grabber failed; its traceback is above"
-        return int(done)
 
     def kill(self) -> None:
         """SIGKILL it."""
@@ -61,7 +69,7 @@ class Race:
 
 
 def race(url: str, way: str, *, processes: int, jobs: int, objects: int, seed: int) -> Race:
-    """Have them all begin at once, and time them until the last has ended."""
+    """Have them all begin at once, and time them until the last is done."""
     chance = random.Random(seed)
     with ExitStack() as undo:
         grabbers = []
@@ -74,5 +82,7 @@ def race(url: str, way: str, *, processes: int, jobs: int, objects: int, seed: i
         begun = time.monotonic()
         for grabber in grabbers:
             grabber.begin()
-        done = sum(grabber.end() for grabber in grabbers)
-        return Race(done, time.monotonic() - begun)
+        taken = Race(sum(grabber.done() for grabber in grabbers), time.monotonic() - begun)
+        for grabber in grabbers:
+            grabber.end()
+        return taken

@@ -80,7 +80,11 @@ def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: 
                 if lease.owner.startswith(f"{victim.process.pid}-"):
                     assert manager.force_release(lease.id, reason="its process was killed", user="test")
             crowd.append(start())
-        assert sum(grabber.end() for grabber in crowd) > 0
+        for grabber in crowd:
+            grabber.stop()
+        assert sum(grabber.done() for grabber in crowd) > 0
+        for grabber in crowd:
+            grabber.end()
     # A place whose process was killed is taken away when somebody is behind it, or by a sweep.
     last = manager.acquire(owner="last", writes=["dw"], timeout_s=HANG_S)
     manager.release(last)
