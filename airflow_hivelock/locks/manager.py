@@ -121,11 +121,11 @@ class LockManager:
         pending = self.begin(wanted, changed.set, timeout_s)
         try:
             while True:
-                changed.clear()
                 outcome = pending.poll()
                 if isinstance(outcome, Lease):
                     return outcome
                 changed.wait(pending.wait_s())
+                changed.clear()
         except LockTimeout:
             raise
         except BaseException:

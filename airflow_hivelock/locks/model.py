@@ -187,6 +187,8 @@ class LockRequest:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
         if self.attempt > stored.MOST_NUMBER:
             raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
+        if not isinstance(self.named, str) or "\0" in self.named:
+            raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
         object.__setattr__(self, "query", _kept(self.query))
 
 

@@ -33,12 +33,13 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
     The order is Hive's: lexicographic by object, parents first. Where an object is read and written,
     or is the parent of one and written itself, it is locked EXCLUSIVE.
     """
-    written = dict.fromkeys(writes)
-    targets = level = dict.fromkeys((*reads, *written))
-    while level := dict.fromkeys(parent for target in level if (parent := target.parent) is not None):
-        targets = targets | level
-    modes = dict.fromkeys(targets, LockMode.SHARED) | dict.fromkeys(written, LockMode.EXCLUSIVE)
-    return tuple(Lock(target, modes[target]) for target in sorted(targets, key=order))
+    modes = dict.fromkeys(reads, LockMode.SHARED) | dict.fromkeys(writes, LockMode.EXCLUSIVE)
+    for target in list(modes):
+        parent = target.parent
+        while parent is not None and parent not in modes:
+            modes[parent] = LockMode.SHARED
+            parent = parent.parent
+    return tuple([Lock(target, modes[target]) for target in sorted(modes, key=order)])
 
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:
@@ -127,8 +128,13 @@ def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
     """
     if isinstance(given, str | LockObject) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
-    parsed = ([item] if isinstance(item, LockObject) else LockObject.parse_all(item) for item in given)
-    return [target for targets in parsed for target in targets]
+    found: list[LockObject] = []
+    for item in given:
+        if isinstance(item, LockObject):
+            found.append(item)
+        else:
+            found += LockObject.parse_all(item)
+    return found
 
 
 def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
