@@ -10,6 +10,7 @@ import psycopg
 from sqlalchemy import event
 
 from airflow_hivelock.locks.backends.database import DatabaseBackend, store
+from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 from airflow_hivelock.locks.backends.database.prepared import Prepared
 
@@ -33,18 +34,23 @@ def database(manager: LockManager) -> store.Store:
 def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
     """What this thread asks from now on, with its values."""
     asked: list[tuple[str, object]] = []
-    thread, execute = threading.get_ident(), psycopg.Cursor.execute
+    thread, execute, ask = threading.get_ident(), psycopg.Cursor.execute, PatientConnection.ask
 
     def note(statement: str, values: object) -> None:
         if threading.get_ident() == thread:
             asked.append((statement, values))
 
-    def noted(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
+    def executed(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
         note(statement, values)
         return execute(cursor, statement, values, **settings)
 
+    def called(session: PatientConnection, statement: str, *values: object) -> str | None:
+        note(statement, values)
+        return ask(session, statement, *values)
+
     if isinstance(database(manager).dialect, PostgreSQL):
-        monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+        monkeypatch.setattr(psycopg.Cursor, "execute", executed)
+        monkeypatch.setattr(PatientConnection, "ask", called)
     else:
         event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
         for name in ("all", "count", "each"):

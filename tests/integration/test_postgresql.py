@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 import pytest
 from sqlalchemy import text
 
-from airflow_hivelock.locks import HiveLockError, Lease, LockTimeout, StoreUnavailable, connect, rules
+from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, tables
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 from airflow_hivelock.locks.testing import Polling
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("version", [1, 2])
 def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_functions(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, version: int
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(tables, "STEPS", tables.STEPS[:version])
-        before.setattr(tables, "VERSION", version)
+        before.setattr(tables, "STEPS", tables.STEPS[:1])
+        before.setattr(tables, "VERSION", 1)
         old = connect(postgres_url)
-        before.setattr(PostgreSQL, "take_turn", lambda *given: None)
+        before.setattr(PostgreSQL, "take_turn", lambda *given, **settings: None)
         lease = old.acquire(owner="old", writes=[DAY])
         waiting = Polling(old, "waits", writes=[DAY])
         waiting.blocked()
@@ -198,3 +197,25 @@ def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer
         lease = waiting.granted()
         assert lease.token > 0
         other.release(lease)
+
+
+@pytest.mark.parametrize("value", ["a,b", "NULL", " x ", "{}", 'say "a\\b"', "é", "日本", "''"])
+def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, value: str) -> None:
+    target = LockObject("dw", "flights", (("carrier", value),))
+    with connect(f"{postgres_url}&client_encoding=latin1") as manager:
+        holder = manager.acquire(owner=f"holder {value.strip()}", writes=[str(target)])
+        waiting = Polling(manager, "waits", writes=[str(target)])
+        assert [(blocker.owner, blocker.object) for blocker in waiting.blocked().by] == [(holder.owner, target)]
+        assert manager.leases() == [holder]
+        assert {shown.object for shown in manager.show(target)} == {target}
+        assert manager.release(holder)
+        assert manager.release(waiting.granted())
+
+
+def test_a_session_that_has_forgotten_what_was_prepared_goes_on(postgres_url: str) -> None:
+    with connect(postgres_url) as manager:
+        for owner in ("first", "second"):
+            lease = manager.acquire(owner=owner, writes=[DAY])
+            database(manager).drive(lambda session: session.execute("DEALLOCATE ALL"))
+            assert manager.release(lease)
+            assert manager.leases() == []

@@ -9,8 +9,7 @@ all of it at once (:mod:`.turn`, :mod:`.sqlite_turn`).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
@@ -35,8 +34,7 @@ MAX_TURNS = 100
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """How one transaction has left the request.
 
     :param ahead: who is in the way; nobody of a lease.
@@ -74,9 +72,9 @@ class DatabaseAcquisition:
         self.process = f"{attendant.client}{next(_numbers):016x}"
         self.wake = wake
         self.waits: tuple[int, int, int] | None = None
+        attendant.know(self)
 
     def step(self) -> Lease | Blocked:
-        self._attendant.know(self)
         for _ in range(MAX_TURNS):
             try:
                 turn = self._take_turn() or self._store.transact(self._turn)
@@ -116,7 +114,7 @@ class DatabaseAcquisition:
         if mine is None:
             self._began = number
             placed = {"place": number, "epoch": number, "began": number, "asked_us": now_us, "seen_us": now_us}
-        return Turn(replace(asked, **placed) if ahead else asked.granted(number, now_us, **placed), now_us, ahead)
+        return Turn(asked._replace(**placed) if ahead else asked.granted(number, now_us, **placed), now_us, ahead)
 
     def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
         began = self._began or number
@@ -136,7 +134,7 @@ class DatabaseAcquisition:
         if not fresh and mine.locks != wanted.locks:
             raise _OtherLocks(mine.locked)
         if existing and fresh and store.end(connection, State.ENDED, "held", of_place=existing.place):
-            existing = replace(existing, state=State.ENDED, ended_us=now_us)  # it was expired, and for other locks
+            existing = existing._replace(state=State.ENDED, ended_us=now_us)  # it was expired, and for other locks
             found = store.in_the_way(connection, wanted, mine.place)
         elif existing and not fresh and mine is not existing:
             self._tell_superseded(connection, existing)
@@ -145,7 +143,7 @@ class DatabaseAcquisition:
             waits = request.wait or not fresh
             ahead = self._look(connection, mine.place, found, waits)
             if ahead:
-                mine = replace(mine, ahead=ahead[0].place) if waits else replace(mine, state=State.FREE)
+                mine = mine._replace(ahead=ahead[0].place) if waits else mine._replace(state=State.FREE)
             else:
                 mine, self._untold = mine.granted(number, now_us), True
         store.put(connection, mine, existing, wanted.rows if fresh and mine.state is not State.FREE else ())

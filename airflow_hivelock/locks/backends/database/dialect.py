@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
+    from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.backends.database.wanted import Wanted
 
 
@@ -78,19 +79,18 @@ class Dialect(Protocol):
         """:meth:`lock`, and make ready to draw a number."""
         ...
 
-    def add_grant(self, connection: Connection) -> None:
-        """Make what version 2 calls in the database."""
-        ...
-
     def add_turn(self, connection: Connection) -> None:
         """Make what :meth:`take_turn` and :meth:`release` call in the database."""
         ...
 
-    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
+    def take_turn(
+        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
+    ) -> tuple[int, int, list[Any]] | None:
         """At once, :meth:`lock` and grant a request whose owner is new, or that waits, or have it wait.
 
-        :param asked: its row, of which numbers and times are filled in where its place is 0; and ``lease_us``, and whether it
-            ``waits``, whether an expired lease ``frees``, and how long a waiter is not taken for dead (``dead_us``).
+        :param mine: the request; where its place is 0, its numbers and times are drawn.
+        :param frees: an expired lease blocks nobody.
+        :param dead_us: how long after its last sign of life a waiter is taken for dead.
         :return: the time, a new number, and rows of who is in the way, as :attr:`Store._in_the_way`'s; None if there is
             more to it, and nothing was written.
         """
@@ -98,6 +98,10 @@ class Dialect(Protocol):
 
     def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
         """End a very grant, in the hands of a very process, and tell its audience; False if there is none."""
+        ...
+
+    def bound(self, wanted: Wanted) -> Any:
+        """What :meth:`take_turn` gives of *wanted* to its statements."""
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:

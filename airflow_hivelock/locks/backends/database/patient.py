@@ -1,4 +1,4 @@
-"""A session with PostgreSQL that does not wait for ever.
+"""A session with PostgreSQL that does not wait for ever, and that asks what is asked most without the driver's cursors.
 
 ``statement_timeout`` is the server's: one that stands still, or that is cut off after it has taken the request, answers
 nothing, and its system goes on acknowledging what is sent.
@@ -6,13 +6,19 @@ nothing, and its system goes on acknowledging what is sent.
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import generators
+from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.pq import ExecStatus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from psycopg.pq.abc import PGresult
 
     Result = TypeVar("Result")
 
@@ -21,6 +27,44 @@ class PatientConnection(psycopg.Connection[Any]):
     """:ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown."""
 
     answer_s = float("inf")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._names: dict[str, bytes] = {}
+        self._numbers = itertools.count()
+
+    def ask(self, statement: str, *values: object) -> str | None:
+        """The one value that *statement* finds, a transaction of its own, prepared once a session; as text.
+
+        By libpq, for a cursor takes as long over it as the database. The session's encoding must be UTF-8.
+
+        :param values: of ``$1`` and so on, as PostgreSQL reads them from their text, which has no NUL; None is NULL.
+        """
+        given = [None if value is None else str(value).encode() for value in values]
+        try:
+            result = self._execute(statement, given)
+        except InvalidSqlStatementName:  # the driver has all that is prepared forgotten when a table is dropped, say
+            self._names.clear()
+            result = self._execute(statement, given)
+        found = result.get_value(0, 0)
+        return None if found is None else found.decode()
+
+    def _execute(self, statement: str, values: list[bytes | None]) -> PGresult:
+        name = self._names.get(statement)
+        if name is None:
+            name = f"airflow_hivelock_{next(self._numbers)}".encode()
+            self.pgconn.send_prepare(name, statement.encode())
+            self._result(ExecStatus.COMMAND_OK)
+            self._names[statement] = name
+        self.pgconn.send_query_prepared(name, values)
+        return self._result(ExecStatus.TUPLES_OK)
+
+    def _result(self, expected: ExecStatus) -> PGresult:
+        result: PGresult
+        (result,) = self.wait(generators.execute(self.pgconn))
+        if result.status != expected:
+            raise error_from_result(result)
+        return result
 
     def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
         return super().wait(self._bounded(gen), *args, **kwargs)

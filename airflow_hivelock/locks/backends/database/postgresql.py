@@ -16,7 +16,7 @@ import re
 import selectors
 import socket
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -36,7 +36,7 @@ from sqlalchemy import (
     text,
 )
 
-from airflow_hivelock.locks.backends.database import grant, turn
+from airflow_hivelock.locks.backends.database import turn
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
 from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -46,11 +46,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
 
+    from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.backends.database.tables import Tables
     from airflow_hivelock.locks.backends.database.wanted import Wanted
 
 KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """A session that only listens would else learn after two hours that nobody is there any more."""
+
+ENCODING = {"client_encoding": "utf8"}
+"""Whatever the environment and the URL say: it is what :meth:`PatientConnection.ask` speaks."""
 
 PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 """Tables that fill and empty within seconds have no statistics to go by: each plan is made once, and uses the indexes."""
@@ -62,7 +66,7 @@ _LOCK = text(
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
-_json = json.JSONEncoder(ensure_ascii=False).encode
+_NAMES = ("db_name", "table_name", "partition_name", "lease_type")
 
 _PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
 
@@ -84,6 +88,7 @@ class PostgreSQL:
         self._tables = tables
         self._channel = f"airflow_hivelock {tables.key:x}"
         self._ends: dict[Update, Select[Any]] = {}
+        self._take, self._release = (call.format(prefix=tables.qualified) for call in (turn.TAKE, turn.RELEASE))
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -96,12 +101,11 @@ class PostgreSQL:
         given = {name: value for name, value in url.query.items() if name != "options"}
         options = f"{limits} {url.query.get('options', '')}".strip()
         engine = create_engine(
-            url.set(drivername="postgresql+psycopg", query={**defaults, **given, "options": options}),
+            url.set(drivername="postgresql+psycopg", query={**defaults, **given, **ENCODING, "options": options}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
             pool_reset_on_return=None,  # each of SQLAlchemy's ends its transaction, and each of the driver's is one statement
         )
-        self._calls = turn.Calls(self._tables, engine)
 
         @event.listens_for(engine, "do_connect")
         def connect(dialect: Any, record: Any, args: Any, settings: Any) -> PatientConnection:
@@ -127,25 +131,47 @@ class PostgreSQL:
     def enter(self, connection: Connection, wanted: Wanted) -> None:
         self.lock(connection, wanted.keys)
 
-    def add_grant(self, connection: Connection) -> None:
-        connection.exec_driver_sql(grant.FUNCTION.format(prefix=self._tables.qualified))
-
     def add_turn(self, connection: Connection) -> None:
         for function in (turn.TAKE_FUNCTION, turn.RELEASE_FUNCTION):
             connection.exec_driver_sql(function.format(prefix=self._tables.qualified))
 
-    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
-        keys = [{"key": key, "exclusive": wanted.keys[key]} for key in sorted(wanted.keys)]
-        given = {"asked": _json(asked), "wanted": _json(wanted.rows), "keys": _json(keys)}
-        rows = self._calls.take.all(session, given)
-        if not rows:
+    def take_turn(
+        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
+    ) -> tuple[int, int, list[Any]] | None:
+        taken = session.ask(
+            self._take,
+            mine.owner_key,
+            mine.owner,
+            mine.process,
+            mine.attempt,
+            mine.lease_s,
+            mine.locks,
+            mine.query,
+            mine.named,
+            mine.place,
+            mine.epoch,
+            waits,
+            frees,
+            dead_us,
+            *wanted.bound,
+        )
+        if taken is None:
             return None
-        return rows[0].now_us, rows[0].number, [turn.Ahead(**row.ahead) for row in rows if row.ahead]
+        number, now_us, *ahead = taken.split(" ", 2)
+        return int(now_us), int(number), [turn.Ahead(*row) for rows in ahead for row in json.loads(rows)]
 
     def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        given = {"key": key, "place": place, "epoch": epoch, "frees": frees, "channel": self._channel}
-        (found,) = self._calls.release.all(session, given)
-        return bool(found.released)
+        return bool(session.ask(self._release, key, place, epoch, frees, self._channel) == "t")
+
+    def bound(self, wanted: Wanted) -> list[str]:
+        keys = sorted(wanted.keys)
+        rows = wanted.rows
+        return [
+            _array(keys),
+            _array([wanted.keys[key] for key in keys]),
+            _array([row["object_key"] for row in rows]),
+            *(_array([_quoted(row[name]) for row in rows]) for name in _NAMES),
+        ]
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))
@@ -257,3 +283,12 @@ class PostgreSQLEars:
         self._button.close()
         self._connection.invalidate()  # there may be nothing left to say good-bye to
         self._session.close()
+
+
+def _array(values: Iterable[object]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+@lru_cache(maxsize=4_096)
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import stored
 from airflow_hivelock.locks.backends.database.dialect import NOBODY
@@ -47,8 +46,7 @@ class State(enum.StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A row of the request table.
 
     :param process: the acquisition that acts for the owner.
@@ -90,7 +88,7 @@ class Record:
     def of(cls, row: Any) -> Record:
         """:raises StoreCorrupted: somebody else wrote it."""
         try:
-            values = {name: getattr(row, name) for name in FIELDS}
+            values = {name: getattr(row, name) for name in cls._fields}
             stored.texts(values, _TEXTS)
             stored.numbers(values, _NUMBERS)
             stored.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
@@ -105,16 +103,16 @@ class Record:
     def lease_id(self) -> str:
         return f"{self.owner_key}-{self.place}"
 
-    @cached_property
+    @property
     def locked(self) -> tuple[Lock, ...]:
         """:raises StoreCorrupted: somebody else wrote them."""
         return decode(self.locks, self.owner)
 
-    @cached_property
+    @property
     def worked(self) -> tuple[Work, ...]:
         """:raises StoreCorrupted: somebody else wrote what runs."""
         try:
-            return tuple(Work(*work) for work in json.loads(self.works))
+            return _decoded_works(self.works)
         except (TypeError, ValueError, RecursionError) as error:
             raise StoreCorrupted(
                 f"what runs under the lease of {self.owner}, {self.works[:80]!r}, was not written by airflow-hivelock"
@@ -149,18 +147,18 @@ class Record:
     def granted(self, number: int, now_us: int, **placed: Any) -> Record:
         """This record once its request holds its locks; and where it is *placed*, if it is so only now."""
         end_us = later(now_us, self.lease_s)
-        return replace(self, state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None, **placed)
+        return self._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None, **placed)
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
         others = (work for work in self.worked if work.name != name)
-        return replace(self, token=token, works=_works((*others, Work(name, application, token))))
+        return self._replace(token=token, works=_works((*others, Work(name, application, token))))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with what runs under that name by now."""
         token = next((work.token for work in self.worked if work.name == name), self.token)
         now = () if application is None else (Work(name, application, token),)
-        return replace(self, works=_works((*(work for work in self.worked if work.name != name), *now)))
+        return self._replace(works=_works((*(work for work in self.worked if work.name != name), *now)))
 
     def is_of(self, lease: Lease) -> bool:
         """Whether it is this very grant, in the hands of this very process."""
@@ -171,14 +169,8 @@ class Record:
 
     def changes(self, since: Record) -> dict[str, Any]:
         """The columns that are not as in *since*."""
-        return {name: value for name, value in self.values().items() if value != getattr(since, name)}
+        return {name: value for name, value in self._asdict().items() if value != getattr(since, name)}
 
-    def values(self) -> dict[str, Any]:
-        """A row."""
-        return {name: getattr(self, name) for name in FIELDS}
-
-
-FIELDS = tuple(field.name for field in fields(Record))
 
 MOST_US = stored.MOST_MS * 1000
 _TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named")
@@ -213,9 +205,9 @@ def start(
             )
         if existing.state in (State.WAITING, State.GRANTED):
             if existing.named == request.named if request.named else existing.locks == wanted:
-                taken = replace(existing, process=process, epoch=number, attempt=request.attempt, began=began)
+                taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
                 end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
-                return replace(taken, lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
+                return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
             if not (frees and existing.expired(now_us)):
                 verb = "holds" if existing.state is State.GRANTED else "already waits for"
                 locks = ", ".join(map(str, existing.locked[:6]))
@@ -243,7 +235,10 @@ def start(
 
 
 def encode(locks: Iterable[Lock]) -> str:
-    return json.dumps(locks_to_json(locks), separators=(",", ":"), ensure_ascii=False)
+    return _compact(locks_to_json(locks))
+
+
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _works(works: Iterable[Work]) -> str:
@@ -260,6 +255,11 @@ def decode(text: str, whose: str) -> tuple[Lock, ...]:
 @lru_cache(maxsize=128)  # who renews leases reads the same ones over and over
 def _decoded(text: str) -> tuple[Lock, ...]:
     return locks_from_json(stored.load(text))
+
+
+@lru_cache(maxsize=128)
+def _decoded_works(text: str) -> tuple[Work, ...]:
+    return tuple(Work(*work) for work in json.loads(text))
 
 
 def instant(us: int) -> datetime:

@@ -34,6 +34,7 @@ from sqlalchemy import (
 
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, THOSE_BEHIND, Change
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
+from airflow_hivelock.locks.backends.database.record import later
 from airflow_hivelock.locks.backends.database.sqlite_turn import Turns, conflicts
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
+    from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.backends.database.tables import Tables
     from airflow_hivelock.locks.backends.database.wanted import Wanted
 
@@ -100,13 +102,14 @@ class SQLite:
     def enter(self, connection: Connection, wanted: Wanted) -> None:
         self._prepared[self._draw].count(driver(connection), {})
 
-    def add_grant(self, connection: Connection) -> None:
-        """There is none."""
+    def add_turn(self, connection: Connection) -> None:
+        """There is nothing to make."""
 
-    add_turn = add_grant
-
-    def take_turn(self, session: Any, asked: Mapping[str, Any], wanted: Wanted) -> tuple[int, int, list[Any]] | None:
-        given = {**asked, "before": asked["place"] or EVERY_PLACE, "conflicts": conflicts(wanted.rows)}
+    def take_turn(
+        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
+    ) -> tuple[int, int, list[Any]] | None:
+        settings = {"waits": waits, "frees": frees, "dead_us": dead_us, "lease_us": later(0, mine.lease_s)}
+        given = mine._asdict() | settings | {"before": mine.place or EVERY_PLACE, "conflicts": wanted.bound}
         with self._writers.transaction(session):
             taken = self._turns.take(session, given, wanted.rows)
             if taken is None:
@@ -120,6 +123,9 @@ class SQLite:
         for process in behind or ():
             _call(process)
         return behind is not None
+
+    def bound(self, wanted: Wanted) -> str:
+        return conflicts(wanted.rows)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
-from airflow_hivelock.locks.backends.database.record import Record, State, later
+from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.backends.database.wanted import Wanted
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
@@ -37,7 +37,6 @@ from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, ColumnElement, Connection, PoolProxiedConnection, Select, Update
 
@@ -84,7 +83,7 @@ class Store:
         self._changes: dict[tuple[str, ...], Update] = {}
         self._driver: Any = self.engine.dialect.loaded_dbapi
         # One of the pool's, which takes as long to check it out and in again as the driver takes over a statement.
-        self._at_hand: list[PoolProxiedConnection] = []
+        self._at_hand: list[tuple[PoolProxiedConnection, Any]] = []
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
         self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
@@ -100,7 +99,7 @@ class Store:
         :raises StoreUnavailable: whether it was committed is not known.
         """
         self._give_back()
-        return self._tried(self._transacting.begin, work)
+        return self._tried(self._transacted, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
@@ -111,7 +110,7 @@ class Store:
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
         self._give_back()
-        return self._tried(self._writing.begin, work)
+        return self._tried(self._written, work)
 
     def drive(self, work: Callable[[Any], Result]) -> Result:
         """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
@@ -120,33 +119,41 @@ class Store:
         """
         return self._tried(self._driven, work)
 
-    def _tried(self, begin: Callable[[], AbstractContextManager[Any]], work: Callable[[Any], Result]) -> Result:
+    def _tried(self, run: Callable[[Callable[[Any], Result]], Result], work: Callable[[Any], Result]) -> Result:
         for tries in range(MAX_TRIES):
             try:
-                with begin() as connection:
-                    return work(connection)
+                return run(work)
             except self._errors as error:
                 if not self.dialect.passing(_said(error)):
                     raise self._translation(error) from error
                 log.debug("transaction %d of %r was the victim of another", tries + 1, self)
         raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
 
-    @contextmanager
-    def _driven(self) -> Iterator[Any]:
+    def _transacted(self, work: Callable[[Connection], Result]) -> Result:
+        with self._transacting.begin() as connection:
+            return work(connection)
+
+    def _written(self, work: Callable[[Connection], Result]) -> Result:
+        with self._writing.begin() as connection:
+            return work(connection)
+
+    def _driven(self, work: Callable[[Any], Result]) -> Result:
         try:
-            session = self._at_hand.pop()
+            pooled, session = self._at_hand.pop()
         except IndexError:
-            session = self.engine.raw_connection()
+            pooled = self.engine.raw_connection()
+            session = pooled.driver_connection
         try:
-            yield session.driver_connection
+            result = work(session)
         except BaseException:
-            session.invalidate()  # it may be cut off, or in the middle of an answer
-            session.close()
+            pooled.invalidate()  # it may be cut off, or in the middle of an answer
+            pooled.close()
             raise
         if self._at_hand:
-            session.close()
+            pooled.close()
         else:
-            self._at_hand.append(session)
+            self._at_hand.append((pooled, session))
+        return result
 
     def close(self) -> None:
         self._give_back()
@@ -155,7 +162,7 @@ class Store:
     def _give_back(self) -> None:
         """Who is about to take a connection out of the pool takes the one at hand, rather than another."""
         while self._at_hand:
-            self._at_hand.pop().close()
+            self._at_hand.pop()[0].close()
 
     def forked(self) -> None:
         """In a forked process: leave the connections to the parent, and connect anew."""
@@ -332,9 +339,11 @@ class Store:
 
         :return: as :meth:`enter`, without the record.
         """
-        settings = {"lease_us": later(0, record.lease_s), "waits": waits, "frees": self.frees, "dead_us": DEAD_US}
-        asked = record.values() | settings
-        taken = self.drive(lambda session: self.dialect.take_turn(session, asked, wanted))
+        taken = self.drive(
+            lambda session: self.dialect.take_turn(
+                session, record, wanted, waits=waits, frees=self.frees, dead_us=DEAD_US
+            )
+        )
         if taken is None:
             return None
         now_us, number, ahead = taken
@@ -342,8 +351,8 @@ class Store:
 
     def release(self, lease: Lease) -> bool:
         """End a grant; False if there is none, or if it is another process's now."""
-        given = (*parse_id(lease.id), lease.epoch)
-        return self.drive(lambda session: self.dialect.release(session, *given, frees=self.frees))
+        key, place = parse_id(lease.id)
+        return self.drive(lambda session: self.dialect.release(session, key, place, lease.epoch, frees=self.frees))
 
     def put(
         self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Mapping[str, Any]] = ()
@@ -357,7 +366,7 @@ class Store:
                 self._changes[names] = one.values({name: bindparam(name) for name in names})
             given = {**changed, "of_key": record.owner_key}
             self._prepared[self._changes[names]].count(driver(connection), given)
-        values = record.values() if existing is None else None
+        values = record._asdict() if existing is None else None
         if locks:
             self.dialect.add(connection, values, [{**row, "place": record.place} for row in locks])
         elif values:

@@ -8,7 +8,7 @@
     audit      a row a force release
     lease      a view: the Hive lease as it is documented, a row an object that is held
 
-In PostgreSQL also a function, ``take_turn``: see :mod:`.turn`; and the one that it has replaced: see :mod:`.grant`.
+In PostgreSQL also functions: see :mod:`.turn`.
 
 Times are microseconds since 1970 by the database's clock (``…_us``); the view shows timestamps.
 """
@@ -178,12 +178,8 @@ class Tables:
         shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
         connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
 
-    def add_grant(self, connection: Connection, dialect: Dialect) -> None:
-        """Version 2."""
-        dialect.add_grant(connection)
-
     def add_turn(self, connection: Connection, dialect: Dialect) -> None:
-        """Version 3."""
+        """Version 2."""
         dialect.add_turn(connection)
 
     def leases(self, dialect: Dialect) -> Select[tuple[object, ...]]:
@@ -205,7 +201,7 @@ class Tables:
         )
 
 
-STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create, Tables.add_grant, Tables.add_turn]
+STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create, Tables.add_turn]
 """From each version to the next; a change of the tables is appended here, and what is here stays as it is."""
 
 VERSION = len(STEPS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,39 +16,33 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lock
 
 
-@dataclass(frozen=True)
 class Wanted:
     """The locks that an owner asks for.
 
     :param tables: their name.
+    :ivar locks: as its record has them.
+    :ivar rows: of the locks, without their place.
+    :ivar keys: what keeps out whose request may conflict, and who acts for the owner.
     """
 
-    tables: str
-    dialect: Dialect
-    owner_key: str
-    locked: tuple[Lock, ...]
+    def __init__(self, tables: str, dialect: Dialect, owner_key: str, locked: tuple[Lock, ...]) -> None:
+        self.owner_key, self.locked = owner_key, locked
+        self.locks = encode(locked)
+        self.rows: Sequence[Mapping[str, Any]] = [_row(position, lock) for position, lock in enumerate(locked)]
+        keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
+        self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
+        self._dialect = dialect
 
     @cached_property
-    def locks(self) -> str:
-        """As its record has them."""
-        return encode(self.locked)
-
-    @cached_property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Of the locks, without their place."""
-        return [_row(position, lock) for position, lock in enumerate(self.locked)]
-
-    @cached_property
-    def keys(self) -> Mapping[int, bool]:
-        """What keeps out whose request may conflict, and who acts for the owner."""
-        keys = {number(self.tables, str(unit)): exclusive for unit, exclusive in units(self.locked).items()}
-        return keys | {number(self.tables, "owner", self.owner_key): True}
+    def bound(self) -> Any:
+        """As the dialect's turn takes it."""
+        return self._dialect.bound(self)
 
     @cached_property
     def objects(self) -> Mapping[str, Any]:
         """Its objects' keys, bound to the mode in which it wants them."""
         return {
-            mode: self.dialect.numbers(row["object_key"] for row in self.rows if row["lease_type"] == sign)
+            mode: self._dialect.numbers(row["object_key"] for row in self.rows if row["lease_type"] == sign)
             for mode, sign in (("shared", "s"), ("exclusive", "x"))
         }
 
