@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -17,6 +18,10 @@ from airflow_hivelock.locks.testing import Polling
 from tests.integration.databases import DAY, HANG_S, database, statements, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from sqlalchemy import Connection
+
     from tests.servers import PostgresServer
 
 
@@ -213,9 +218,29 @@ def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, va
 
 
 def test_a_session_that_has_forgotten_what_was_prepared_goes_on(postgres_url: str) -> None:
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'airflow_hivelock%'")
     with connect(postgres_url) as manager:
-        for owner in ("first", "second"):
-            lease = manager.acquire(owner=owner, writes=[DAY])
-            database(manager).drive(lambda session: session.execute("DEALLOCATE ALL"))
+        kept = database(manager)
+        for number in range(20):
+            lease = manager.acquire(owner=f"owner {number}", writes=[DAY])
+            if number % 10 == 9:
+                assert kept.read(lambda connection: connection.scalar(prepared)) == 2
+                kept.drive(lambda session: session.execute("DEALLOCATE ALL"))
             assert manager.release(lease)
             assert manager.leases() == []
+
+
+def test_a_session_whose_socket_is_gone_is_no_longer_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(waits: Generator[Any, Any, Any], *given: Any, **settings: Any) -> None:
+        next(waits)
+        raise psycopg.OperationalError("connection socket closed")
+
+    def cut(connection: Connection) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(psycopg.waiting, "wait", gone)
+            connection.execute(text("SELECT 1"))
+
+    with connect(postgres_url) as manager:
+        with pytest.raises(StoreUnavailable, match="connection socket closed"):
+            database(manager).transact(cut)
+        assert manager.release(manager.acquire(owner="another", writes=[DAY]))

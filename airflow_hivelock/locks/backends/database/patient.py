@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import generators
 from psycopg.errors import InvalidSqlStatementName, error_from_result
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,11 +31,12 @@ class PatientConnection(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._asked: Counter[str] = Counter()
         self._names: dict[str, bytes] = {}
         self._numbers = itertools.count()
 
     def ask(self, statement: str, *values: object) -> str | None:
-        """The one value that *statement* finds, a transaction of its own, prepared once a session; as text.
+        """The one value that *statement* finds, as text: a transaction of its own, prepared where it is asked often.
 
         By libpq, for a cursor takes as long over it as the database. The session's encoding must be UTF-8.
 
@@ -50,14 +52,22 @@ class PatientConnection(psycopg.Connection[Any]):
         return None if found is None else found.decode()
 
     def _execute(self, statement: str, values: list[bytes | None]) -> PGresult:
-        name = self._names.get(statement)
-        if name is None:
-            name = f"airflow_hivelock_{next(self._numbers)}".encode()
-            self.pgconn.send_prepare(name, statement.encode())
-            self._result(ExecStatus.COMMAND_OK)
-            self._names[statement] = name
-        self.pgconn.send_query_prepared(name, values)
+        if name := self._names.get(statement) or self._prepare(statement):
+            self.pgconn.send_query_prepared(name, values)
+        else:
+            self.pgconn.send_query_params(statement.encode(), values)
         return self._result(ExecStatus.TUPLES_OK)
+
+    def _prepare(self, statement: str) -> bytes | None:
+        """Prepare it if it was asked as often as the driver wants; to prepare is a round trip of its own."""
+        self._asked[statement] += 1
+        if self.prepare_threshold is None or self._asked[statement] <= self.prepare_threshold:
+            return None
+        name = f"airflow_hivelock_{next(self._numbers)}".encode()
+        self.pgconn.send_prepare(name, statement.encode())
+        self._result(ExecStatus.COMMAND_OK)
+        self._names[statement] = name
+        return name
 
     def _result(self, expected: ExecStatus) -> PGresult:
         result: PGresult
@@ -67,7 +77,12 @@ class PatientConnection(psycopg.Connection[Any]):
         return result
 
     def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
-        return super().wait(self._bounded(gen), *args, **kwargs)
+        try:
+            return super().wait(self._bounded(gen), *args, **kwargs)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()  # the driver has found the socket closed, and has told nobody
+            raise
 
     def _bounded(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
         deadline = time.monotonic() + self.answer_s
