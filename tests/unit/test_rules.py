@@ -76,6 +76,11 @@ def test_a_request_for_nothing_is_refused() -> None:
         rules.request("o")
 
 
+def test_what_a_request_was_planned_from_must_be_a_text_that_every_store_keeps_whole() -> None:
+    with pytest.raises(InvalidRequest, match="every store can keep"):
+        rules.request("o", writes=["dw.t"], named="writes dw.t\0 and more")
+
+
 @pytest.mark.parametrize(
     ("reads", "writes", "locked"),
     [
