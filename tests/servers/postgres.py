@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.servers.server import Server, ServerError, free_port
+from tests.servers.server import STOP_S, Server, ServerError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +108,17 @@ class PostgresServer(Server):
             for child in self._children():
                 child.resume()
         super().resume()
+
+    def kill(self) -> None:
+        """SIGKILL it; its other processes end of that, and until the last has, it cannot be started again."""
+        children: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess, ServerError):
+            children = self._children()
+        super().kill()
+        _, living = psutil.wait_procs(children, STOP_S)
+        for child in living:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def _children(self) -> list[psutil.Process]:
         """One a connection, and some more; each leads a session of its own, and goes on while the first is stopped."""
