@@ -130,10 +130,7 @@ def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
     found: list[LockObject] = []
     for item in given:
-        if isinstance(item, LockObject):
-            found.append(item)
-        else:
-            found += LockObject.parse_all(item)
+        found += [item] if isinstance(item, LockObject) else LockObject.parse_all(item)
     return found
 
 

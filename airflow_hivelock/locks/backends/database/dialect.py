@@ -92,7 +92,7 @@ class Dialect(Protocol):
         :param frees: an expired lease blocks nobody.
         :param dead_us: how long after its last sign of life a waiter is taken for dead.
         :return: the time, a new number, and rows of who is in the way, as :attr:`Store._in_the_way`'s; None if there is
-            more to it, and nothing was written.
+            more to it; then nothing of the request was written.
         """
         ...
 
