@@ -6,14 +6,13 @@ nothing, and its system goes on acknowledging what is sent.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import generators
-from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class PatientConnection(psycopg.Connection[Any]):
         super().__init__(*args, **kwargs)
         self._asked: Counter[str] = Counter()
         self._names: dict[str, bytes] = {}
-        self._numbers = itertools.count()
 
     def ask(self, statement: str, *values: object) -> str | None:
         """The one value that *statement* finds, as text: a transaction of its own, prepared where it is asked often.
@@ -43,27 +41,19 @@ class PatientConnection(psycopg.Connection[Any]):
         :param values: of ``$1`` and so on, as PostgreSQL reads them from their text, which has no NUL; None is NULL.
         """
         given = [None if value is None else str(value).encode() for value in values]
-        try:
-            result = self._execute(statement, given)
-        except InvalidSqlStatementName:  # the driver has all that is prepared forgotten when a table is dropped, say
-            self._names.clear()
-            result = self._execute(statement, given)
-        found = result.get_value(0, 0)
-        return None if found is None else found.decode()
-
-    def _execute(self, statement: str, values: list[bytes | None]) -> PGresult:
         if name := self._names.get(statement) or self._prepare(statement):
-            self.pgconn.send_query_prepared(name, values)
+            self.pgconn.send_query_prepared(name, given)
         else:
-            self.pgconn.send_query_params(statement.encode(), values)
-        return self._result(ExecStatus.TUPLES_OK)
+            self.pgconn.send_query_params(statement.encode(), given)
+        found = self._result(ExecStatus.TUPLES_OK).get_value(0, 0)
+        return None if found is None else found.decode()
 
     def _prepare(self, statement: str) -> bytes | None:
         """Prepare it if it was asked as often as the driver wants; to prepare is a round trip of its own."""
         self._asked[statement] += 1
         if self.prepare_threshold is None or self._asked[statement] <= self.prepare_threshold:
             return None
-        name = f"airflow_hivelock_{next(self._numbers)}".encode()
+        name = f"airflow_hivelock_{len(self._names)}".encode()
         self.pgconn.send_prepare(name, statement.encode())
         self._result(ExecStatus.COMMAND_OK)
         self._names[statement] = name

@@ -68,7 +68,8 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 _NAMES = ("db_name", "table_name", "partition_name", "lease_type")
 
-_PASSING = ("40001", "40P01")  # serialization_failure, deadlock_detected
+_PASSING = ("40001", "40P01", "26000")
+"""serialization_failure, deadlock_detected; and invalid_sql_statement_name: what was prepared is gone, with a pooler's session say."""
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_SAID = re.compile(
