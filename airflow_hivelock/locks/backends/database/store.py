@@ -1,18 +1,15 @@
-"""The statements, and the transactions that they run in."""
+"""The statements: what is asked of the tables, and what is written to them."""
 
 from __future__ import annotations
 
-import logging
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     and_,
     bindparam,
     case,
-    exc,
     false,
     func,
     insert,
@@ -30,30 +27,23 @@ from airflow_hivelock.locks import names, stored
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.backends.database.record import Record, State
+from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.backends.database.wanted import Wanted
-from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
-from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, PoolProxiedConnection, Select, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Select, Update
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
+    from airflow_hivelock.locks.backends.database.dialect import Dialect
     from airflow_hivelock.locks.backends.database.prepared import Prepared
     from airflow_hivelock.locks.backends.database.tables import Tables
     from airflow_hivelock.locks.model import Lease, Lock
 
-    Result = TypeVar("Result")
-
-log = logging.getLogger(__name__)
-
 DEAD_US = 30_000_000
 """How long after its last sign of life a waiter's place keeps others waiting."""
-
-MAX_TRIES = 10
-"""How often a transaction that another one has made to fail is tried again."""
 
 
 @dataclass(frozen=True)
@@ -70,133 +60,17 @@ class InTheWay:
     blocker: Blocker
 
 
-class Store:
+class Store(Sessions):
     """The tables behind one engine.
 
     :param frees: an expired lease blocks nobody.
     """
 
     def __init__(self, url: URL, dialect: Dialect, tables: Tables, *, frees: bool, timeout_s: float) -> None:
-        self.url, self.dialect, self.tables, self.frees = url, dialect, tables, frees
-        self.engine = dialect.engine(url, timeout_s)
+        super().__init__(url, dialect, tables.name, timeout_s)
+        self.tables, self.frees = tables, frees
         self._prepared = PreparedStatements(self.engine)
         self._changes: dict[tuple[str, ...], Update] = {}
-        self._driver: Any = self.engine.dialect.loaded_dbapi
-        # One of the pool's, which takes as long to check it out and in again as the driver takes over a statement.
-        self._at_hand: list[tuple[PoolProxiedConnection, Any]] = []
-        self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
-        self._transacting = dialect.transacting(self.engine)
-        self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
-
-    def __repr__(self) -> str:
-        return f"{shown(self.url.render_as_string(hide_password=False))} {self.tables.name}*"
-
-    # Transactions.
-
-    def transact(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* returns, once it is committed.
-
-        :raises StoreUnavailable: whether it was committed is not known.
-        """
-        self._give_back()
-        return self._tried(self._transacted, work)
-
-    def read(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* finds."""
-        self._give_back()
-        with self._translated(), self._reading.connect() as connection:
-            return work(connection)
-
-    def write(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* returns, each of whose statements may be a transaction of its own."""
-        self._give_back()
-        return self._tried(self._written, work)
-
-    def drive(self, work: Callable[[Any], Result]) -> Result:
-        """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
-
-        For what is asked most: SQLAlchemy takes longer over a statement than the driver and the database.
-        """
-        return self._tried(self._driven, work)
-
-    def _tried(self, run: Callable[[Callable[[Any], Result]], Result], work: Callable[[Any], Result]) -> Result:
-        for tries in range(MAX_TRIES):
-            try:
-                return run(work)
-            except self._errors as error:
-                if not self.dialect.passing(_said(error)):
-                    raise self._translation(error) from error
-                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
-        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
-
-    def _transacted(self, work: Callable[[Connection], Result]) -> Result:
-        with self._transacting.begin() as connection:
-            return work(connection)
-
-    def _written(self, work: Callable[[Connection], Result]) -> Result:
-        with self._writing.begin() as connection:
-            return work(connection)
-
-    def _driven(self, work: Callable[[Any], Result]) -> Result:
-        try:
-            pooled, session = self._at_hand.pop()
-        except IndexError:
-            pooled = self.engine.raw_connection()
-            session = pooled.driver_connection
-        try:
-            result = work(session)
-        except BaseException:
-            pooled.invalidate()  # it may be cut off, or in the middle of an answer
-            pooled.close()
-            raise
-        if self._at_hand:
-            pooled.close()
-        else:
-            self._at_hand.append((pooled, session))
-        return result
-
-    def close(self) -> None:
-        self._give_back()
-        self.engine.dispose()
-
-    def _give_back(self) -> None:
-        """Who is about to take a connection out of the pool takes the one at hand, rather than another."""
-        while self._at_hand:
-            self._at_hand.pop()[0].close()
-
-    def forked(self) -> None:
-        """In a forked process: leave the connections to the parent, and connect anew."""
-        self._parents = self.engine.pool, self._at_hand  # or they would be closed, once nobody has them any more
-        self._at_hand = []
-        self.engine.dispose(close=False)
-
-    def ears(self, client: str) -> Ears:
-        """A connection that hears of changes."""
-        self._give_back()
-        with self._translated():
-            return self.dialect.ears(self.engine, client)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
-            raise self._translation(error) from error
-
-    def _translation(self, error: Exception) -> HiveLockError:
-        if isinstance(error, exc.TimeoutError):
-            return StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again")
-        said = _said(error)
-        cause = " ".join(str(said).split())
-        if self.dialect.denied(said):
-            return AccessDenied(
-                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
-                "sslrootcert"
-            )
-        silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
-        if isinstance(said, silent):
-            return StoreUnavailable(f"{self!r} does not answer: {cause}")
-        return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
 
     # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
 
@@ -458,11 +332,6 @@ def parse_id(lease_id: str) -> tuple[str, int]:
     """The owner's key, and the place; -1 for what is not an id of this backend's."""
     key, _, place = lease_id.rpartition("-")
     return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
-
-
-def _said(error: BaseException) -> BaseException | None:
-    """What the driver has said."""
-    return error.orig if isinstance(error, exc.DBAPIError) else error
 
 
 def _in_the_way(row: Any) -> InTheWay:

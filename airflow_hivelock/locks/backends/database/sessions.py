@@ -1,0 +1,157 @@
+"""The transactions that statements run in: begun, tried again, and their errors translated."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import exc
+
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.url import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import URL, Connection, PoolProxiedConnection
+
+    from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
+
+    Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+MAX_TRIES = 10
+"""How often a transaction that another one has made to fail is tried again."""
+
+
+class Sessions:
+    """The connections with one database.
+
+    :param tables: what those are called that are used there; for errors.
+    """
+
+    def __init__(self, url: URL, dialect: Dialect, tables: str, timeout_s: float) -> None:
+        self.url, self.dialect = url, dialect
+        self.engine = dialect.engine(url, timeout_s)
+        self._tables = tables
+        self._driver: Any = self.engine.dialect.loaded_dbapi
+        # One of the pool's, which takes as long to check it out and in again as the driver takes over a statement.
+        self._at_hand: list[tuple[PoolProxiedConnection, Any]] = []
+        self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
+        self._transacting = dialect.transacting(self.engine)
+        self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
+
+    def __repr__(self) -> str:
+        return f"{shown(self.url.render_as_string(hide_password=False))} {self._tables}*"
+
+    def transact(self, work: Callable[[Connection], Result]) -> Result:
+        """What *work* returns, once it is committed.
+
+        :raises StoreUnavailable: whether it was committed is not known.
+        """
+        self._give_back()
+        return self._tried(self._transacted, work)
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """What *work* finds."""
+        self._give_back()
+        with self._translated(), self._reading.connect() as connection:
+            return work(connection)
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """What *work* returns, each of whose statements may be a transaction of its own."""
+        self._give_back()
+        return self._tried(self._written, work)
+
+    def drive(self, work: Callable[[Any], Result]) -> Result:
+        """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
+
+        For what is asked most: SQLAlchemy takes longer over a statement than the driver and the database.
+        """
+        return self._tried(self._driven, work)
+
+    def _tried(self, run: Callable[[Callable[[Any], Result]], Result], work: Callable[[Any], Result]) -> Result:
+        for tries in range(MAX_TRIES):
+            try:
+                return run(work)
+            except self._errors as error:
+                if not self.dialect.passing(_said(error)):
+                    raise self._translation(error) from error
+                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
+        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
+
+    def _transacted(self, work: Callable[[Connection], Result]) -> Result:
+        with self._transacting.begin() as connection:
+            return work(connection)
+
+    def _written(self, work: Callable[[Connection], Result]) -> Result:
+        with self._writing.begin() as connection:
+            return work(connection)
+
+    def _driven(self, work: Callable[[Any], Result]) -> Result:
+        try:
+            pooled, session = self._at_hand.pop()
+        except IndexError:
+            pooled = self.engine.raw_connection()
+            session = pooled.driver_connection
+        try:
+            result = work(session)
+        except BaseException:
+            pooled.invalidate()  # it may be cut off, or in the middle of an answer
+            pooled.close()
+            raise
+        if self._at_hand:
+            pooled.close()
+        else:
+            self._at_hand.append((pooled, session))
+        return result
+
+    def close(self) -> None:
+        self._give_back()
+        self.engine.dispose()
+
+    def _give_back(self) -> None:
+        """Who is about to take a connection out of the pool takes the one at hand, rather than another."""
+        while self._at_hand:
+            self._at_hand.pop()[0].close()
+
+    def forked(self) -> None:
+        """In a forked process: leave the connections to the parent, and connect anew."""
+        self._parents = self.engine.pool, self._at_hand  # or they would be closed, once nobody has them any more
+        self._at_hand = []
+        self.engine.dispose(close=False)
+
+    def ears(self, client: str) -> Ears:
+        """A connection that hears of changes."""
+        self._give_back()
+        with self._translated():
+            return self.dialect.ears(self.engine, client)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise self._translation(error) from error
+
+    def _translation(self, error: Exception) -> HiveLockError:
+        if isinstance(error, exc.TimeoutError):
+            return StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again")
+        said = _said(error)
+        cause = " ".join(str(said).split())
+        if self.dialect.denied(said):
+            return AccessDenied(
+                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
+                "sslrootcert"
+            )
+        silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
+        if isinstance(said, silent):
+            return StoreUnavailable(f"{self!r} does not answer: {cause}")
+        return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
+
+
+def _said(error: BaseException) -> BaseException | None:
+    """What the driver has said."""
+    return error.orig if isinstance(error, exc.DBAPIError) else error
