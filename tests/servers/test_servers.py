@@ -142,7 +142,8 @@ def test_a_second_session_waits_and_is_refused(hive: HiveSession, table: str) ->
         other.run(f"lock table {table} shared")
     other.run("set hive.lock.numretries=60")
     blocked = other.submit(f"lock table {table} shared")
-    assert hive.run("show locks") == [f"default@{table}\tEXCLUSIVE"]
+    # Each of Hive's tries makes its node before it looks who is in the way, and takes it away again.
+    wait_for(lambda: hive.run("show locks") == [f"default@{table}\tEXCLUSIVE"])
     assert not blocked.done()
     hive.run(f"unlock table {table}")
     assert blocked.result(10) == []
