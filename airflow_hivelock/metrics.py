@@ -10,7 +10,9 @@
 ``hivelock.force_released``      counter  leases freed by force
 ``hivelock.store_error``         counter  looks of waiters and of the keeper that the lock store did not answer
 ``hivelock.leases``              gauge    this Airflow's leases, told by the keeper
+``hivelock.leases.oldest_s``     gauge    since when the oldest of them is held, s; 0 for none
 ``hivelock.waiting``             gauge    this Airflow's requests in the queue, told by the keeper
+``hivelock.waiting.longest_s``   gauge    since when the first of them waits, s; 0 for none: what to build an alert on
 ``hivelock.suspect``             gauge    leases of runs that are over, told by the keeper
 ===============================  =======  ============================================================================
 """
@@ -29,10 +31,7 @@ from airflow.sdk.observability.metrics import stats_utils
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Lease, Waiter
 
 log = structlog.get_logger(__name__)
 
@@ -73,15 +72,17 @@ def store_failed() -> None:
 
 
 def standing(manager: LockManager, installation: str, suspect: int) -> None:
-    """How many of *installation*'s leases stand, how many of its requests wait, and how many leases are *suspect*."""
-    counts: dict[str, Sequence[Lease] | Sequence[Waiter]] = {"leases": manager.leases(), "waiting": manager.waiters()}
-    for name, found in counts.items():
-        owners = (Owner.parse(item.owner) for item in found)
-        _emit(
-            stats.gauge,
-            f"hivelock.{name}",
-            sum(owner is not None and owner.installation == installation for owner in owners),
-        )
+    """How many of *installation*'s leases stand and of its requests wait, since when, and how many leases are *suspect*.
+
+    It costs the store one look at all requests, and asking for its time.
+    """
+    leases, waiters = manager.requests()
+    now = manager.now()
+    for name, extreme, found in (("leases", "oldest_s", leases), ("waiting", "longest_s", waiters)):
+        ours = [item for item in found if (owner := Owner.parse(item.owner)) and owner.installation == installation]
+        ages_s = [(now - item.since).total_seconds() for item in ours]
+        _emit(stats.gauge, f"hivelock.{name}", len(ours))
+        _emit(stats.gauge, f"hivelock.{name}.{extreme}", max(ages_s, default=0.0))
     _emit(stats.gauge, "hivelock.suspect", suspect)
 
 

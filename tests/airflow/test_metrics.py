@@ -79,6 +79,37 @@ def test_the_keeper_tells_how_many_hold_and_wait(told: dict[str, list[float]], m
     assert (told["hivelock.leases"], told["hivelock.waiting"], told["hivelock.suspect"]) == ([1], [1], [0])
 
 
+def test_the_keeper_tells_of_the_longest_wait_and_the_oldest_lease(
+    told: dict[str, list[float]], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an alert can be built on them, and ends with them."""
+    old, young, waits, elsewhere = (
+        str(Owner(installation, "dag", run, "t"))
+        for installation, run in (("here", "1"), ("here", "2"), ("here", "3"), ("x", "1"))
+    )
+    now = manager.now()
+
+    def at(minutes: int) -> None:
+        monkeypatch.setattr(manager.backend, "now", lambda: now + timedelta(minutes=minutes))
+
+    at(0)
+    manager.acquire(owner=elsewhere, writes=["dw.other"])
+    at(30)
+    lease = manager.acquire(owner=old, writes=["dw.t"])
+    at(60)
+    waiting = manager.begin(rules.request(waits, writes=["dw.t"]), lambda: None)
+    waiting.poll()
+    at(90)
+    manager.acquire(owner=young, writes=["dw.young"])
+    at(150)
+    asyncio.run(HiveLockKeeper()._keep())
+    waiting.withdraw()
+    manager.release(lease)
+    asyncio.run(HiveLockKeeper()._keep())
+    assert told["hivelock.waiting.longest_s"] == [5400, 0]
+    assert told["hivelock.leases.oldest_s"] == [7200, 3600]
+
+
 def test_a_lease_that_cannot_be_renewed_does_not_keep_the_others_from_it(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
