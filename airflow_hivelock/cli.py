@@ -30,6 +30,7 @@ examples:
   {name} --timeout 600 -e "LOCK TABLE dw.flights PARTITION (dt='2013-01-01') EXCLUSIVE"
   {name} -e "UNLOCK TABLE dw.flights PARTITION (dt='2013-01-01')"
   {name} --output json -e "SHOW LEASE *"
+  {name} -e "SHOW WAITERS dw.flights"
   {name} --reason "its cluster is gone" -e "DROP FORCE LEASE dw.flights"
   {name} -e "EXPLAIN LOCKS INSERT INTO dw.delays PARTITION (dt='2013-01-01') SELECT 1"
   {name} capabilities

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
@@ -25,6 +26,7 @@ from airflow_hivelock.locks.statements.statement import (
     ExplainLocks,
     ShowLease,
     ShowLocks,
+    ShowWaiters,
     Statement,
     Unlock,
     Use,
@@ -83,6 +85,10 @@ def run(session: Session, text: str) -> Result:
         ("unlock schema d", Unlock(LockObject("d"))),
         ("show lease *", ShowLease(None)),
         ("show lease t", ShowLease(T)),
+        ("show waiters", ShowWaiters(None)),
+        ("Show Waiters other.T;", ShowWaiters(LockObject("other", "t"))),
+        ("show waiters t partition (dt='2013-01-01')", ShowWaiters(DAY)),
+        ("show waiters database other", ShowWaiters(LockObject("other"))),
         ("drop force lease *", DropForceLease(None)),
         ("drop force lease t", DropForceLease(T)),
         ("drop force lease t partition (dt='2013-01-01')", DropForceLease(DAY)),
@@ -132,6 +138,8 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
         ("lock table t -- \udcff\n shared", "not in UTF-8"),
         ("unlock database d.t", "the end of the statement"),
         ("show lease", "a name"),
+        ("show waiters *", "a name"),
+        ("show waiters t extended", "the end of the statement"),
         ("drop force lease", "a name"),
         ("drop force lease a-1 b-2", "the end of the statement"),
         ("drop force lease *, t", "the end of the statement"),
@@ -264,6 +272,67 @@ def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: Ses
     assert str(rows[0]["start_utc"]).endswith("+00:00")
     assert str(rows[0]["start_utc"]) < str(rows[0]["end_utc"])
     assert len(run(session, "show lease t").rows) == 2
+
+
+@pytest.fixture
+def queue(manager: LockManager) -> Iterator[None]:
+    """Two days are held; an ALTER TABLE waits for both, a rerun of five days behind it, another table's job for itself."""
+    held = ["dw.t/dt=1", "dw.t/dt=2", "dw.u"]
+    for number, name in enumerate(held):
+        manager.acquire(owner=f"day {number}", writes=[name])
+    rerun = [f"dw.t/dt={day}" for day in range(1, 6)]
+    waiting = [
+        manager.begin(rules.request(owner, writes=writes), lambda: None)
+        for owner, writes in {"alter": ["dw.t"], "rerun": rerun, "other": ["dw.u"]}.items()
+    ]
+    for request in waiting:
+        request.poll()
+    yield
+    for request in waiting:
+        request.withdraw()
+
+
+@pytest.mark.usefixtures("queue")
+def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: Session) -> None:
+    result = run(session, "show waiters")
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "NOW", result.text or "")
+    assert text.split("\n") == [
+        "1\talter waits for dw.t EXCLUSIVE since NOW",
+        "\tday 1 holds dw.t SHARED",
+        "\tday 0 holds dw.t SHARED",
+        "2\trerun waits for dw.t/dt=1 EXCLUSIVE, dw.t/dt=2 EXCLUSIVE, dw.t/dt=3 EXCLUSIVE and 2 more since NOW",
+        "\talter waits ahead for dw.t EXCLUSIVE",
+        "\tday 1 holds dw.t/dt=2 EXCLUSIVE",
+        "\tday 0 holds dw.t/dt=1 EXCLUSIVE",
+        "1\tother waits for dw.u EXCLUSIVE since NOW",
+        "\tday 2 holds dw.u EXCLUSIVE",
+    ]
+    rows = result.records()
+    assert [list(row) for row in rows] == 3 * [["place", "user", "wants", "since_utc", "in_the_way"]]
+    assert [(row["place"], row["user"]) for row in rows] == [(1, "alter"), (2, "rerun"), (1, "other")]
+    assert rows[1]["wants"] == ", ".join(f"dw.t/dt={day} EXCLUSIVE" for day in range(1, 6))
+    assert rows[2]["in_the_way"] == "day 2 holds dw.u EXCLUSIVE"
+    assert str(rows[0]["since_utc"]).endswith("+00:00")
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("target", "users"),
+    [
+        ("t", ["alter", "rerun"]),
+        ("t partition (dt='1')", ["alter", "rerun"]),
+        ("t partition (dt='9')", ["alter"]),
+        ("u", ["other"]),
+        ("database dw", ["alter", "rerun", "other"]),
+        ("nothing", []),
+    ],
+)
+def test_show_waiters_of_an_object_has_those_who_want_what_it_lies_in_too(
+    session: Session, target: str, users: list[str]
+) -> None:
+    result = run(session, f"show waiters {target}")
+    assert [row["user"] for row in result.records()] == users
+    assert bool(result.text) == bool(users)
 
 
 class Catalog:

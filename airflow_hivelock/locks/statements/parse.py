@@ -20,6 +20,7 @@ from airflow_hivelock.locks.statements.statement import (
     ExplainLocks,
     ShowLease,
     ShowLocks,
+    ShowWaiters,
     Statement,
     Unlock,
     Use,
@@ -100,6 +101,8 @@ class _Parser:
             return Unlock(self._kind_and_object())
         if self._take("SHOW", "LEASE"):
             return ShowLease(None if self._take_type(TokenType.STAR) else self._table())
+        if self._take("SHOW", "WAITERS"):
+            return ShowWaiters(None if self._ended else self._database_or_table())
         if self._take("DROP", "FORCE", "LEASE"):
             return DropForceLease(self._leases())
         if self._take("EXPLAIN", "LOCKS"):

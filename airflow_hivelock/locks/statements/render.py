@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from airflow_hivelock.locks.model import Holder, LockObject
+    from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
     from airflow_hivelock.locks.transactional import TransactionalLock
 
 HEADER = (
@@ -32,6 +32,9 @@ HEADER = (
     "Hostname",
     "Agent Info",
 )
+MOST_TOLD = 3
+"""How many of a waiter's objects, and of those in its way, SHOW WAITERS names; JSON has all of them."""
+
 _NOT_BLOCKED = " " * 12
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -74,6 +77,24 @@ def _details_lines(details: tuple[str, ...]) -> list[str]:
     # Hive writes a file and reads it as a table of two columns: line breaks and tabs in a query make rows and columns.
     rows = (line.split("\t") for line in _LINE_END.split(text))
     return [f"{row[0]}\t{row[1] if len(row) > 1 else ' '}" for row in rows]
+
+
+def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
+    """A line for each request in the queue, with what it named, and below it a line for each that is in its way."""
+    lines: list[str] = []
+    for waiter, wanted in waiters:
+        since = f"{waiter.since:%Y-%m-%d %H:%M:%S}Z"
+        lines.append(f"{waiter.place}\t{waiter.owner} waits for {', '.join(_first(wanted))} since {since}")
+        lines += [f"\t{blocker}" for blocker in _first(waiter.blocked_by)]
+    return "\n".join(lines)
+
+
+def _first(items: Sequence[object]) -> list[str]:
+    """The first of *items*, and how many more there are."""
+    told = [str(item) for item in items[:MOST_TOLD]]
+    if left := len(items) - len(told):
+        told[-1] += f" and {left:,} more"
+    return told
 
 
 def render_transactional(rows: Iterable[TransactionalLock]) -> str:

@@ -19,6 +19,7 @@ from airflow_hivelock.locks.statements.statement import (
     ExplainLocks,
     ShowLease,
     ShowLocks,
+    ShowWaiters,
     Statement,
     Unlock,
     Use,
@@ -95,6 +96,8 @@ class Session:
                 return self._unlock(self._placed(statement.target))
             case ShowLease():
                 return self._show_lease(statement)
+            case ShowWaiters():
+                return self._show_waiters(statement)
             case DropForceLease():
                 return self._drop_force_lease(statement)
             case ExplainLocks():
@@ -141,7 +144,7 @@ class Session:
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
 
     def _unlock(self, target: LockObject) -> Result:
-        on_it = [lease for lease in self.manager.leases() if target in _named(lease.locks)]
+        on_it = [ls for ls in self.manager.leases() if any(lock.object == target for lock in _named(ls.locks))]
         mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
         others = [lease for lease in on_it if lease not in mine]
         if not mine and not (others and self.force):
@@ -186,6 +189,22 @@ class Session:
         ]
         columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
         return Result(tuple(columns.split()), tuple(rows))
+
+    def _show_waiters(self, statement: ShowWaiters) -> Result:
+        target = statement.target and self._placed(statement.target)
+        above = frozenset(target.parents) if target else frozenset()
+        waiters = [
+            waiter
+            for waiter in self.manager.waiters()
+            if rules.concern(waiter.locks, target)
+            or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
+        ]
+        rows = tuple(
+            (waiter.place, waiter.owner, _joined(_named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; "))
+            for waiter in waiters
+        )
+        text = render.show_waiters((waiter, _named(waiter.locks)) for waiter in waiters)
+        return Result(("place", "user", "wants", "since_utc", "in_the_way"), rows, text)
 
     def _drop_force_lease(self, statement: DropForceLease) -> Result:
         if isinstance(statement.what, str):
@@ -232,11 +251,15 @@ def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
 
 
 def _freed(leases: Iterable[Lease], text: str | None = None) -> Result:
-    rows = tuple((lease.id, lease.owner, ", ".join(map(str, _named(lease.locks)))) for lease in leases)
+    rows = tuple((ls.id, ls.owner, _joined(lock.object for lock in _named(ls.locks))) for ls in leases)
     return Result(("lease_id", "user", "objects"), rows, text)
 
 
-def _named(locks: Iterable[Lock]) -> list[LockObject]:
+def _joined(items: Iterable[object], between: str = ", ") -> str:
+    return between.join(map(str, items))
+
+
+def _named(locks: Iterable[Lock]) -> list[Lock]:
     """What a request named, as far as can be told: not what is only locked SHARED since others lie in it."""
     passed = {parent for lock in locks for parent in lock.object.parents}
-    return [lock.object for lock in locks if lock.mode is LockMode.EXCLUSIVE or lock.object not in passed]
+    return [lock for lock in locks if lock.mode is LockMode.EXCLUSIVE or lock.object not in passed]

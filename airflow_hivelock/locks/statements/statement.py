@@ -14,6 +14,7 @@ LOCK TABLE t [PARTITION (dt='2013-01-01')] {SHARED | EXCLUSIVE}
 LOCK DATABASE d {SHARED | EXCLUSIVE}
 UNLOCK {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}
 SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]}
+SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 EXPLAIN LOCKS statement
 USE d"""
@@ -54,6 +55,13 @@ class ShowLease:
 
 
 @dataclass(frozen=True)
+class ShowWaiters:
+    """:param target: only the requests that wait for this object, for one in it, or EXCLUSIVE for what it lies in."""
+
+    target: LockObject | None
+
+
+@dataclass(frozen=True)
 class DropForceLease:
     """:param what: the lease of that id, the leases on an object and below it, or None for all."""
 
@@ -75,4 +83,4 @@ class Use:
     database: str
 
 
-Statement = ShowLocks | AcquireLock | Unlock | ShowLease | DropForceLease | ExplainLocks | Use
+Statement = ShowLocks | AcquireLock | Unlock | ShowLease | ShowWaiters | DropForceLease | ExplainLocks | Use
