@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Connect = Callable[[], tuple[LockManager, Catalog | None]]
 
 
+_ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -124,10 +125,15 @@ def _interact(session: Session, output: str) -> Exit:
 
 
 def _failed(error: HiveLockError) -> Exit:
-    print(_shown(f"hivelock: {error}"), file=sys.stderr)
+    print(_shown(f"hivelock: {_said(str(error))}"), file=sys.stderr)
     if isinstance(error, LockTimeout):
         return Exit.NOT_IN_TIME
     return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED
+
+
+def _said(message: str) -> str:
+    """*message*, which names arguments of the library, with the options that they are here."""
+    return _ARGUMENT.sub(r"(--\1)", message).replace("lease_s=", "--lease=").replace("timeout_s=", "--timeout=")
 
 
 def _interrupted() -> Exit:

@@ -20,7 +20,7 @@ import pytest
 
 from airflow_hivelock.cli import get_cli_commands, main
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks import LockManager, connect, rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
@@ -77,8 +77,10 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
         (1, ("-e", "unlock table dw.t"), "DROP FORCE LEASE"),
         (1, ("--reason", "why", "-e", "drop force lease none-1"), "no lease none-1 stands"),
         (2, ("-e", "lock table"), "a name"),
-        (2, ("-e", "drop force lease *"), "must say why"),
-        (2, ("--force", "-e", "unlock table dw.t"), "must say why"),
+        (2, ("-e", "drop force lease *"), "must say why (--reason)"),
+        (2, ("--force", "-e", "unlock table dw.t"), "must say why (--reason)"),
+        (2, ("--reason", "\a", "-e", "drop force lease dw.t"), "why (--reason) and who (--user)"),
+        (2, ("--lease", "0.5", "-e", "lock table dw.u shared"), "--lease=0.5 of cli:ann:"),
         (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
         (2, ("-f", "/no/such/file"), "/no/such/file cannot be read"),
         (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities and check"),
@@ -87,6 +89,7 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
         (2, ("--output", "xml"), "invalid choice: 'xml'"),
         (75, ("-e", "lock table dw.t shared"), "job holds dw.t EXCLUSIVE"),
         (75, ("--timeout", "0.01", "-e", "lock table dw.t shared"), "within 0.01 s: job holds"),
+        (75, ("-e", "lock table dw.t shared"), "Wait longer (--timeout)"),
     ],
 )
 def test_a_failure_has_its_exit_code_and_says_why(
@@ -152,6 +155,24 @@ def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: 
             *("lease_type", "start_utc", "end_utc", "token"),
         }
     ]
+
+
+def test_the_queue_is_shown_to_people_and_to_scripts(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+    waiting = manager.begin(rules.request("late", writes=["dw.t/dt=1"]), lambda: None)
+    waiting.poll()
+    try:
+        code, text, _ = run("-e", "show waiters dw.t")
+        (rows,) = map(json.loads, run("--output", "json", "-e", "show waiters dw.t")[1].splitlines())
+        table = run("--output", "table", "-e", "show waiters")[1]
+    finally:
+        waiting.withdraw()
+    assert code == 0
+    assert text.startswith("1\tlate waits for dw.t/dt=1 EXCLUSIVE since ")
+    assert text.endswith("\n\tjob holds dw.t EXCLUSIVE\n")
+    assert [(row["place"], row["user"], row["in_the_way"]) for row in rows] == [(1, "late", "job holds dw.t EXCLUSIVE")]
+    assert table.splitlines()[0].split() == ["place", "user", "wants", "since_utc", "in_the_way"]
+    assert run("-e", "show waiters") == (0, "", "")
 
 
 def test_what_hive_does_not_print_is_a_table(run: Run, manager: LockManager) -> None:
