@@ -8,6 +8,7 @@ import reprlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import names, stored
@@ -152,7 +153,8 @@ class LockRequest:
     """All that one owner asks for at once: granted whole or not at all.
 
     :param owner: who asks. The same owner asking again for the same locks gets the same lease.
-    :param locks: parents included, one lock an object, sorted by object (see :func:`rules.request`).
+    :param locks: parents included, one lock an object (see :func:`rules.request`); kept sorted by object, whatever the
+        order in which they are given.
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
     :param wait: False for a request that is to be refused where it would have to wait.
@@ -190,6 +192,7 @@ class LockRequest:
         if not isinstance(self.named, str) or "\0" in self.named:
             raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
         object.__setattr__(self, "query", _kept(self.query))
+        object.__setattr__(self, "locks", _in_order(self.locks))
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,7 @@ class Lease:
     :param attempt: the attempt of the owner that acquired it or took it over last.
     :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
         so that a late one of an earlier attempt touches nothing.
+    :param locks: sorted by object, whatever the order in which they are given.
     :param since: when it was granted, by the store's clock.
     :param works: what runs under it, as far as it was recorded.
     :param expires: when it is no longer trusted unless renewed, by the store's clock, as of when it was read.
@@ -241,6 +245,9 @@ class Lease:
     since: datetime = field(compare=False)
     works: tuple[Work, ...] = field(default=(), compare=False)
     expires: datetime | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "locks", _in_order(self.locks))
 
     def work(self, name: str) -> Work | None:
         """What runs under that name."""
@@ -390,6 +397,10 @@ def _kept(query: str) -> str:
 
 
 def locks_from_json(data: dict[str, str]) -> tuple[Lock, ...]:
-    """The inverse of :func:`locks_to_json`."""
+    """The inverse of :func:`locks_to_json`, sorted by object: PostgreSQL's jsonb and MySQL's JSON reorder the keys."""
     modes = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
-    return tuple(Lock(LockObject.parse(name), modes[mode]) for name, mode in data.items())
+    return _in_order(Lock(LockObject.parse(name), modes[mode]) for name, mode in data.items())
+
+
+def _in_order(locks: Iterable[Lock]) -> tuple[Lock, ...]:
+    return tuple(sorted(locks, key=attrgetter("object.database", "object.table", "object.partition")))

@@ -105,7 +105,14 @@ def test_locks_survive_json(leaves: list[tuple[str, LockMode]]) -> None:
         except InvalidRequest:
             continue
     locks = tuple(Lock(target, mode) for target, mode in modes.items())
-    assert locks_from_json(json.loads(json.dumps(locks_to_json(locks)))) == locks
+    copy = locks_from_json(json.loads(json.dumps(locks_to_json(locks), sort_keys=True)))
+    assert copy == tuple(sorted(locks, key=lambda lock: lock.object))
+
+
+def test_a_request_has_its_locks_in_one_order_however_they_are_given() -> None:
+    locks = rules.request("o", ["dw.flights/p=1"], ["dw.b"]).locks
+    assert LockRequest("o", locks[::-1]) == LockRequest("o", locks)
+    assert LockRequest("o", locks[::-1]).locks == locks
 
 
 def test_a_lease_survives_json() -> None:
@@ -114,6 +121,7 @@ def test_a_lease_survives_json() -> None:
     copy = Lease.from_json(json.loads(json.dumps(lease.to_json())))
     assert copy == lease
     assert copy.since == NOON
+    assert Lease("id", 1, 0, 0, "o", request.locks[::-1], 60.0, NOON) == lease, "a metastore lists them as it likes"
 
 
 @pytest.mark.parametrize(

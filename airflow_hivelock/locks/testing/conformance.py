@@ -26,7 +26,7 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Capabilities
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded, Unsupported
-from airflow_hivelock.locks.model import Lease, LockMode
+from airflow_hivelock.locks.model import Lease, LockMode, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -236,6 +236,20 @@ class BackendConformance:
         assert other.release(again)
         renewed = manager.acquire(owner="me", writes=[DAY1])
         assert renewed.id != first.id
+
+    def test_a_lease_whose_locks_come_back_in_another_order_is_the_same(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        first = manager.acquire(owner="me", reads=[DAY1], writes=["dw.delays/dt=2013-01-01"])
+        data = first.to_json()
+        data["locks"] = dict(sorted(data["locks"].items(), key=lambda lock: (len(lock[0]), lock[0])))  # as jsonb sorts
+        assert list(data["locks"]) != [str(lock.object) for lock in first.locks], "the order that they had"
+        copy = Lease.from_json(data)
+        assert copy == first
+        for locks in (copy.locks, copy.locks[::-1]):
+            again = other.begin(LockRequest("me", locks, wait=False), lambda: None).poll()
+            assert isinstance(again, Lease)
+            assert again.id == first.id
 
     def test_tokens_only_grow(self, manager: LockManager, other: LockManager) -> None:
         tokens = []
