@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
+MOST_SHOWN = 6
+"""How many locks of a kind an error names."""
 
 order = attrgetter("database", "table", "partition")
 """The order of lock objects, to sort by: as their own, and quicker."""
@@ -88,6 +91,32 @@ class Footprint:
         if target.table or theirs.mode is LockMode.EXCLUSIVE:
             met.append(self._below.get(target))
         return any(mode is not None and conflict(mode, theirs.mode) for mode in met)
+
+
+def mismatch(owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool) -> LeaseMismatch:
+    """The error that shows in what the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones."""
+    verb, has = ("holds", "held") if held else ("already waits for", "waited for")
+    had = {lock.object: lock.mode for lock in standing}
+    wanted = {lock.object: lock.mode for lock in asked}
+    differences = {
+        f"only {has}": [Lock(target, mode) for target, mode in had.items() if target not in wanted],
+        "only asked for": [Lock(target, mode) for target, mode in wanted.items() if target not in had],
+        f"{has} in another mode than asked for": [
+            Lock(target, mode) for target, mode in had.items() if wanted.get(target, mode) is not mode
+        ],
+    }
+    shown = [f"{what}: {_strongest(locks)}" for what, locks in differences.items() if locks]
+    return LeaseMismatch(
+        f"{owner} {verb} other locks than it now asks for "
+        f"({'; '.join(shown) or 'the same objects, from other reads, writes or statements'}); release them first"
+    )
+
+
+def _strongest(locks: list[Lock]) -> str:
+    """The first few, those that are EXCLUSIVE before others."""
+    first = sorted(locks, key=lambda lock: lock.mode is not LockMode.EXCLUSIVE)[:MOST_SHOWN]
+    more = f" and {len(locks) - MOST_SHOWN} more" if len(locks) > MOST_SHOWN else ""
+    return ", ".join(map(str, first)) + more
 
 
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:

@@ -124,3 +124,18 @@ def test_a_footprint_meets_what_lies_above_and_below(mine: str, theirs: str, exc
 def test_of_many_locks_below_the_stronger_counts() -> None:
     locks = [Lock(LockObject.parse(f"dw.t/dt={day}"), mode) for day, mode in enumerate((X, S, S))]
     assert rules.Footprint(locks).excludes(Lock(LockObject.parse("dw.t"), S))
+
+
+def test_a_mismatch_shows_what_differs_and_no_more() -> None:
+    shared = [f"dw.flights/dt={day}" for day in range(100)]
+    standing = rules.request("me", [*shared, "dw.old", "dw.b"], ["dw.delays/dt=1"]).locks
+    asked = rules.request(
+        "me", [*shared, *(f"dw.new{number}" for number in range(8)), "dw.delays/dt=1"], ["dw.b"]
+    ).locks
+    assert str(rules.mismatch("me", standing, asked, held=True)) == (
+        "me holds other locks than it now asks for (only held: dw.old SHARED; only asked for: dw.new0 SHARED, dw.new1 SHARED, "
+        "dw.new2 SHARED, dw.new3 SHARED, dw.new4 SHARED, dw.new5 SHARED and 2 more; held in another mode than asked for: "
+        "dw.delays/dt=1 EXCLUSIVE, dw.b SHARED); release them first"
+    )
+    assert "waits for other locks" in str(rules.mismatch("me", standing, asked, held=False))
+    assert "the same objects, from other" in str(rules.mismatch("me", standing, standing, held=True))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Capabilities
-from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, Superseded
+from airflow_hivelock.locks.errors import LockLost, Superseded
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
@@ -281,10 +281,7 @@ class MemoryAcquisition:
                 request, next(store._count), store.now(), self._epoch, self._wake
             )
         elif not (entry.request.named == request.named if request.named else entry.request.locks == request.locks):
-            held = "holds" if entry.lease else "already waits for"
-            raise LeaseMismatch(
-                f"{request.owner} {held} other locks: {', '.join(map(str, entry.request.locks))}; release them first"
-            )
+            raise rules.mismatch(request.owner, entry.request.locks, request.locks, held=entry.lease is not None)
         else:
             superseded = entry.wake
             entry.request = replace(request, locks=entry.request.locks)

@@ -18,10 +18,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hivelock.locks import stored
+from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backends.database.dialect import NOBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
-from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
+from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     Lease,
@@ -209,11 +209,8 @@ def start(
                 end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
                 return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
             if not (frees and existing.expired(now_us)):
-                verb = "holds" if existing.state is State.GRANTED else "already waits for"
-                locks = ", ".join(map(str, existing.locked[:6]))
-                raise LeaseMismatch(
-                    f"{request.owner} {verb} other locks than it now asks for: {locks}; release them first"
-                )
+                held = existing.state is State.GRANTED
+                raise rules.mismatch(request.owner, existing.locked, request.locks, held=held)
     return Record(
         owner_key=owner_key(request.owner),
         owner=request.owner,

@@ -11,7 +11,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.metastore.label import Label, digest, known_as
 from airflow_hivelock.locks.backends.metastore.row import InTheWay, blockers, folded, lease, requests
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, Superseded
+from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -113,9 +113,7 @@ class MetastoreAcquisition:
             else:
                 same = folded(theirs) in (folded(request.locks), folded(self._raised(session)))
             if not same:
-                verb = "already waits for" if first.waiting else "holds"
-                named = ", ".join(sorted(map(str, theirs))[:6])
-                raise LeaseMismatch(f"{request.owner} {verb} other locks: {named}; release them first")
+                raise rules.mismatch(request.owner, sorted(theirs, key=str), self._leaves, held=not first.waiting)
             return first
         return None
 

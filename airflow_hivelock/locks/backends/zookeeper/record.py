@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import stored
+from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
-from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted, Superseded
+from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     Lease,
@@ -277,10 +277,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         if existing.queued or existing.holds:
             same = existing.named == request.named if request.named else existing.locks == request.locks
             if not same:
-                verb = "holds" if existing.holds else "already waits for"
-                raise LeaseMismatch(
-                    f"{request.owner} {verb} other locks than it now asks for: {', '.join(map(str, existing.locks[:6]))}; release them first"
-                )
+                raise rules.mismatch(request.owner, existing.locks, request.locks, held=existing.holds)
             return replace(
                 existing,
                 process=process,
