@@ -14,14 +14,12 @@ import time
 from pathlib import Path
 
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockMode, LockTimeout, StoreUnavailable, connect
-from airflow_hivelock.locks.backends.zookeeper import look
 
 DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
 
 def main(url: str, directory: Path, seed: int) -> None:
     chance = random.Random(seed)
-    look.SURE_AFTER = chance.choice((0, 1))  # 0: it believes what it remembers, however often that was wrong
     over = threading.Event()
     threading.Thread(target=_until_told, args=(over,), daemon=True).start()
     with (directory / f"log-{os.getpid()}").open("a") as log, _connected(url, over) as manager:

@@ -179,7 +179,7 @@ def step_by_step(script: Script) -> Script:
 
     @wraps(script)
     def played(stage: Stage) -> None:
-        with mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=None):
+        with mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False):
             script(stage)
 
     return played

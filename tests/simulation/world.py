@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, look, queue, record, removal
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
@@ -88,7 +88,6 @@ class World:
         self._kept_s = dice.pick((0.3, 86_400.0))
         self._tries_before_drain = dice.pick((1, 1, 5))
         self._at_once = dice.chance(0.6)
-        self._sure_after = dice.pick((0, 0, 1))
         self._crashes = 0
 
     @property
@@ -112,9 +111,8 @@ class World:
             stack.enter_context(mock.patch.object(acquisition, "uuid", Names()))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
-            stack.enter_context(mock.patch.object(look, "SURE_AFTER", self._sure_after))
             if not self._at_once:  # or the long way would hardly be gone
-                stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=None))
+                stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False))
             for module in (queue, record):
                 stack.enter_context(mock.patch.object(module, "locks_from_json", _locks))
             try:

@@ -7,7 +7,7 @@ reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
 since (:mod:`.foretold`). Who is outrun takes its ticket and tries that once more; outrun again, it goes the long way, on
-which it cannot be. Who locks a table that nobody but itself has locked of late leaves the look out (:mod:`.look`).
+which it cannot be.
 """
 
 from __future__ import annotations
@@ -133,8 +133,6 @@ class ZooKeeperAcquisition:
         store, client = self._store, self._store.client
         self._session = client.session
         looks = self._looks(() if self._begin else self._request.locks)  # who had to start again goes step by step
-        if looks.queues and self._grant_unseen(looks):
-            return
         _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks.all())
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
@@ -150,7 +148,7 @@ class ZooKeeperAcquisition:
             )
         fresh = mine.ticket_epoch == mine.epoch
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and looks.queues and self._grant_first(mine, existing, looks, looks.seen(looked), life):
+        if fresh and looks.queues and self._grant_first(mine, existing, looks.seen(looked), life):
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
@@ -196,22 +194,7 @@ class ZooKeeperAcquisition:
 
     # At once, where nobody is in the way.
 
-    def _grant_unseen(self, looks: Looks) -> bool:
-        """As :meth:`_grant_first`, but without a look, for an owner that has no record. False: nothing happened."""
-        store = self._store
-        if (look := store.memory.recall(looks)) is None:
-            return False
-        mine = records.fresh(self._request, self._process, epoch=store.client.zxid, begin=0)
-        if not self._grant_first(mine, None, looks, look, ()):
-            store.memory.forget()
-            return False
-        assert self._record is not None
-        self._begin = self._record.begin
-        return True
-
-    def _grant_first(
-        self, mine: Record, existing: Record | None, looks: Looks, look: Look, life: Sequence[Delete]
-    ) -> bool:
+    def _grant_first(self, mine: Record, existing: Record | None, look: Look, life: Sequence[Delete]) -> bool:
         """The tickets and the grant in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
         tickets = store.queues.creates_at_once(mine, self._key, look.queues)
@@ -227,36 +210,32 @@ class ZooKeeperAcquisition:
         ops += [op for pair in tickets for op in pair]
         done = self._grant_at_once(granted, survey, ops, life, now_ms)
         self._outrun = False  # it may do better at its turn, where less can change
-        if done is not None:
-            store.memory.granted(looks, look, *done)
-        return done is not None
+        return done
 
     def _grant_at_once(
         self, granted: Record, survey: Survey, first: Sequence[Op], life: Sequence[Delete], now_ms: int
-    ) -> tuple[Sequence[Op], Sequence[Any]] | None:
-        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*: its operations and their replies.
-        None: nothing happened.
+    ) -> bool:
+        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*. False: nothing happened.
 
         :param first: what it begins with; of its writes the record's comes first.
         """
         store, locks = self._store, granted.locks
         if self._outrun or not store.namespace.tells_all(locks, survey):
-            return None
+            return False
         guards, creates = self._guards(locks), self._lock_nodes(locks, survey.children, now_ms)
         first = [*first, *store.namespace.unchanged(survey, f"unchanged-{self._process}")]
         self._granting = granted.ticket_epoch
-        ops = (*first, *guards, *creates, *life)
         try:
-            outcome = store.client.submit(Commit(ops))[0]
+            outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
         except (RequestTooLarge, AccessDenied):  # it says more than a try does, and of more nodes
             outcome = None
         if outcome is None or isinstance(outcome, Refused):
             self._outrun = True
-            return None
+            return False
         self._record = granted.at(next(stat for stat in outcome if isinstance(stat, Stat)))
         self._remember_nodes(guards, creates, outcome[len(first) :])
         store.remember(self._key, self._record)
-        return ops, outcome
+        return True
 
     # Turn, try, verify, grant.
 

@@ -31,7 +31,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
-from airflow_hivelock.locks.backends.zookeeper.look import Memory
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, Ticket, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
@@ -101,8 +100,7 @@ class ZooKeeperBackend:
         self.clock = clock
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
-        self.memory = Memory(client, clock)
-        self.removal = Removal(client, self.layout, self.namespace, self.queues, self.memory)
+        self.removal = Removal(client, self.layout, self.namespace, self.queues)
         self._abandoned: list[ZooKeeperAcquisition] = []
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()

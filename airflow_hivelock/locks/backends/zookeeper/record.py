@@ -55,8 +55,7 @@ class Record:
 
     :param process: the acquisition that acts for the owner.
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
-    :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls. 0 while it is
-        that of the record's own write.
+    :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
     :param tickets: the tickets' node names by queue; known from TRYING on.
     :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
@@ -114,7 +113,6 @@ class Record:
         return replace(
             self,
             stat=stat,
-            begin=self.begin or own,
             barrier=barrier,
             written=self.written or (stat.mzxid if self.state is State.TRYING else own),
             token=self.token or own,
@@ -287,11 +285,6 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 wait=request.wait,
                 lease_s=request.lease_s,
             )
-    return fresh(request, process, epoch, begin)
-
-
-def fresh(request: LockRequest, process: str, epoch: int, begin: int) -> Record:
-    """The record of an owner's request that nobody has begun."""
     return Record(
         request.owner,
         State.WAITING,

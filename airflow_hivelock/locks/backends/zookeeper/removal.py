@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-    from airflow_hivelock.locks.backends.zookeeper.look import Memory
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.queue import Queues
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -63,12 +62,11 @@ class _Doomed:
 class Removal:
     """Removes what a record's request has in Hive's namespace, together with the record's next state."""
 
-    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues, memory: Memory) -> None:
+    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues) -> None:
         self._client = client
         self._layout = layout
         self._namespace = namespace
         self._queues = queues
-        self._memory = memory
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
     def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
@@ -99,7 +97,6 @@ class Removal:
             record = SetData(path, final.encode(), current.version)
             outcome = self._client.submit(Commit((*doomed.guards, record, *deletes)))[0]
             if not isinstance(outcome, Refused):
-                self._memory.removed([op for op in deletes if isinstance(op, Delete)])
                 return replace(final, stat=outcome[len(doomed.guards)])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already

@@ -1,0 +1,76 @@
+"""What once broke the protocol on a real ZooKeeper, each named for its symptom."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_hivelock.locks import LockManager, LockTimeout
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Request
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import ZooKeeperServer
+
+pytestmark = pytest.mark.integration
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def hive(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    """Does what Hive does."""
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+class HeldUp(KazooSession):
+    """One thread's next deletion is answered, but its thread does not go on before it may."""
+
+    thread: threading.Thread | None = None
+
+    def __init__(self, hosts: str) -> None:
+        super().__init__(hosts)
+        self.answered, self.may_go_on = threading.Event(), threading.Event()
+
+    def submit(self, *requests: Request) -> list[Any]:
+        replies = super().submit(*requests)
+        if threading.current_thread() is self.thread and _deletes(requests) and not self.answered.is_set():
+            self.answered.set()
+            assert self.may_go_on.wait(WAIT_S)
+        return replies
+
+
+def _deletes(requests: tuple[Request, ...]) -> bool:
+    return any(isinstance(op, Delete) for each in requests if isinstance(each, Commit) for op in each.ops)
+
+
+def test_a_table_is_not_locked_beside_hives_lock_below_it_when_news_of_a_removal_come_late(
+    zookeeper: ZooKeeperServer, hive: KazooClient
+) -> None:
+    layout, session = Layout("/hive-late-news", "/hivelock-late-news"), HeldUp(zookeeper.hosts)
+    day = "dw.t/p=1"
+    with LockManager(ZooKeeperBackend(session, layout)) as manager:
+        for _ in range(3):
+            manager.release(manager.acquire(owner="before", reads=[day]))
+        first = manager.acquire(owner="first", reads=[day])
+        session.thread = threading.Thread(target=manager.release, args=(first,))
+        session.thread.start()
+        assert session.answered.wait(WAIT_S), "the partition's node is gone, and its remover has not noticed"
+        second = manager.acquire(owner="second", reads=[day])
+        hive.create(f"{layout.namespace}/dw/t/p=1/LOCK-SHARED-", b"q:0:EXPLICIT:lock:host", sequence=True)
+        session.may_go_on.set()
+        session.thread.join(WAIT_S)
+        assert manager.release(second)
+        with pytest.raises(LockTimeout, match="p=1 SHARED"):
+            manager.acquire(owner="of the whole table", writes=["dw.t"])
