@@ -34,6 +34,9 @@ T = TypeVar("T")
 CONNECTION_S = 30.0
 """How long the triggerer keeps a connection that it looked up."""
 
+AGAIN_S = 5.0
+"""How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
+
 _pool = ThreadPoolExecutor(8, "hivelock")
 _hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
 _keepers: dict[str, asyncio.Task[None]] = {}
@@ -193,10 +196,13 @@ class HiveLockTrigger(_LockTrigger):
         try:
             lease = await self._outcome(self._start)
         except Superseded as error:
-            # Ending without an event would fail the task that another trigger now waits for.
-            self.log.info("Somebody else acts for this task now: %s", error)
-            await _for_ever()
-            return
+            self.log.info(
+                "Another process acts for this task; Airflow starts this trigger anew if it still needs it: %s", error
+            )
+            await asyncio.sleep(AGAIN_S)
+            # As if cancelled: Airflow then starts anew what it has given to this triggerer, and to no other. Any other
+            # end without an event fails the task; without an end, nobody would wait for a task that came back.
+            raise asyncio.CancelledError from None
         except HiveLockError as error:
             self.log.error("%s", error)
             yield TaskFailedEvent()

@@ -371,34 +371,57 @@ def test_what_blocks_never_blocks_the_loop(
     assert all(name.startswith("hivelock") for name in threads)
 
 
-def test_a_superseded_trigger_says_nothing_and_stays(manager: LockManager, triggerer: Triggerer) -> None:
-    """Ending would fail the task, which another trigger now waits for."""
+def test_a_superseded_trigger_says_nothing_and_ends_as_if_it_were_cancelled(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other end would fail the task, which another trigger now waits for."""
 
     async def body() -> None:
+        monkeypatch.setattr(triggers, "AGAIN_S", 0.0)
         held = other(manager)
         old = await _waiting(triggerer, manager)
         new = await triggerer.start(lock(), logical_date=DAY, try_number=2)
-        await triggerer.until(lambda: "new" in _acting(manager), "the second try to take over")
+        await triggerer.until(lambda: not triggerer.running(old), "the first try to end")
+        late = await triggerer.start(lock(), logical_date=DAY, try_number=1)
+        await triggerer.until(lambda: not triggerer.running(late), "the late trigger to end")
         manager.release(held)
         await triggerer.event(new)
-        triggerer.runner.triggers[old]["task"].get_loop()
-        wake = await triggerer.start(lock(), logical_date=DAY, try_number=1)
-        await triggerer.until(lambda: triggerer.asked or triggerer.running(wake), "the late trigger")
-        await asyncio.sleep(0.2)
-        events = [entry.trigger_id for entry in triggerer.runner.events]
-        assert events == [new]
-        assert triggerer.running(old)
-        assert triggerer.running(wake)
-        triggerer.states = {"lock": "failed"}
-        await triggerer.user_acts(wake)
-        await triggerer.user_acts(old)
+        await triggerer.runner.cleanup_finished_triggers()
+        assert not triggerer.runner.failed_triggers
+        assert [entry.trigger_id for entry in triggerer.runner.events] == [new]
         lease = manager.lease_of(OWNER)
-        assert lease is not None, "a late on_kill of try 1 freed try 2's lease"
+        assert lease is not None
         assert lease.attempt == 2
 
-    def _acting(manager: LockManager) -> str:
-        entry = manager.backend._entries[OWNER]  # type: ignore[attr-defined]
-        return "new" if entry.request.attempt == 2 else "old"
+    asyncio.run(body())
+
+
+def test_a_task_that_airflow_gives_back_is_taken_up_again(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first triggerer stands still, the second gets its triggers, and stands still too; so the first gets them back."""
+
+    async def body() -> None:
+        monkeypatch.setattr(triggers, "AGAIN_S", 0.0)
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        workload, before = triggerer.workloads[trigger_id], _epoch(manager)
+        second = Triggerer(monkeypatch)
+        await second.give(workload)
+        await second.until(lambda: _epoch(manager) > before, "the second triggerer to take over")
+        taken = _epoch(manager)
+        async with asyncio.timeout(10):
+            while _epoch(manager) == taken:
+                await triggerer.give(workload)
+                await asyncio.sleep(0.01)
+        second.states = {"lock": "deferred"}
+        await second.user_acts(trigger_id)
+        manager.release(held)
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+
+    def _epoch(manager: LockManager) -> int:
+        epoch: int = manager.backend._entries[OWNER].epoch  # type: ignore[attr-defined]
+        return epoch
 
     asyncio.run(body())
 

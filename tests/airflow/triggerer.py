@@ -37,6 +37,7 @@ class Triggerer:
         self.xcoms: list[SetXCom] = []
         self.asked = 0
         self.runner = TriggerRunner()  # type: ignore[no-untyped-call]
+        self.workloads: dict[int, RunTrigger] = {}
         self._ids = iter(range(1, 1000))
         monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self, raising=False)
 
@@ -85,6 +86,15 @@ class Triggerer:
         await self.until(lambda: any(entry.trigger_id == trigger_id for entry in self.runner.events), "an event")
         return next(entry.event for entry in self.runner.events if entry.trigger_id == trigger_id)
 
+    async def give(self, workload: RunTrigger) -> None:
+        """What Airflow does every second with a trigger that it has given to this triggerer: start it, unless it runs."""
+        await self.runner.cleanup_finished_triggers()
+        assert not self.runner.failed_triggers, "Airflow fails the task"
+        if workload.id not in self.runner.triggers:
+            self.workloads[workload.id] = workload
+            self.runner.to_create.append(workload)
+            await self.runner.create_triggers()  # type: ignore[no-untyped-call]
+
     def running(self, trigger_id: int) -> bool:
         """Whether the trigger still runs."""
         return not self.runner.triggers[trigger_id]["task"].done()
@@ -113,7 +123,7 @@ class Triggerer:
         self.states.setdefault(task_id, "deferred")
         known: dict[str, Any] = {"id": uuid.uuid4(), "dag_version_id": uuid.uuid4(), "queue": "default"}
         known |= {"pool_slots": 1, "priority_weight": 1, "run_id": "run", "try_number": 1, "map_index": -1, **ti}
-        workload = RunTrigger(
+        workload = self.workloads[trigger_id] = RunTrigger(
             id=trigger_id,
             classpath=classpath,
             encrypted_kwargs=Trigger.encrypt_kwargs(kwargs or {}),
