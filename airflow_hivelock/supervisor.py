@@ -47,6 +47,11 @@ def read_metadata() -> None:
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
+def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
+    """Whether a trigger was cancelled because its task no longer waits for it here, not because the triggerer ends."""
+    return bool(cancelled.args)
+
+
 async def push_xcom(owner: Owner, value: Any) -> None:
     """Store *value* as what the owner's task returned.
 

@@ -23,7 +23,7 @@ from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.waiting import OFF, Look, Wait, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease, LockRequest
@@ -104,6 +104,47 @@ class _LockTrigger(StrictNames, BaseTrigger):
             self._refused = InvalidRequest(f"reads and writes cannot be rendered in the triggerer: {error!r}")
         finally:
             supervisor.forget_dag(context, self.task_instance)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        try:
+            event = await self._event()
+        except Superseded as error:
+            self.log.info(
+                "Another process acts for this task; Airflow starts this trigger anew if it still needs it: %s", error
+            )
+            await asyncio.sleep(AGAIN_S)
+            # As if cancelled: Airflow then starts anew what it has given to this triggerer, and to no other. Any other
+            # end without an event fails the task; without an end, nobody would wait for a task that came back.
+            raise asyncio.CancelledError from None
+        except HiveLockError as error:
+            self.log.error("%s", error)
+            event = self._failure(error)
+        yield event
+        # Until Airflow has stored the event, and so has read what was logged before it: later lines, and those of
+        # a trigger that has ended, may miss the task's log.
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError as cancelled:
+            if not supervisor.ended_by_airflow(cancelled):
+                raise
+            await _to_the_end(self._let_go())  # not by on_kill: Airflow would log that a user has acted
+
+    async def on_kill(self) -> None:
+        """Airflow needs this trigger no longer: a user has acted on its task, or another triggerer has got it."""
+        await _to_the_end(self._let_go())
+
+    async def _event(self) -> TriggerEvent:
+        """What there is to tell Airflow.
+
+        :raises HiveLockError: what there is to tell the user.
+        """
+        raise NotImplementedError
+
+    def _failure(self, error: HiveLockError) -> TriggerEvent:
+        return TaskFailedEvent()
+
+    async def _let_go(self) -> None:
+        """Leave nothing behind that nobody needs."""
 
     def _wanted(self, lease_s: float = 3600.0) -> Wanted:
         return Wanted(
@@ -192,34 +233,21 @@ class HiveLockTrigger(_LockTrigger):
         classpath, kwargs = super().serialize()
         return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        try:
-            lease = await self._outcome(self._start)
-        except Superseded as error:
-            self.log.info(
-                "Another process acts for this task; Airflow starts this trigger anew if it still needs it: %s", error
-            )
-            await asyncio.sleep(AGAIN_S)
-            # As if cancelled: Airflow then starts anew what it has given to this triggerer, and to no other. Any other
-            # end without an event fails the task; without an end, nobody would wait for a task that came back.
-            raise asyncio.CancelledError from None
-        except HiveLockError as error:
-            self.log.error("%s", error)
-            yield TaskFailedEvent()
-            return
-        if self.ends_task:
-            assert self._waiter is not None
-            await supervisor.push_xcom(self._waiter, lease.to_json() if lease else OFF)
-            self._succeeded = True
-            yield TaskSuccessEvent()
-        else:
-            yield TriggerEvent(lease.to_json() if lease else OFF)  # type: ignore[no-untyped-call]
-        # The event is dropped when the task has been marked failed meanwhile. Only a trigger that still runs is
-        # told so (on_kill), and can release the lease that nobody else knows of.
-        await _for_ever()
+    async def _event(self) -> TriggerEvent:
+        lease = await self._outcome(self._start)
+        given = lease.to_json() if lease else OFF
+        if not self.ends_task:
+            return TriggerEvent(given)  # type: ignore[no-untyped-call]
+        assert self._waiter is not None
+        await supervisor.push_xcom(self._waiter, given)
+        self._succeeded = True
+        return TaskSuccessEvent()
 
-    async def on_kill(self) -> None:
-        """Drop the place, or the lease, if the task is over; a user's action and every normal end both come here."""
+    async def _let_go(self) -> None:
+        """Drop the place, or the lease, if the task is over.
+
+        So a lease goes that nobody has heard of: Airflow drops the event of a task that has been marked failed meanwhile.
+        """
         await self._settled()
         if self._wait is None or self._waiter is None:
             return
@@ -258,17 +286,12 @@ class HiveLockSensorTrigger(_LockTrigger):
         classpath, kwargs = super().serialize()
         return classpath, {**kwargs, "soft_fail": self.soft_fail}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        try:
-            await self._outcome(lambda *given: Look(given[0], given[1], self.timeout_s, given[2], self.log))
-        except LockTimeout as error:
-            self.log.error("%s", error)
-            yield TaskSkippedEvent() if self.soft_fail else TaskFailedEvent()
-        except HiveLockError as error:
-            self.log.error("%s", error)
-            yield TaskFailedEvent()
-        else:
-            yield TaskSuccessEvent()
+    async def _event(self) -> TriggerEvent:
+        await self._outcome(lambda *given: Look(given[0], given[1], self.timeout_s, given[2], self.log))
+        return TaskSuccessEvent()
+
+    def _failure(self, error: HiveLockError) -> TriggerEvent:
+        return TaskSkippedEvent() if self.soft_fail and isinstance(error, LockTimeout) else TaskFailedEvent()
 
 
 def _keep_leases(conn_id: str) -> None:
@@ -309,5 +332,10 @@ async def _load(conn_id: str) -> HiveLockHook:
     return hook
 
 
-async def _for_ever() -> None:
-    await asyncio.get_running_loop().create_future()
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await *work*, although Airflow cancels a trigger again every second until it has ended."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    await task

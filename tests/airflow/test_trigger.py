@@ -19,7 +19,7 @@ from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, ke
 from airflow_hivelock.locks import Lease, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import HiveLockTrigger
-from tests.airflow.triggerer import Triggerer
+from tests.airflow.triggerer import CANCELLED_AGAIN_S, Triggerer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -422,6 +422,68 @@ def test_a_task_that_airflow_gives_back_is_taken_up_again(
     def _epoch(manager: LockManager) -> int:
         epoch: int = manager.backend._entries[OWNER].epoch  # type: ignore[attr-defined]
         return epoch
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_what_is_over_is_given_up_although_airflow_asks_for_the_end_again_meanwhile(
+    granted: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow cancels a trigger every second until it has ended; its answer may take longer."""
+    asend = triggerer.asend
+
+    async def slow(message: Any) -> Any:
+        await asyncio.sleep(5 * CANCELLED_AGAIN_S)
+        return await asend(message)
+
+    async def body() -> None:
+        held = None if granted else other(manager)
+        trigger_id = await (_lingering if granted else _waiting)(triggerer, manager)
+        triggerer.states = {"lock": "failed"}
+        monkeypatch.setattr(triggerer, "asend", slow)
+        await triggerer.user_acts(trigger_id)
+        await triggerer.until(lambda: not manager.waiters() and not manager.lease_of(OWNER), "it to be given up")
+        if held:
+            manager.release(held)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": timedelta(0)}])
+def test_the_end_of_every_wait_is_not_called_a_users_action(
+    options: dict[str, Any], manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        held = other(manager) if options else None
+        trigger_id = await triggerer.start(lock(**options), logical_date=DAY)
+        event = await triggerer.event(trigger_id)
+        assert isinstance(event, TaskFailedEvent if options else TaskSuccessEvent)
+        triggerer.states = {"lock": event.task_instance_state}
+        await triggerer.user_acts(trigger_id)
+        assert (manager.lease_of(OWNER) is None) is bool(options)
+        if held:
+            manager.release(held)
+
+    asyncio.run(body())
+    assert "trigger completed" in lines()
+    assert "user action" not in lines()
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, HiveLockSensor])
+def test_a_trigger_that_fails_stays_until_airflow_has_read_why(
+    cls: Any, manager: LockManager, triggerer: Triggerer
+) -> None:
+    """Airflow closes a task's log as it hears of the trigger's end, be there lines to read or not."""
+
+    async def body() -> None:
+        other(manager)
+        trigger_id = await triggerer.start(
+            lock(cls, timeout=0 if cls is HiveLockSensor else timedelta(0)), logical_date=DAY
+        )
+        assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
+        assert triggerer.running(trigger_id)
+        await triggerer.user_acts(trigger_id)
 
     asyncio.run(body())
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 10.0
 
+CANCELLED_AGAIN_S = 0.1
+"""Airflow's own is a second."""
+
 
 class Triggerer:
     """Runs triggers as Airflow does, from their stored form; ``states`` is what Airflow says of its tasks.
@@ -100,10 +103,15 @@ class Triggerer:
         return not self.runner.triggers[trigger_id]["task"].done()
 
     async def user_acts(self, trigger_id: int) -> None:
-        """What a user does to the task, or the end of the wait for it, cancels the trigger; wait for its end."""
-        self.runner.to_cancel.append(trigger_id)
-        await self.runner.cancel_triggers()  # type: ignore[no-untyped-call]
-        await self._end(trigger_id)
+        """What a user does to the task, or the end of the wait for it, cancels the trigger; wait for its end.
+
+        Airflow says so again every second until the trigger has ended.
+        """
+        async with asyncio.timeout(DEADLINE_S):
+            while self.running(trigger_id):
+                self.runner.to_cancel.append(trigger_id)
+                await self.runner.cancel_triggers()  # type: ignore[no-untyped-call]
+                await asyncio.wait([self.runner.triggers[trigger_id]["task"]], timeout=CANCELLED_AGAIN_S)
 
     async def shut_down(self, trigger_id: int) -> None:
         """SIGTERM cancels the trigger."""
