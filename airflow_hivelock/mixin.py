@@ -22,6 +22,7 @@ from airflow_hivelock import applications, metrics
 from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
 from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.inspection import check_order
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
@@ -61,6 +62,8 @@ _RESUME = "execute_locked"
 class HiveLockMixin(AcquiresLocks):
     """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
 
+    A class whose own order, or whose own ``execute``, would let the work go without them cannot be made.
+
     They are acquired before ``execute()``, kept while the operator defers, renewed while it runs, and released when
     the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
@@ -84,6 +87,7 @@ class HiveLockMixin(AcquiresLocks):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_order(cls, HiveLockMixin)
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
         cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))

@@ -1,0 +1,63 @@
+"""What can be told of users' classes and functions without running them."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from itertools import chain, takewhile
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GUARDED = ("execute", "resume_execution", "on_kill", "render_template", "resolve_template_files")
+"""What has to reach the mixin before it reaches the operator that does the work."""
+
+
+def check_order(cls: type, mixin: type) -> None:
+    """
+    :raises InvalidRequest: a method of *cls* would do its work, or be killed or rendered, without *mixin*.
+    """
+    for base in takewhile(lambda base: base is not mixin, cls.__mro__):
+        for method in vars(base).keys() & set(GUARDED):
+            if not issubclass(base, mixin):
+                bases = sorted(cls.__bases__, key=lambda base: not issubclass(base, mixin))
+                raise InvalidRequest(
+                    f"{cls.__name__}: {base.__name__}.{method} comes before that of {mixin.__name__}, so its work would "
+                    f"run without locks. Write class {cls.__name__}({', '.join(base.__name__ for base in bases)})"
+                )
+            if not _calls_on(cls, vars(base)[method], method):
+                raise InvalidRequest(
+                    f"{base.__name__}.{method} never calls super().{method}(): what it does has no locks. Call it, or "
+                    f"put the work into an operator of its own, as in class Work(BaseOperator), and write "
+                    f"class {base.__name__}({mixin.__name__}, Work)"
+                )
+
+
+def mentions(function: Any, name: str) -> bool:
+    """Whether *function*, or what it wraps, is called *name* or has that name in its code."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", "") == name or name in (_names_in(function) or ())
+
+
+def _calls_on(cls: type, function: Any, method: str) -> bool:
+    """Whether *function* names *method* and, beside it, super or a class that *cls* comes from; True for no plain one."""
+    names = _names_in(function)
+    return names is None or (
+        method in names and not names.isdisjoint(("super", *(base.__name__ for base in cls.__mro__)))
+    )
+
+
+def _names_in(function: Any) -> set[str] | None:
+    """The names that the code of *function* uses; None for no plain function."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else set(_names(code))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return chain(code.co_names, code.co_freevars, *map(_names, inner))

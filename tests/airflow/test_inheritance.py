@@ -1,0 +1,84 @@
+"""A class that would work without its locks cannot be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import BaseOperator
+
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin
+from airflow_hivelock.locks import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Helps:
+    """A mixin of the user's that has nothing to do with locks."""
+
+    def helped(self) -> bool:
+        return True
+
+
+class Notes:
+    """One that does something as the task runs."""
+
+    def execute(self, context: Any) -> Any:
+        return super().execute(context)  # type: ignore[misc]
+
+
+def test_the_operator_before_the_mixin_is_refused_and_the_right_order_shown() -> None:
+    with pytest.raises(InvalidRequest, match=r"Write class Locked\(HiveLockMixin, BashOperator\)"):
+
+        class Locked(BashOperator, HiveLockMixin):
+            pass
+
+
+@pytest.mark.parametrize(
+    "method", ["execute", "resume_execution", "on_kill", "render_template", "resolve_template_files"]
+)
+def test_no_method_of_another_base_goes_before_the_mixin_s(method: str) -> None:
+    early = type("Early", (), {method: lambda self, *given: None})
+    with pytest.raises(
+        InvalidRequest, match=rf"Early\.{method} comes before .*class Locked\(HiveLockMixin, Early, Bash"
+    ):
+        type("Locked", (early, HiveLockMixin, BashOperator), {})
+
+
+def test_nor_in_a_class_that_comes_from_a_locked_one() -> None:
+    with pytest.raises(InvalidRequest, match=r"Write class Job\(HiveLockedSparkSubmitOperator, Notes\)"):
+
+        class Job(Notes, HiveLockedSparkSubmitOperator):
+            pass
+
+
+def test_what_does_not_touch_the_work_may_come_first() -> None:
+    class Locked(Helps, HiveLockMixin, Notes, BashOperator):
+        pass
+
+    assert Locked(task_id="t", bash_command="true", writes=["dw.t"]).helped()
+
+
+def test_work_written_into_the_locked_class_itself_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"Locked\.execute never calls super\(\)\.execute\(\)"):
+
+        class Locked(HiveLockMixin, BaseOperator):
+            def execute(self, context: Any) -> None:
+                context["cursor"].execute("INSERT INTO dw.t SELECT 1")
+
+
+def test_a_method_that_calls_on_may_do_more() -> None:
+    class Asked(HiveLockMixin, BashOperator):
+        def execute(self, context: Any) -> Any:
+            self.log.info("begins")
+            return self.retried(lambda: super(Asked, self).execute(context))
+
+        def retried(self, work: Callable[[], Any]) -> Any:
+            return work()
+
+        def on_kill(self) -> None:
+            HiveLockMixin.on_kill(self)
+
+    assert Asked(task_id="t", bash_command="true", writes=["dw.t"]).task_id == "t"
