@@ -2,8 +2,7 @@
 
 Stale is a lease of this Airflow's own whose task and run are over, or unknown, under which nothing runs any more, and
 which has rested for the grace time. It starts when the keeper, which this DAG makes the triggerer run, finds such a
-lease, and twice a day besides. As it stands it only reports; trigger it with ``{"dry_run": false}``, or change the
-default, to let it free.
+lease, and twice a day besides. Trigger it with ``{"dry_run": true}`` to be told what it would free, and free nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ with DAG(
     max_active_runs=1,
     render_template_as_native_obj=True,
     params={
-        "dry_run": Param(True, type="boolean", description="only say what would be freed"),
+        "dry_run": Param(False, type="boolean", description="only say what would be freed"),
         "grace_minutes": Param(5, type="number", minimum=0, description="leave alone what is younger than this"),
     },
     tags=["hivelock"],

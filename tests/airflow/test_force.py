@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import warnings
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
@@ -237,3 +240,25 @@ def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: C
     assert run(leaves, logical_date=DAY).state == "success"
     assert run(forces, logical_date=DAY).state == "success"
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.own"}
+
+
+@pytest.mark.parametrize(("conf", "left"), [({}, []), ({"dry_run": True}, ["dw", "dw.delays"])])
+def test_the_example_frees_what_is_stale_unless_it_is_told_only_to_say_so(
+    conf: dict[str, Any],
+    left: list[str],
+    manager: LockManager,
+    run: Callable[..., Ran],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with DAG("leaves", schedule=None, start_date=DAY) as leaves:
+        HiveLockOperator(task_id="lock", writes=["dw.delays"])
+    assert run(leaves, logical_date=DAY).state == "success"
+    later = manager.now() + timedelta(minutes=6)
+    monkeypatch.setattr(manager.backend, "now", lambda: later)
+    examples = Path(__file__).parents[2] / "dags_examples"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bag = DagBag(examples / "force_release_stale_locks.py", bundle_path=examples, bundle_name="dags-folder")
+    frees = bag.dags["force_release_stale_locks"]
+    assert run(frees, run_conf=conf).state == "success"
+    assert [str(holder.object) for holder in manager.show()] == left
