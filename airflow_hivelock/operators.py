@@ -20,7 +20,7 @@ from airflow_hivelock.locks.model import Lease, LockMode, LockObject
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.mixin import HiveLockMixin
 from airflow_hivelock.owners import Owner
-from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, work_under
+from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_of, unfinished, warning_of, work_under
 from airflow_hivelock.spark import URL
 from airflow_hivelock.stale import Verdict, judge
 from airflow_hivelock.triggers import HiveLockTrigger
@@ -62,15 +62,26 @@ class HiveLockOperator(AcquiresLocks):
         if not self.reads and not self.writes and not self.lock_sql:
             raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
         if self.waiting == "trigger":
-            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=True))
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        super().resolve_template_files()
+        if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
+            self.start_trigger_args.trigger_kwargs["warning"] = warning_of(self)
 
     def execute(self, context: Any) -> dict[str, Any]:
         lease = self._acquire(context, resume=_RESUME, ends_task=True)
+        if lease and (warning := warning_of(self)):
+            self.log.warning("%s", warning)
         return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
         """Go on once the trigger has acquired the locks."""
         return OFF if event == OFF else self._retake(context, event).to_json()
+
+    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
+        return super()._lock_kwargs(ends_task) | {"warning": warning_of(self)}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:
@@ -83,7 +94,8 @@ class HiveLockOperator(AcquiresLocks):
 class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     """Release what HiveLockOperators acquired; made to be ``.as_teardown(setups=lock)``.
 
-    First makes sure that no task between them and this one still works. What is already free is success.
+    First makes sure that no task between them and this one still works. What is already free is success; to have no
+    HiveLockOperator upstream, and no ``lease``, is an error.
 
     :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
         setups), or of all upstream where none is directly.
@@ -104,9 +116,19 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         self.lease = lease
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
+        self._of_upstream = lease is None
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        super().resolve_template_files()
+        self._check_upstream()
 
     def execute(self, context: Any) -> list[str]:
-        """The ids of the leases that this call has freed."""
+        """The ids of the leases that this call has freed.
+
+        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream.
+        """
+        self._check_upstream()
         ti = context["ti"]
         self._await_work(ti.run_id)
         freed = []
@@ -116,6 +138,13 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 metrics.released(lease.since)
                 freed.append(lease.id)
         return freed
+
+    def _check_upstream(self) -> None:
+        if self._of_upstream and not self._locks():
+            raise InvalidRequest(
+                f"{self.task_id}: no HiveLockOperator is upstream, so there is nothing that it would release; write "
+                f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or give it lease=lock.output"
+            )
 
     def _locks(self) -> list[Any]:
         """The lock tasks to unlock."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import applications, supervisor
 from airflow_hivelock.acquiring import AcquiresLocks
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.inspection import mentions
 from airflow_hivelock.mixin import HiveLockMixin
 from airflow_hivelock.owners import Owner
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
+
+
+_CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
 
 class ReleasesLocks:
@@ -55,6 +60,23 @@ def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tupl
     owners = (Owner(hook.installation, task.dag_id, run_id, task.task_id, index) for index in map_indexes)
     found = [manager.lease_of(str(owner)) for owner in owners]
     return [(manager, lease) for lease in found if lease is not None]
+
+
+def warning_of(lock: Any) -> str:
+    """What the log of *lock* has to say if no task behind it, and no callback, releases what it acquires; else ``""``."""
+    if not lock.has_dag():
+        return ""
+    tasks = [lock, *lock.get_flat_relatives(upstream=False)]
+    if any(task.is_teardown or issubclass(task.operator_class, ReleasesLocks) for task in tasks):
+        return ""
+    given = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
+    callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in given if each)
+    if any(mentions(callback, "release_locks") for callback in callbacks):
+        return ""
+    return (
+        f"Nothing in {lock.dag_id} releases the locks of {lock.task_id}: they stand until the run is over and the keeper "
+        f"frees them. Add HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) behind the work"
+    )
 
 
 def work_under(lock: Any, unlock: Any = None) -> list[Any]:

@@ -219,23 +219,27 @@ class HiveLockTrigger(_LockTrigger):
 
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param ends_task: ends the task with the lease as its XCom; False resumes it on a worker with the lease.
+    :param warning: what its log says once the locks are acquired.
     """
 
-    def __init__(self, *, lease_s: float, ends_task: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, lease_s: float, ends_task: bool = True, warning: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.lease_s = lease_s
         self.ends_task = ends_task
+        self.warning = warning
         self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         classpath, kwargs = super().serialize()
-        return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task}
+        return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task, "warning": self.warning}
 
     async def _event(self) -> TriggerEvent:
         lease = await self._outcome(self._start)
         given = lease.to_json() if lease else OFF
+        if lease and self.warning:
+            self.log.warning("%s", self.warning)
         if not self.ends_task:
             return TriggerEvent(given)  # type: ignore[no-untyped-call]
         assert self._waiter is not None

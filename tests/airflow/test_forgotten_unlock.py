@@ -1,0 +1,93 @@
+"""A lock without an unlock is said where users look; an unlock without a lock fails."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, task
+
+from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock.locks import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+WARNING = "Nothing in forgets releases the locks of lock"
+
+
+def dag(**options: Any) -> DAG:
+    return DAG("forgets", schedule=None, start_date=DAY, **options)
+
+
+def told(context: Any) -> None:
+    release_locks(context)
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer", "reschedule", "poke"])
+def test_a_lock_that_nobody_releases_says_so_in_its_own_log(
+    waiting: Any, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    with dag() as forgets:
+        HiveLockOperator(task_id="lock", writes=["dw.t"], waiting=waiting) >> EmptyOperator(task_id="work")
+    assert run(forgets, logical_date=DAY).state == "success"
+    assert lines().count(WARNING) == 1
+    assert "HiveUnlockOperator(task_id=…).as_teardown(setups=lock)" in lines()
+
+
+@pytest.mark.parametrize("how", ["unlock", "teardown", "callback", "behind", "wrapped", "partial"])
+def test_a_lock_that_somebody_releases_says_nothing(
+    how: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    callback: Any = {"wrapped": told, "partial": partial(release_locks)}.get(how, release_locks)
+    with dag(on_success_callback=callback if how in ("wrapped", "partial") else None) as forgets:
+        lock = HiveLockOperator(
+            task_id="lock", writes=["dw.t"], on_failure_callback=callback if how == "callback" else None
+        )
+        work = EmptyOperator(task_id="work", on_success_callback=callback if how == "behind" else None)
+        lock >> work
+        if how == "unlock":
+            work >> HiveUnlockOperator(task_id="unlock")
+        if how == "teardown":
+
+            @task
+            def frees() -> None:
+                """By means of the user's own."""
+
+            work >> frees().as_teardown(setups=lock)
+    assert run(forgets, logical_date=DAY).state == "success"
+    assert WARNING not in lines()
+
+
+def test_an_unlock_without_a_lock_upstream_breaks_its_dag(manager: LockManager) -> None:
+    with dag() as forgets:
+        [HiveLockOperator(task_id="lock", writes=["dw.t"]), HiveUnlockOperator(task_id="unlock")]
+    with pytest.raises(InvalidRequest, match=r"unlock: no HiveLockOperator is upstream.*lock >> work >> unlock\.as_te"):
+        DagBag(dag_folder="/dev/null", bundle_name="none").bag_dag(forgets)
+
+
+def test_an_unlock_that_airflow_did_not_look_at_fails_when_it_runs(
+    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HiveUnlockOperator, "resolve_template_files", lambda self: None)
+    said: list[str] = []
+    with dag() as forgets:
+        HiveUnlockOperator(task_id="unlock", on_failure_callback=lambda context: said.append(str(context["exception"])))
+    assert run(forgets, logical_date=DAY).tasks == {"unlock": "failed"}
+    assert "no HiveLockOperator is upstream" in said[0]
+
+
+def test_an_unlock_that_is_given_a_lease_needs_no_lock_upstream(manager: LockManager, run: Callable[..., Ran]) -> None:
+    lease = manager.acquire(owner="here/other/run/lock/-1", writes=["dw.t"])
+    with dag() as forgets:
+        HiveUnlockOperator(task_id="unlock", lease=lease.to_json())
+    assert run(forgets, logical_date=DAY).state == "success"
+    assert not manager.show()
