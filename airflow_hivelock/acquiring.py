@@ -44,7 +44,8 @@ class NamesLocks(StrictNames, BaseOperator):
         writes is locked as well. True: the operator's own ``sql`` or ``hql``.
     :param lock_database: what names in it without a database are in; by default the operator's own ``schema``, or ``default``.
     :param unpartitioned: those tables among them that have no partitions, where no metastore can be asked.
-    :param partition_columns: by table, the partition columns of others, outermost first, where none can be asked.
+    :param partition_columns: by table, the partition columns of others, outermost first, where none can be asked; as in
+        ``PARTITIONED BY``, with their types or without: ``{"dw.hourly": ["dt date", "hr string"]}``.
     :param support_concurrency: False locks nothing, and risks what locks are for; None: as the connection says.
     :param hivelock_conn_id: the connection to the lock store.
     """

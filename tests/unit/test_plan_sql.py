@@ -137,6 +137,64 @@ def test_without_a_metastore_what_cannot_be_named_is_exclusive(
     assert locks("select * from unknown", unpartitioned=["default.unknown"]) == ["S unknown"]
 
 
+HOURLY = {"default.t": ["ds string", "hr int"]}
+
+
+@pytest.mark.parametrize(
+    ("sql", "unknown", "known"),
+    [
+        ("insert overwrite table t partition (hr='11', ds='x') select 1", "X t", "X t/ds=x/hr=11"),
+        ("insert overwrite table t partition (ds='x', hr='011') select 1", "X t", "X t/ds=x/hr=11"),
+        ("insert overwrite table t partition (ds='x', hr) select 1", "X t", "X t/ds=x"),
+        ("alter table t add partition (hr=11, ds='x')", "X t", "X t/ds=x/hr=11"),
+        ("alter table t drop partition (ds='x')", "X t", "X t/ds=x"),
+        ("truncate table t partition (hr=11, ds='x')", "X t", "X t/ds=x/hr=11"),
+    ],
+)
+def test_the_order_of_the_columns_is_known_or_the_table_is_locked(
+    sql: str, unknown: str, known: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert locks(sql) == [unknown]
+    assert "partition_columns={'dw.flights': ['dt date', 'hr int']}" in caplog.text
+    caplog.clear()
+    assert locks(sql, partition_columns=HOURLY)[-1] == known
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("literal", "locked"),
+    [
+        ("'x'", {"": "p=x", "string": "p=x", "char(3)": "p=x %20", "date": "", "int": ""}),
+        ("'03'", {"": "", "string": "p=03", "int": "p=3", "double": "p=3.0", "boolean": ""}),
+        ("03", {"": "p=3", "string": "p=3", "int": "p=3", "char(3)": "", "double": "p=3.0", "boolean": ""}),
+        ("3.0", {"": "", "string": "", "int": "", "double": "p=3.0"}),
+        ("'2013-1-2'", {"": "", "string": "p=2013-1-2", "date": "p=2013-01-02", "timestamp": ""}),
+        ("date '2013-01-02'", {"": "p=2013-01-02", "string": "p=2013-01-02", "date": "p=2013-01-02", "int": ""}),
+        ("'true'", {"": "p=true", "string": "p=true", "boolean": ""}),
+        ("null", {"": "p=__HIVE_DEFAULT_PARTITION__", "int": "p=__HIVE_DEFAULT_PARTITION__"}),
+    ],
+)
+def test_a_partition_is_written_under_the_name_that_it_is_kept_under(literal: str, locked: dict[str, str]) -> None:
+    sql = f"insert overwrite table t partition (p={literal}) select 1"
+    for kind, level in locked.items():
+        declared = {"default.t": [f"p {kind}"]} if kind else None
+        assert locks(sql, partition_columns=declared)[-1] == f"X t/{level}".rstrip("/"), kind
+
+
+@pytest.mark.parametrize(
+    ("where", "read"),
+    [
+        ("p = '2013-1-2'", "X t"),
+        ("p = '2013-01-02'", "S t/p=2013-01-02"),
+        ("p = '07'", "X t"),
+        ("p = 07", "S t/p=7"),
+        ("p between 07 and 07", "S t/p=7"),
+    ],
+)
+def test_where_names_no_value_in_a_spelling_that_may_be_kept_otherwise(where: str, read: str) -> None:
+    assert locks(f"select * from t where {where}", partition_columns={"default.t": ["p"]})[-1] == read
+
+
 class Daily:
     """A table with a partition a day, and one of a type whose values are not compared."""
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.values import INTEGERS, STRING, canonical, is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
-
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_STRING = re.compile(r"string|varchar\(\d+\)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -42,17 +39,28 @@ class Literal:
             return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
         if kind == "date" or (not kind and self.kind == "date"):
             return self.text if is_date(self.text) else None
-        if (not kind or _STRING.fullmatch(kind)) and self.kind == "string":
-            return self.text or None
+        if (not kind or STRING.fullmatch(kind)) and self.kind == "string":
+            return (self.text or None) if kind else self._canonical("")
         return None
 
     def kept(self, kind: str) -> str | None:
         """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
         if not self.text:
             return names.DEFAULT_PARTITION
-        if (not kind or _STRING.fullmatch(kind)) and (self.kind != "number" or _INTEGER.fullmatch(self.text)):
-            return self.text
-        return self.value(kind)
+        text = not kind or STRING.fullmatch(kind)
+        if self.kind == "number" and (text or kind.startswith("char")):
+            return (
+                str(int(self.text)) if text and _INTEGER.fullmatch(self.text) else None
+            )  # a string column has 7 for 07
+        if (self.kind == "date" and not text and kind != "date") or kind == "boolean":
+            return None  # Hive takes 'false' in quotes for true, and Spark does not
+        return self._canonical(kind)
+
+    def _canonical(self, kind: str) -> str | None:
+        try:
+            return canonical(self.text, kind)
+        except InvalidRequest:
+            return None
 
 
 @dataclass(frozen=True)
@@ -213,17 +221,20 @@ class And(_Several):
         found = [values for part in self.parts if (values := part.values(column, kind, ranges)) is not None]
         if found:
             return frozenset.intersection(*found)
-        return self._range(column) if ranges else None
+        return self._range(column, kind) if ranges else None
 
-    def _range(self, column: str) -> frozenset[str] | None:
+    def _range(self, column: str, kind: str) -> frozenset[str] | None:
         """What lies between the ends of a BETWEEN, for where the partitions that exist cannot be listed."""
         ends = {part.sign: part.literal for part in self.parts if isinstance(part, Compare) and part.column == column}
         if not {">=", "<="} <= ends.keys() or not all(
             is_date(end.text) or end.kind == "number" for end in (ends[">="], ends["<="])
         ):
             return None
+        first, last = ends[">="].value(kind), ends["<="].value(kind)
+        if first is None or last is None:
+            return None
         try:
-            found = LockObject.parse_all(f"d.t/c={ends['>='].text}..{ends['<='].text}")
+            found = LockObject.parse_all(f"d.t/c={first}..{last}")
         except InvalidRequest:
             return None
         return frozenset(target.partition[0][1] for target in found)
@@ -264,14 +275,6 @@ def all_of(conditions: Iterable[Condition]) -> Condition:
     return And(tuple(conditions))
 
 
-def is_date(text: str) -> bool:
-    """Whether it is a date in the form that Hive keeps, ``2013-01-01``."""
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
-
-
 def _any(found: Iterable[bool | None]) -> bool | None:
     """Whether one is True; None where one may be."""
     known: bool | None = False
@@ -293,6 +296,6 @@ def _order(value: str, kind: str, literal: Literal) -> int | None:
     if kind == "date" or literal.kind == "date":
         if not (is_date(one) and is_date(other)):
             return None
-    elif kind and not _STRING.fullmatch(kind):
+    elif kind and not STRING.fullmatch(kind):
         return None
     return (one > other) - (one < other)

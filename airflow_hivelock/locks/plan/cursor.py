@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import Token, TokenType
 
-from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of, is_date
+from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
+from airflow_hivelock.locks.plan.values import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable

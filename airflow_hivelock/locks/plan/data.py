@@ -32,10 +32,10 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
-from airflow_hivelock.locks.plan.condition import INTEGERS
 from airflow_hivelock.locks.plan.narrow import narrow
 from airflow_hivelock.locks.plan.session import Session
 from airflow_hivelock.locks.plan.tables import Tables
+from airflow_hivelock.locks.plan.values import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -59,9 +59,10 @@ def plan(
 
     Parents are left to :func:`.rules.request`, which takes the two as its reads and writes.
 
-    :param catalog: without one, a named partition is taken for a full one: name all its levels.
+    :param catalog: without one, a named partition is taken for a full one: name all its levels, in the table's order.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
-    :param partition_columns: by table, the partition columns of others, outermost first, where no catalog knows them.
+    :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
+        ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
     :raises InvalidRequest: a name that the catalog, or what is declared, contradicts.
     :raises StoreUnavailable: the catalog did not answer.
@@ -76,15 +77,16 @@ def plan_data(
     shared: set[LockObject] = set()
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
-    for target in rules.objects("writes", writes):
-        table = checked(target, tables)
+    for written in rules.objects("writes", writes):
+        target = as_kept(written, tables)
+        table = tables.table(target) if target.table else None
         if table and table.provider and target.partition:
             target = LockObject(target.database, target.table)
             escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
         exclusive.add(target)
-    named = rules.objects("reads", reads)
+    named = [as_kept(target, tables) for target in rules.objects("reads", reads)]
     for target in chain(named, *(through_view(target, tables, shared, limit) for target in named)):
-        found = _to_read(target, checked(target, tables), tables, limit)
+        found = _to_read(target, tables.table(target) if target.table else None, tables, limit)
         if isinstance(found, str):
             exclusive.add(target)
             escalated[target] = found
@@ -139,26 +141,49 @@ def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int
     return [target, *found]
 
 
-def checked(target: LockObject, tables: Tables) -> Table | None:
-    """What is known of the table of *target*, whose partition columns must be that table's.
+def as_kept(target: LockObject, tables: Tables) -> LockObject:
+    """*target* under the name that Hive and Spark keep it under, which all who mean it lock.
 
-    :raises InvalidRequest: they are not, or a value is not written as Hive keeps it.
+    A partition that exists under exactly this name is meant, however that came about.
+
+    :raises InvalidRequest: its columns are not those of its table, or a value has no one such name.
     """
-    if not target.table:
-        return None
+    if not target.partition:
+        return target
     table = tables.table(target)
+    if table is not None:
+        _check_columns(target, table)
+    kinds = dict(zip(table.partition_columns, table.partition_types, strict=False)) if table else {}
+    levels: list[tuple[str, str]] = []
+    for column, value in target.partition:
+        kind = kinds.get(column, "")
+        try:
+            levels.append((column, canonical(value, kind)))
+        except InvalidRequest as error:
+            if tables.exists(target):
+                return target
+            raise InvalidRequest(f"{target}: {_spelling(target, column, kind, table, error)}") from error
+    kept = target if tuple(levels) == target.partition else LockObject(target.database, target.table, tuple(levels))
+    return target if kept != target and tables.exists(target) else kept
+
+
+def _check_columns(target: LockObject, table: Table) -> None:
     columns = tuple(column for column, _ in target.partition)
-    if table is None:
-        return None
     if columns == table.partition_columns[: len(columns)]:
-        for (column, value), kind in zip(target.partition, table.partition_types, strict=False):
-            if kind in INTEGERS and value.isdecimal() and value != (kept := value.lstrip("0") or "0"):
-                raise InvalidRequest(
-                    f"{target}: {column} is of type {kind}, so Hive and Spark keep {value!r} as {kept!r} and would "
-                    f"not meet this lock; write '{column}={kept}'"
-                )
-        return table
+        return
     if not table.partition_columns:
         raise InvalidRequest(f"{target}: {target.database}.{target.table} has no partitions; name the table itself")
     wanted = "/".join(f"{column}=…" for column in table.partition_columns)
     raise InvalidRequest(f"{target}: {target.database}.{target.table} is partitioned by {wanted}, in this order")
+
+
+def _spelling(target: LockObject, column: str, kind: str, table: Table | None, error: InvalidRequest) -> str:
+    """What is wrong with a value of *target*, and how to say that it is meant."""
+    columns = table.partition_columns if table else tuple(each for each, _ in target.partition)
+    declared = [f"{each} string" if each == column else each for each in columns]
+    what = f"{column} is of type {kind}, and {error}" if kind else f"{error}, and the type of {column} is not known"
+    return (
+        f"{what}. A lock on one spelling does not meet a lock on another. Write what Hive and Spark keep; or say of "
+        f"which type {column} is: partition_columns={{'{target.database}.{target.table}': {declared}}} takes the value "
+        "as it is written"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.cursor import Cursor, Spec
     from airflow_hivelock.locks.plan.script import Statement
     from airflow_hivelock.locks.plan.session import Session
+
+log = logging.getLogger(__name__)
+
+_DECLARE = (
+    "give a metastore, or the table's columns with their types, outermost first, as in "
+    "partition_columns={'dw.flights': ['dt date', 'hr int']}"
+)
 
 QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 """With what a query begins."""
@@ -100,40 +108,31 @@ class Planner:
 
     def partitions(self, statement: Statement, table: LockObject, spec: Spec) -> list[LockObject]:
         """What *spec* selects of *table*: partitions, prefixes, or the table where that cannot be told."""
-        columns = self._columns(statement, table, spec)
-        if columns is None:
-            return [self._in_order(table, spec)] if spec.static else [table]
+        if self._columns(statement, table, spec) is None:
+            return [_whole(table, f"which partitions these are is not known; {_DECLARE}")]
         return narrow(table, spec.condition(), self.session.tables, self.limit)
 
     def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
         """The partition that *spec* says to write, or the prefix of it that is known; and whether the rest is dynamic."""
         columns = self._columns(statement, table, spec)
-        if columns is None:
-            return self._in_order(table, spec), not spec.static
-        known = self.session.tables.table(table)
-        kinds = dict(zip(columns, known.partition_types, strict=False)) if known else {}
-        levels: list[tuple[str, str]] = []
         given = {level.column: level for level in spec.levels}
-        for column in columns:
+        if columns is None and len(given) > 1:
+            return _whole(table, f"the order of its partition columns is not known; {_DECLARE}"), not spec.static
+        known = self.session.tables.table(table)
+        kinds = dict(zip(columns or (), known.partition_types, strict=False)) if known else {}
+        levels: list[tuple[str, str]] = []
+        for column in columns or given:
             level = given.get(column)
             if level is None or level.value is None:
                 break
-            if (text := level.value.kept(kinds.get(column, ""))) is None:
-                break  # how Hive keeps it is not known: all that it can be
+            kind = kinds.get(column, "")
+            if (text := level.value.kept(kind)) is None:
+                why = f"what Hive and Spark make of {column}={level.value.text!r} is not certain"
+                _whole(LockObject(table.database, table.table, tuple(levels)), why if kind else f"{why}; {_DECLARE}")
+                break  # all that it can be
             levels.append((column, text))
-        dynamic = any(column not in given or given[column].value is None for column in columns)
+        dynamic = any(column not in given or given[column].value is None for column in columns or given)
         return LockObject(table.database, table.table, tuple(levels)), dynamic
-
-    def _in_order(self, table: LockObject, spec: Spec) -> LockObject:
-        """The leading levels of *spec* that have a value, in the order in which they are written."""
-        levels: list[tuple[str, str]] = []
-        for level in spec.levels:
-            if level.value is None or level.sign != "=":
-                break
-            if (text := level.value.kept("")) is None:
-                break
-            levels.append((level.column, text))
-        return LockObject(table.database, table.table, tuple(levels))
 
     def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:
         """The partition columns of *table*, which *spec* must not contradict; None where they are not known."""
@@ -151,3 +150,8 @@ class Planner:
 
     def _temporary(self, target: LockObject) -> bool:
         return self.session.is_temporary(LockObject(target.database, target.table))
+
+
+def _whole(found: LockObject, why: str) -> LockObject:
+    log.warning("%s is locked as a whole: %s", found, why)
+    return found

@@ -16,9 +16,9 @@ from airflow_hivelock.locks.plan.condition import (
     Not,
     all_of,
     any_of,
-    is_date,
 )
 from airflow_hivelock.locks.plan.scope import belongs, mark, marks, narrowed_by_on
+from airflow_hivelock.locks.plan.values import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

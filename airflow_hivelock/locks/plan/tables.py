@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.values import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +22,8 @@ class Tables:
     """The tables of one plan.
 
     :param unpartitioned: names of tables known to have no partitions.
-    :param partition_columns: by table name, the partition columns of others, outermost first.
+    :param partition_columns: by table name, the partition columns of others, outermost first, each with its type or
+        without: ``["dt date", "hr"]``. A type that is given here counts, whatever the catalog says.
     """
 
     def __init__(
@@ -33,10 +36,14 @@ class Tables:
         self._declared = {table: Table() for table in _tables("unpartitioned", unpartitioned)}
         for name, columns in (partition_columns or {}).items():
             (table,) = _tables("partition_columns", [name])
-            listed = isinstance(columns, list | tuple) and all(isinstance(column, str) for column in columns)
+            listed = isinstance(columns, list | tuple) and all(
+                isinstance(each, str) and each.split() for each in columns
+            )
             if not listed or not columns or table in self._declared:
-                raise InvalidRequest(f"partition_columns[{name!r}]={columns!r} must be a list of columns, as in ['dt']")
-            self._declared[table] = Table(tuple(column.lower() for column in columns))
+                raise InvalidRequest(
+                    f"partition_columns[{name!r}]={columns!r} must be a list of columns, as in ['dt date', 'hr']"
+                )
+            self._declared[table] = _table(name, columns)
 
     def table(self, target: LockObject) -> Table | None:
         """What is known of the table of *target*; None: nothing, or, with a catalog, that it does not exist.
@@ -48,6 +55,20 @@ class Tables:
     def listed(self, below: LockObject) -> list[LockObject] | None:
         """The partitions that exist below *below*; None without a catalog."""
         return None if self.catalog is None else self._partitions(below)
+
+    def exists(self, target: LockObject) -> bool:
+        """Whether the catalog has the partition *target*, or one below it."""
+        if self.catalog is None or self.table(target) is None:
+            return False
+        return target in self._existing(LockObject(target.database, target.table))
+
+    @cached_property
+    def _existing(self) -> Callable[[LockObject], frozenset[LockObject]]:
+        def existing(table: LockObject) -> frozenset[LockObject]:
+            found = self._partitions(table)
+            return frozenset(found).union(*(partition.parents for partition in found))
+
+        return lru_cache(maxsize=None)(existing)
 
     @cached_property
     def _table(self) -> Callable[[LockObject], Table | None]:
@@ -69,7 +90,17 @@ class Tables:
             if not declared.partition_columns:
                 raise InvalidRequest(f"{target} is partitioned by {columns}; take it out of unpartitioned")
             raise InvalidRequest(f"{target} is partitioned by {columns or 'nothing'}; partition_columns says otherwise")
-        return found
+        types = zip(declared.partition_types, found.partition_types, strict=False)
+        return replace(found, partition_types=tuple(one or other for one, other in types) or found.partition_types)
+
+
+def _table(name: str, columns: Sequence[str]) -> Table:
+    pairs = [[*column.lower().split(maxsplit=1), ""] for column in columns]
+    try:
+        types = tuple(type_of(kind) if kind else "" for _, kind, *_ in pairs)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"partition_columns[{name!r}]={columns!r}: {error}") from error
+    return Table(tuple(column for column, *_ in pairs), partition_types=types if any(types) else ())
 
 
 def _tables(what: str, names: Iterable[str]) -> list[LockObject]:

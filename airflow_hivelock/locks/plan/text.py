@@ -37,7 +37,8 @@ def plan_statements(
     :param catalog: without one, WHERE narrows only the reads of tables in *partition_columns*.
     :param database: what names without a database are in, until USE.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
-    :param partition_columns: by table, the partition columns of others, outermost first, where no catalog knows them.
+    :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
+        ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
     :param dynamic: what an insert into partitions that are not known before it has run locks: ``documented``: EXCLUSIVE
         the table, or the prefix that is known; ``hive``: SHARED, as real Hive does (HIVE-3509), which does *not* keep
         others from the partitions that are written.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
-from airflow_hivelock.locks.plan.data import checked
+from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.tables import Tables
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
@@ -234,8 +234,7 @@ class Session:
         columns = known.partition_columns if known else ()
         levels = sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0]))
         placed = LockObject(target.database, target.table, tuple(levels))
-        checked(placed, tables)
-        return placed
+        return as_kept(placed, tables)
 
 
 def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
