@@ -9,13 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockManager, LockTimeout
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Request
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.servers import ZooKeeperServer
 
@@ -74,3 +74,18 @@ def test_a_table_is_not_locked_beside_hives_lock_below_it_when_news_of_a_removal
         assert manager.release(second)
         with pytest.raises(LockTimeout, match="p=1 SHARED"):
             manager.acquire(owner="of the whole table", writes=["dw.t"])
+
+
+def test_the_oldest_lease_still_excludes_others_once_more_tickets_were_seen_than_are_remembered(
+    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "CACHED_TICKETS", 4)
+    with connect_zookeeper() as holders, connect_zookeeper() as manager:
+        holders.acquire(owner="the oldest", writes=["dw.t"])
+        with pytest.raises(LockTimeout, match="the oldest"):
+            manager.acquire(owner="writer", writes=["dw.t"])
+        for number in range(10):
+            holders.acquire(owner=f"elsewhere {number}", writes=[f"dw.t{number}"])
+        manager.waiters()  # has seen them all
+        with pytest.raises(LockTimeout, match="the oldest"):
+            manager.acquire(owner="writer", writes=["dw.t"])

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED_TICKETS = 20_000
+"""How many tickets are remembered, unless one look needs more. What is forgotten is read again."""
 
 MOST_NAMED = 1_000
 """How many of those ahead of a request a listing names: all of them for each would grow with the square of the queue."""
@@ -251,13 +252,15 @@ class Queues:
             for queue, listing in zip(queues, listings, strict=True)
             for child in (listing.names if listing else ())
         ]
-        unknown = [path for path in paths if path not in self._known]
+        # The answer is apart from what is remembered, which this look, or another thread's, may forget meanwhile.
+        found = {path: ticket for path in paths if (ticket := self._known.get(path))}
+        unknown = [path for path in paths if path not in found]
         for path, node in zip(unknown, self._client.submit(*map(Get, unknown)), strict=True):
             if node is not None and (ticket := decode(path, node)):
-                self._known[path] = ticket
+                self._known[path] = found[path] = ticket
         while len(self._known) > max(CACHED_TICKETS, 2 * len(paths)):
             self._known.popitem(last=False)
-        return sorted((self._known[path] for path in paths if path in self._known), key=lambda ticket: ticket.zxid)
+        return sorted(found.values(), key=lambda ticket: ticket.zxid)
 
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Names(self._layout.queues))[0]
