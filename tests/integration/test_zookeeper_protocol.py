@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import LockManager, LockTimeout
+from airflow_hivelock.locks import Lease, LockManager, LockTimeout, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Request
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.testing import Polling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_hivelock.locks import LockRequest
+    from airflow_hivelock.locks.backend import Blocked
     from tests.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
@@ -89,3 +93,39 @@ def test_the_oldest_lease_still_excludes_others_once_more_tickets_were_seen_than
         manager.waiters()  # has seen them all
         with pytest.raises(LockTimeout, match="the oldest"):
             manager.acquire(owner="writer", writes=["dw.t"])
+
+
+def test_a_ticket_whose_record_was_swept_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
+    """A drain whose reply was lost stands while its session lives, and the record of its owner is gone after some days."""
+    with connect_zookeeper() as gone, connect_zookeeper() as manager:
+        lease = gone.acquire(owner="gone", reads=["dw.t"])
+        drains(gone, lease)
+        assert gone.release(lease)
+        store: Any = gone.backend
+        store.client.submit(Commit((Delete(store.layout.record(owner_key("gone"))),)))
+        request = rules.request("next", writes=["dw.t"])
+        assert isinstance(outcome_of(manager, request), Lease)
+
+
+def test_a_dead_waiter_behind_a_void_drain_is_passed(connect_zookeeper: Callable[[], LockManager]) -> None:
+    with connect_zookeeper() as ours, connect_zookeeper() as manager:
+        dying = connect_zookeeper()
+        lease = ours.acquire(owner="reader", reads=["dw.t"])
+        drains(ours, lease)
+        Polling(dying, "dead", writes=["dw.t"]).blocked()
+        dying.close()
+        assert ours.release(lease)  # and so the drain is void
+        request = rules.request("next", writes=["dw.t"])
+        assert isinstance(outcome_of(manager, request), Lease), "nobody holds, and nobody is granted"
+
+
+def drains(manager: LockManager, lease: Lease) -> None:
+    """Take the drains of a release that goes no further."""
+    store: Any = manager.backend
+    store.queues.drain(store._standing(lease), owner_key(lease.owner))
+
+
+def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Blocked:
+    """What becomes of *request* at first, in bounded time."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(manager.begin(request, lambda: None, 60.0).poll).result(WAIT_S)

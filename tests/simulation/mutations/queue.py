@@ -46,7 +46,8 @@ def ticket_known_by_its_owner(patch: Patch) -> None:
     def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
         standing = self._store._read(nearest.key)
         epoch = standing.ticket_epoch if standing else 0
-        return original(self, replace(nearest, path=self._store.layout.record(nearest.key), epoch=epoch), first)
+        known = replace(nearest, path=self._store.layout.record(nearest.key), epoch=epoch)
+        return original(self, known, known if first is nearest else first)
 
     patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
 

@@ -28,6 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Get,
     Listing,
+    Node,
     Op,
     Refused,
     SetData,
@@ -268,16 +269,15 @@ class ZooKeeperAcquisition:
             Get(store.layout.record(first.key)),
         )
         self._check_mine(mine)
-        if standing is None or node is None:
+        if standing is None:
             return None
-        other = Record.decode(node, store.layout.record(nearest.key))
-        if other.ticket_epoch != nearest.epoch or other.idle or (drain and other.version != nearest.drains):
-            store.client.submit(Commit((Delete(nearest.path),)))  # gone meanwhile, or a drain that was left behind
+        other, leader = self._owner_of(nearest, node), self._owner_of(first, head)
+        if other is None or leader is None:
+            void = {ticket.path for ticket, record in ((nearest, other), (first, leader)) if record is None}
+            store.client.submit(*(Commit((Delete(path),)) for path in sorted(void)))
             return None
         by = [self._blocker(nearest, other.queued)]
-        leader = other
-        if first.path != nearest.path and head is not None:
-            leader = Record.decode(head, store.layout.record(first.key))
+        if first.path != nearest.path:
             by.append(self._blocker(first, leader.queued))
         recheck_s = None
         if other.queued:
@@ -288,7 +288,7 @@ class ZooKeeperAcquisition:
             if life is None:
                 # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
                 # own for as long as somebody else is in the way all the same. Lock nodes block Hive, so those do not stay.
-                if leader.queued and leaders_life is None and leader.ticket_epoch == first.epoch:
+                if leader.queued and leaders_life is None:
                     store.break_dead(first.key, leader)
                     return None
                 if other.node_zxids or other.state is State.TRYING:
@@ -297,6 +297,16 @@ class ZooKeeperAcquisition:
                 recheck_s = DEAD_RECHECK_S
         passing = drain or (other.queued and not other.wait)
         return Blocked(tuple(by), self._waited_s, passing=passing, recheck_s=recheck_s)
+
+    def _owner_of(self, ticket: Ticket, node: Node | None) -> Record | None:
+        """The record in *node*, read after *ticket*, of which it is; None: the ticket is void, be it gone or left behind.
+
+        A ticket and its record are written together, and no session reads backwards: one without a record has lost it.
+        """
+        record = Record.decode(node, self._store.layout.record(ticket.key)) if node else None
+        if record is None or record.idle or record.ticket_epoch != ticket.epoch:
+            return None
+        return record if ticket.drains in (None, record.version) else None
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
         assert self._record is not None
