@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import Lease, LockManager, LockTimeout, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
+from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Request
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
+from tests.integration.test_zookeeper import Outrun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +119,44 @@ def test_a_dead_waiter_behind_a_void_drain_is_passed(connect_zookeeper: Callable
         assert ours.release(lease)  # and so the drain is void
         request = rules.request("next", writes=["dw.t"])
         assert isinstance(outcome_of(manager, request), Lease), "nobody holds, and nobody is granted"
+
+
+def test_a_release_that_fails_while_it_drains_blocks_nobody(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
+) -> None:
+    with connect_zookeeper() as manager:
+        store: Any = manager.backend
+        session = FailsDraining(zookeeper.hosts, store.layout.queue("dw.t"))
+        with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
+            lease = ours.acquire(owner="reader", reads=["dw.t"])
+            with pytest.raises(StoreUnavailable, match="while it drains"):
+                ours.release(lease)
+            assert manager.acquire(owner="elsewhere in the database", writes=["dw.u"])
+
+
+def test_a_drain_that_nobody_gives_back_ends(
+    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its making was not heard of, and the release is not tried again: only the end of its session would take it away."""
+    monkeypatch.setattr(acquisition, "DRAIN_S", 1.0)
+    with connect_zookeeper() as ours, connect_zookeeper() as manager:
+        lease = ours.acquire(owner="reader", reads=["dw.t"])
+        drains(ours, lease)
+        waiter = Polling(manager, "elsewhere in the database", writes=["dw.u"])
+        assert waiter.blocked().recheck_s, "nobody tells it when the drain ends"
+        waiter.granted()
+
+
+class FailsDraining(Outrun):
+    """Its connection is lost once, as it removes what it has drained the queue for."""
+
+    failed = False
+
+    def submit(self, *requests: Request) -> list[Any]:
+        if not self.failed and self._removes(requests) and self.bumps == TRIES_BEFORE_DRAIN:
+            self.failed = True
+            raise StoreUnavailable("connection lost while it drains")
+        return super().submit(*requests)
 
 
 def drains(manager: LockManager, lease: Lease) -> None:

@@ -56,6 +56,9 @@ MAX_TURNS = 1_000
 DEAD_RECHECK_S = 5.0
 """How often one who waits behind a dead waiter looks whether nobody else is in the way any more."""
 
+DRAIN_S = 30.0
+"""How long a drain stands at most, longer than any removal takes that goes on."""
+
 _NO_PLACE = 1 << 63
 """Later than every place in a queue."""
 
@@ -165,6 +168,7 @@ class ZooKeeperAcquisition:
                 store.make_queues(mine.locks)
             raise _Again
         self._record = mine.at(outcome[written])
+        store.tell_time(outcome[written])
         self._first_look = looks.seen(looked)
         if fresh:
             self._take_place(
@@ -279,7 +283,7 @@ class ZooKeeperAcquisition:
         by = [self._blocker(nearest, other.queued)]
         if first.path != nearest.path:
             by.append(self._blocker(first, leader.queued))
-        recheck_s = None
+        recheck_s = self._drain_left_s(nearest) if drain else None
         if other.queued:
             # Signs of life are read after the records: gone while it still waits means dead.
             life, leaders_life = store.client.submit(
@@ -306,7 +310,15 @@ class ZooKeeperAcquisition:
         record = Record.decode(node, self._store.layout.record(ticket.key)) if node else None
         if record is None or record.idle or record.ticket_epoch != ticket.epoch:
             return None
-        return record if ticket.drains in (None, record.version) else None
+        if ticket.drains is None:
+            return record
+        return record if ticket.drains == record.version and self._drain_left_s(ticket) > 0 else None
+
+    def _drain_left_s(self, drain: Ticket) -> float:
+        """For how long *drain* stands yet, by the store's clock: a removal that failed in between leaves it behind."""
+        now_ms = self._store.now_ms()
+        assert now_ms is not None, "the record has been written"
+        return DRAIN_S - (now_ms - drain.since_ms) / 1000
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
         assert self._record is not None

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.backends.zookeeper.client import Op, Stat
 
 log = logging.getLogger(__name__)
 
@@ -185,8 +185,12 @@ class ZooKeeperBackend:
         return instant(written[0].mtime_ms)
 
     def now_ms(self) -> int | None:
-        """The store's clock, told without a write by that of the last lease written here; None before the first."""
+        """The store's clock, told without a write by that of the last record written here; None before the first."""
         return None if self._ahead_ms is None else self._ahead_ms + int(self.clock() * 1000)
+
+    def tell_time(self, written: Stat) -> None:
+        """Something was *written* just now."""
+        self._ahead_ms = written.mtime_ms - int(self.clock() * 1000)
 
     def close(self) -> None:
         self.client.close()
@@ -395,7 +399,7 @@ class ZooKeeperBackend:
     def remember(self, key: str, record: Record) -> None:
         """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
         assert record.stat is not None
-        self._ahead_ms = record.stat.mtime_ms - int(self.clock() * 1000)
+        self.tell_time(record.stat)
         if record.state is not State.GRANTED:
             return
         with self._known_lock:

@@ -62,7 +62,8 @@ class Ticket:
 
     :param zxid: its place: that of the transaction which made it, so lower is earlier, across all queues.
     :param locks: what its request asks for in this queue, the lock on the database included.
-    :param drains: for a drain, the version of the record whose locks are being removed: void once that has another.
+    :param drains: for a drain, the version of the record whose locks are being removed: void once that has another, or the
+        drain has stood for longer than removals take.
     """
 
     path: str
@@ -172,7 +173,7 @@ class Queues:
     def drain(self, record: Record, key: str) -> tuple[Delete, ...]:
         """Take a ticket that excludes everybody, in each queue whose guard the removal of *record*'s locks checks.
 
-        Ephemeral, for nobody else's record names them; what outlives its removal is void, and whom it blocks deletes it.
+        Ephemeral, for nobody else's record names them; what outlives its removal is void, and whoever it blocks deletes it.
 
         :return: how to give them back; nothing where a queue has gone.
         """

@@ -11,11 +11,13 @@ So nodes are known by the zxid that made them, and between that look and the del
 
 Readers that come without a break would bump a guard for ever. A removal that they outrun takes a *drain* ticket, which
 excludes everybody, in the queues concerned: the guards stand still once those who were in line before have had their turn.
+It is given back whatever becomes of the removal. Where that fails too, it is void with the record's next write, or soon.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -87,39 +89,46 @@ class Removal:
 
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
+        drains: list[Op] = []
+        try:
+            return self._commit(key, current, final, also, drains)
+        finally:
+            self._give_back(drains)
+
+    def _commit(self, key: str, current: Record, final: Record, also: Sequence[Op], drains: list[Op]) -> Record | None:
+        """:param drains: gets what gives back the drains that stand."""
         path = self._layout.record(key)
         known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
-        drains: tuple[Op, ...] = ()
         outrun = 0
         for _ in range(MAX_TRIES):
             deletes = [*map(Delete, (*doomed.nodes, *doomed.emptied)), *drains, *also]
             record = SetData(path, final.encode(), current.version)
-            outcome = self._client.submit(Commit((*doomed.guards, record, *deletes)))[0]
+            outcome = self._client.submit(Commit((record, *doomed.guards, *deletes)))[0]
             if not isinstance(outcome, Refused):
-                return replace(final, stat=outcome[len(doomed.guards)])
+                drains.clear()
+                return replace(final, stat=outcome[0])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
             elif outcome.op.path == path or outcome.op in also:
-                self._give_back(drains)
                 return None
             elif outcome.op in drains:
-                drains = ()  # a session has ended since
+                drains.remove(outcome.op)  # with its session, or by whom it kept back for long
             elif outcome.op in doomed.guards:
                 outrun += 1
                 if outrun % TRIES_BEFORE_DRAIN == 0 and not drains:
-                    drains = self._queues.drain(current, key)
+                    drains += self._queues.drain(current, key)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             doomed = self._look(current, known)
-        self._give_back(drains)
         raise StoreUnavailable(
             f"the locks of {current.owner} changed {MAX_TRIES} times while they were removed; try again"
         )
 
     def _give_back(self, drains: Iterable[Op]) -> None:
         """One by one: whom one of them kept back may have deleted it."""
-        self._client.submit(*(Commit((op,)) for op in drains))
+        with suppress(StoreUnavailable):  # void with the next write of its record, and soon in any case
+            self._client.submit(*(Commit((op,)) for op in drains))
 
     def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
         """Read the guards first, then whose nodes are where; EXCLUSIVE nodes whose paths are known need no look."""
