@@ -27,12 +27,17 @@ _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 
 
 class Dialect(Spark):
-    """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer."""
+    """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer.
+
+    Hints are comments: they name no table that the query does not.
+    """
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if kind is not TokenType.COMMAND
+            word: kind
+            for word, kind in Spark.Tokenizer.KEYWORDS.items()
+            if kind not in (TokenType.COMMAND, TokenType.HINT)
         }
 
 
