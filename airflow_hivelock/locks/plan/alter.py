@@ -43,8 +43,13 @@ def _view(cursor: Cursor, planner: Planner) -> None:
     if cursor.word() in QUERY:
         view_query(cursor, planner, parts, renamed=False, temporary=False)
     elif cursor.take("RENAME", "TO"):
-        planner.session.made.add(planner.table(cursor))
+        other = planner.table(cursor)
         cursor.end()
+        named = planner.session.meanings(parts)[-1]
+        if named is None and (text := planner.session.view_text(target)):
+            named = planner.reader(cursor.statement).stored(target, text)
+        planner.session.add_view(other, named)
+        planner.session.add_made(other)
     elif cursor.take_any("SET", "UNSET", "ADD", "DROP", "REBUILD", "ENABLE", "DISABLE", "WITH"):
         cursor.rest()
     else:
@@ -132,7 +137,7 @@ def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | No
         other = planner.table(cursor)
         planner.write(table)
         planner.look(LockObject(other.database))
-        planner.session.made.add(other)
+        planner.session.add_made(other)
     else:
         for each in (spec, cursor.spec()):
             planner.write(planner.place(cursor.statement, table, each)[0])

@@ -107,17 +107,16 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool) -> 
     existing = _if_not_exists(cursor)
     target, _ = planner.named(cursor)
     _options(cursor, planner)
+    planner.look(LockObject(target.database))
+    if has_query := cursor.take("AS"):
+        planner.read(cursor.statement, cursor.rest())
+    cursor.end()
     if temporary:
         planner.session.add_temporary(target)
-    planner.look(LockObject(target.database))
-    planner.session.made.add(target)
-    if cursor.take("AS"):
-        planner.write(target)
-        planner.read(cursor.statement, cursor.rest())
-    else:
-        cursor.end()
-        # One that exists stays as it is, and nobody has data in one that does not.
-        (planner.look if existing and not replace else planner.write)(target)
+        return
+    planner.session.add_made(target)
+    # One that exists stays as it is, and nobody has data in one that does not.
+    (planner.look if existing and not has_query and not replace else planner.write)(target)
 
 
 def _options(cursor: Cursor, planner: Planner) -> None:

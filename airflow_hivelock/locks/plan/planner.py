@@ -73,8 +73,9 @@ class Planner:
         return tree
 
     def look_at(self, statement: Statement, tokens: Sequence[Token]) -> tuple[exp.Expr, Reader]:
-        """Add the tables and views that the query *tokens* names, of which no data is read now."""
-        tree, reader = parse(statement, list(tokens)), self.reader(statement)
+        """Add the tables and views that the query *tokens* names, of which no data is read now; and what reads it later."""
+        tree = parse(statement, list(tokens))
+        reader = Reader(self.session.frozen(), statement, self.scans, self.looks)
         seen = Reader(self.session, statement, [], [])
         seen.read(tree)
         self.look(*seen.looks, *(scan.table for scan in seen.scans))

@@ -47,7 +47,7 @@ class Scan:
     condition: Condition = ALWAYS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Named:
     """A query that a name stands for: a CTE or a temporary view.
 
@@ -151,6 +151,11 @@ class Reader:
     def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
         """Add *view*, and what the query *text* that it stands for reads."""
         self.looks.append(view)
+        named = self.stored(view, text)
+        named.reader._query(named.tree, condition, {})
+
+    def stored(self, view: LockObject, text: str) -> Named:
+        """The query *text* that *view* stands for."""
         try:
             (statement,) = statements(text)
             tree = parse(statement, list(statement.tokens))
@@ -158,7 +163,7 @@ class Reader:
             raise InvalidRequest(f"the text of the view {view} is not understood: {error}") from error
         inside = Reader(self.session.inside(view), statement, self.scans, self.looks)
         inside._views = (*self._views, view)
-        inside._query(tree, condition, {})
+        return Named(tree, inside, {})
 
     def read_but(self, tree: exp.Expr, part: str) -> None:
         """The same, except for one part of it; what hangs below the name of a table there is read."""
@@ -183,16 +188,22 @@ class Reader:
                 self._refuse(child, "this is not understood")
 
     def _with(self, node: exp.Expr, scope: Mapping[str, Named]) -> Mapping[str, Named]:
-        """*scope* and the CTEs of *node*. One that nothing else refers to is read all the same."""
+        """*scope* and the CTEs of *node*.
+
+        One that nothing after it refers to is read all the same; and whole where one before it names it: in Hive that is
+        the CTE, in Spark a table.
+        """
         if (with_ := node.args.get("with_")) is None:
             return scope
         scope = dict(scope)
-        everywhere = _references(node)
+        everywhere, upto = _references(node), Counter[str]()
         for cte in with_.expressions:
             name = cte.alias.lower()
             if with_.recursive:
                 scope[name] = Named(exp.Values(expressions=[]), self, {})
-            if everywhere[name] == _references(cte)[name]:
+            own = _references(cte)
+            upto += own
+            if everywhere[name] == upto[name] or upto[name] > own[name]:
                 self._query(cte.this, ALWAYS, scope)
             columns = cte.args["alias"].columns
             scope[name] = Named(cte.this, self, dict(scope), bool(columns))
@@ -251,7 +262,7 @@ class Reader:
     def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
         """*source* with what is known of it, if it is a table."""
         node = source.node
-        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier) or self._named(node, scope):
+        if not isinstance(node, exp.Table) or self._meanings(node, scope) != (None,):
             return source
         target = self._object(node)
         table = self.session.tables.table(target)
@@ -266,10 +277,16 @@ class Reader:
             self._refuse(node, "this is not the name of a table of Hive's")
         if self.session.refers_again() > MOST_REFERENCES:
             self._refuse_more(node)
-        if (named := self._named(node, scope)) is not None:
-            renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
-            named.reader._query(named.tree, ALWAYS if renamed else condition, named.scope)
-            return
+        for named in self._meanings(node, scope):
+            if named is None:
+                self._object_read(node, condition)
+            elif named not in self.session.being_read:
+                self.session.being_read.append(named)
+                renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
+                named.reader._query(named.tree, ALWAYS if renamed else condition, named.scope)
+                self.session.being_read.pop()
+
+    def _object_read(self, node: exp.Table, condition: Condition) -> None:
         target = self._object(node)
         if (text := self.session.view_text(target)) is not None:
             if target in self._views:
@@ -278,12 +295,17 @@ class Reader:
         elif not self.session.is_temporary(target):
             self.scans.append(Scan(target, condition))
 
-    def _named(self, node: exp.Table, scope: Mapping[str, Named]) -> Named | None:
-        """The CTE or temporary view that *node* refers to."""
+    def _meanings(self, node: exp.Table, scope: Mapping[str, Named]) -> tuple[Named | None, ...]:
+        """The CTE or the views of this session that *node* refers to; None for what else has its name."""
         if not isinstance(node.this, exp.Identifier):
-            return None
+            return ()
         parts = tuple(part.name.lower() for part in node.parts)
-        return scope.get(parts[0]) if len(parts) == 1 and parts[0] in scope else self.session.view(parts)
+        if len(parts) == 1 and parts[0] in scope:
+            return (scope[parts[0]],)
+        try:
+            return self.session.meanings(parts)
+        except InvalidRequest as error:
+            self._refuse(node, str(error))
 
     def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
         name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -20,22 +22,35 @@ class Session:
     """:param database: what names without a database are in.
 
     :ivar made: the tables that statements so far have made, under the name that they have now.
+    :ivar being_read: the views of it that are read just now, each by the one before.
     """
 
     def __init__(self, tables: Tables, database: str = "default") -> None:
         self.tables = tables
         self.database = LockObject(database).database
         self.made: set[LockObject] = set()
-        self._temporary_views: dict[str, Named] = {}
-        self._views: dict[LockObject, Named] = {}
+        self.being_read: list[Named] = []
         self._temporary: set[LockObject] = set()
+        # By name, what it came to mean and when: temporary views by their text, others by their object.
+        self._meanings: dict[str | LockObject, list[tuple[int, Named | None]]] = {}
+        self._clock = itertools.count(1)
+        self._then: int | None = None
         self._references = itertools.count(1)
+
+    def frozen(self) -> Session:
+        """What is known now, of which nothing changes any more: for EXPLAIN, and for what a view was made with."""
+        session = copy.copy(self)
+        if self._then is None:
+            session._then = next(self._clock)
+        return session
 
     def inside(self, view: LockObject) -> Session:
         """What the text of *view* knows: neither USE nor what is temporary."""
         table = self.tables.table(view)
-        session = Session(self.tables, (table and table.view_database) or view.database)
-        session._references = self._references
+        session = copy.copy(self)
+        session.database = LockObject((table and table.view_database) or view.database).database
+        session._temporary = set()
+        session._then = 0
         return session
 
     def resolve(self, parts: tuple[str, ...]) -> LockObject:
@@ -54,31 +69,42 @@ class Session:
         """Whether that is only this session's."""
         return table in self._temporary
 
-    def view(self, parts: tuple[str, ...]) -> Named | None:
-        """What this session has made a view of that name."""
-        if len(parts) == 1 and (found := self._temporary_views.get(parts[0].lower())) is not None:
+    def meanings(self, parts: tuple[str, ...]) -> tuple[Named | None, ...]:
+        """What the name stands for: the query of a view that this session has made, or None for what else has it.
+
+        More than one in a view: what the name meant when the view was made, and what it has come to mean since.
+        """
+        if len(parts) == 1 and (found := self._since(parts[0].lower()))[0] is not None:
             return found
-        return self._views.get(self.resolve(parts))
+        return self._since(self.resolve(parts))
 
     def add_temporary_view(self, parts: tuple[str, ...], view: Named) -> None:
         """:param parts: its name; Spark's global ones are in a database of their own."""
-        self._temporary_views[parts[-1].lower()] = view
+        self._mean(parts[-1].lower(), view)
         self.add_view(LockObject("global_temp", parts[-1]), view)
 
-    def add_view(self, target: LockObject, view: Named) -> None:
-        self._views[target] = view
+    def add_view(self, target: LockObject, view: Named | None) -> None:
+        self._mean(target, view)
 
     def add_temporary(self, table: LockObject) -> None:
-        self._temporary.add(table)
+        if self._then is None:
+            self._temporary.add(table)
+
+    def add_made(self, table: LockObject) -> None:
+        if self._then is None:
+            self.made.add(table)
 
     def forget(self, parts: tuple[str, ...]) -> bool:
         """Whether that was temporary, and is now dropped."""
         target = self.resolve(parts)
-        self._views.pop(target, None)
+        self._mean(target, None)
         if target in self._temporary:
-            self._temporary.remove(target)
+            if self._then is None:
+                self._temporary.remove(target)
             return True
-        return len(parts) == 1 and self._temporary_views.pop(parts[0].lower(), None) is not None
+        if was_view := len(parts) == 1 and self._since(parts[0].lower())[0] is not None:
+            self._mean(parts[0].lower(), None)
+        return was_view
 
     def view_text(self, target: LockObject) -> str | None:
         """The query that *target* stands for; None where it is no view, or its text is not known."""
@@ -88,3 +114,12 @@ class Session:
     def refers_again(self) -> int:
         """How often tables have been referred to, with this time."""
         return next(self._references)
+
+    def _mean(self, name: str | LockObject, view: Named | None) -> None:
+        if self._then is None and (view is not None or name in self._meanings):
+            self._meanings.setdefault(name, []).append((next(self._clock), view))
+
+    def _since(self, name: str | LockObject) -> tuple[Named | None, ...]:
+        found = self._meanings.get(name, [])
+        at = len(found) if self._then is None else bisect_right(found, self._then, key=lambda each: each[0])
+        return (found[at - 1][1] if at else None, *(view for _, view in found[at:]))
