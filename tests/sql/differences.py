@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MORE = {
     "added": "documented: EXCLUSIVE on a partition that is added. Hive: SHARED on the table, so that two jobs can add one",
+    "ahead": "a CTE that another names before it is made is that CTE to Hive, and a table to Spark: both are locked",
     "compact": "EXCLUSIVE on what is rewritten. Hive only queues a compaction, and locks nothing",
     "condition": "functions, and what only follows from other tables, are not evaluated: all partitions are read",
     "described": "documented: EXCLUSIVE on a partition whose description changes. Hive: SHARED",

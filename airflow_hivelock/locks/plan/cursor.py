@@ -76,6 +76,11 @@ class Cursor:
         token = self._peek(ahead)
         return "" if token is None or token.token_type in _PUNCTUATION else " ".join(token.text.upper().split())
 
+    def is_name(self, ahead: int = 0) -> bool:
+        """Whether a name, quoted or not, may come next, or after that."""
+        token = self._peek(ahead)
+        return token is not None and (token.token_type is TokenType.IDENTIFIER or self.word(ahead)[:1].isalnum())
+
     def sees(self, *words: str) -> bool:
         """Whether these words come next."""
         return all(self.word(ahead) == word for ahead, word in enumerate(words))

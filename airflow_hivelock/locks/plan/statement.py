@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.alter import alter
@@ -13,6 +13,7 @@ from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.insert import insert, inserts
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.script import statements
 from airflow_hivelock.locks.plan.session import CATALOG
 
 if TYPE_CHECKING:
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 _SETTINGS = frozenset({"ADD", "CLEAR", "GRANT", "LIST", "RELOAD", "RESET", "REVOKE", "SET", "UNCACHE"})
 """What concerns no data. Their values are not SQL, and may hold anything."""
 
-_EXPLAIN = ("ANALYZE", "AUTHORIZATION", "CODEGEN", "COST", "DEPENDENCY", "EXTENDED", "FORMATTED", "LOCKS", "LOGICAL")
+_EXPLAIN = frozenset(
+    """
+    AST AUTHORIZATION CBO CODEGEN COST DDL DEBUG DEPENDENCY DETAIL EXPRESSION EXTENDED FORMATTED JOINCOST LOCKS LOGICAL ONLY
+    OPERATOR REOPTIMIZATION SUMMARY VECTORIZATION
+    """.split()  # noqa: SIM905
+)
+"""How EXPLAIN tells it; and ANALYZE, unless that is ANALYZE TABLE, and told itself."""
 
 _SHOWS_TABLE = ("COLUMNS", "CREATE", "PARTITIONS", "TBLPROPERTIES", "INDEX", "INDEXES")
 _SHOWS_DATABASE = ("TABLES", "VIEWS", "TABLE", "MATERIALIZED")
@@ -53,17 +60,24 @@ def add(statement: Statement, planner: Planner) -> None:
     :raises InvalidRequest: it is not understood, showing the place.
     """
     cursor = Cursor(statement)
-    if cursor.take("EXPLAIN"):
-        while cursor.take_any(*_EXPLAIN):
-            pass
-        cursor = Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end))
+    if not cursor.take("EXPLAIN"):
+        _add(cursor, planner)
+        return
+    while cursor.take_any(*_EXPLAIN) or (not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE")):
+        pass
+    session, planner.session = planner.session, planner.session.frozen()  # what is told is not done
+    _add(Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end)), planner)
+    planner.session = session
+
+
+def _add(cursor: Cursor, planner: Planner) -> None:
     word = cursor.word()
     if places := inserts(cursor.statement) if word in ("INSERT", "FROM", "WITH") else []:
         insert(cursor.statement, places, planner)
     elif word in QUERY:
         _query(cursor, planner)
     elif word in _SETTINGS or (word == "DELETE" and not cursor.sees("DELETE", "FROM")):
-        _setting(cursor)
+        _setting(cursor, planner)
     elif (plan := _PLANS.get(word)) is not None:
         plan(cursor, planner)
     else:
@@ -85,7 +99,7 @@ def _query(cursor: Cursor, planner: Planner) -> None:
         reader.read(tree)
 
 
-def _setting(cursor: Cursor) -> None:
+def _setting(cursor: Cursor, planner: Planner) -> None:
     statement = cursor.statement
     text = statement.text[statement.tokens[0].start : statement.end]
     for comment in ("--", "/*"):
@@ -94,12 +108,35 @@ def _setting(cursor: Cursor) -> None:
             cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
     if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
         cursor.refuse(f"only {CATALOG} has Hive's tables")
-    no_query(cursor)
+    if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
+        _expressions(cursor, planner)
+
+
+def _declare(cursor: Cursor, planner: Planner) -> None:
+    while not cursor.done() and not (cursor.take("DEFAULT") or cursor.take("=")):
+        cursor.next()
+    if not cursor.done():
+        _expressions(cursor, planner)
+
+
+def _expressions(cursor: Cursor, planner: Planner) -> None:
+    """The rest is expressions, of which some may hold queries: those of Spark's variables."""
+    first = cursor.statement.tokens[0]
+    select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
+    planner.read(cursor.statement, [select, *cursor.rest()])
+
+
+def _execute(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("EXECUTE", "IMMEDIATE")
+    if not cursor.is_type(TokenType.STRING):
+        cursor.refuse("what this runs is not known; name reads and writes instead")
+    for statement in statements(cursor.string()):
+        add(statement, planner)
 
 
 def _use(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("USE")
-    if cursor.word(1):
+    if cursor.is_name(1):
         cursor.take_any(*DATABASES)
     planner.session.database = planner.database(cursor).database
     cursor.end()
@@ -205,7 +242,12 @@ def _show(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("SHOW")
     cursor.take_any("FORMATTED", "EXTENDED")
     if word := cursor.take_any(*_SHOWS_TABLE):
-        if word == "CREATE":
+        if word == "CREATE" and cursor.is_name(1):
+            if cursor.take_any(*DATABASES):
+                planner.look(planner.database(cursor))
+                cursor.end()
+                return
+            cursor.take("MATERIALIZED")
             cursor.take_any("TABLE", "VIEW")
         cursor.take_any("ON", "FROM", "IN")
         table, parts = planner.named(cursor)
@@ -233,7 +275,7 @@ def _describe(cursor: Cursor, planner: Planner) -> None:
         cursor.take("EXTENDED")
         planner.look(planner.database(cursor))
         return
-    while cursor.word(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
+    while cursor.is_name(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
         pass
     if cursor.word() in QUERY and cursor.word(1):
         planner.look_at(cursor.statement, cursor.rest())
@@ -288,10 +330,12 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "CACHE": _cache,
     "COMMENT": _comment,
     "CREATE": _create,
+    "DECLARE": _declare,
     "DELETE": _query,
     "DESC": _describe,
     "DESCRIBE": _describe,
     "DROP": _drop,
+    "EXECUTE": _execute,
     "EXPORT": _export,
     "IMPORT": _import,
     "LOAD": _load,
