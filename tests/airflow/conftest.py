@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from tests.airflow_server.metadata import SQLITE_FILE, Metadata, create_sqlite, sqlite_url
+from tests.airflow_server.database import SQLITE_FILE, create_sqlite, sqlite_url
+from tests.airflow_server.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,6 +32,8 @@ def settings(dags_folder: Path, port: int, database_url: str, users: Mapping[str
         ("core", "simple_auth_manager_all_admins"): str(users is None),
         ("core", "simple_auth_manager_users"): ",".join(f"{n}:{r}" for n, r in (users or {}).items()),
         ("database", "sql_alchemy_conn"): database_url,
+        # By default Airflow asks for asyncpg, another driver.
+        **({("database", "sql_alchemy_conn_async"): database_url} if database_url.startswith("postgresql") else {}),
         ("api", "base_url"): url,
         ("api", "host"): "127.0.0.1",
         ("api", "port"): str(port),

@@ -5,25 +5,11 @@ SQLite runs in WAL mode, where a reader neither blocks nor is blocked; the mode 
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-import tempfile
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
-from os import getuid
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
-
-SQLITE_FILE = "airflow.db"
-# Never imported here: its listeners would change the caller's own databases.
-SQLITE_SETTINGS = Path(__file__).with_name("sqlite_settings.py")
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -113,28 +99,3 @@ def _utc(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def sqlite_url(home: Path) -> str:
-    return f"sqlite:///{home / SQLITE_FILE}"
-
-
-def create_sqlite(home: Path, migrate: Callable[[str], None]) -> None:
-    """Put a migrated SQLite database into the Airflow home, copied from what an earlier start left.
-
-    `migrate` takes the URL of an empty database. There is one copy for each Airflow version; Airflow
-    itself checks the revision at each start, and reports a copy that does not fit in the components' logs.
-    """
-    cache = Path(tempfile.gettempdir()) / f"airflow-server-{getuid()}"
-    cache.mkdir(mode=0o700, exist_ok=True)
-    template = cache / f"migrated-{version('apache-airflow-core')}.db"
-    if not template.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            fresh = Path(scratch) / SQLITE_FILE
-            migrate(sqlite_url(fresh.parent))
-            with closing(sqlite3.connect(fresh)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-            fresh.replace(template)
-    shutil.copyfile(template, home / SQLITE_FILE)
-    (home / "config").mkdir(exist_ok=True)
-    shutil.copyfile(SQLITE_SETTINGS, home / "config" / "airflow_local_settings.py")

@@ -17,11 +17,13 @@ import httpx
 from tests.airflow_server import configuration, session
 from tests.airflow_server.component import Component, Guard
 from tests.airflow_server.control import Control
-from tests.airflow_server.metadata import create_sqlite, sqlite_url
+from tests.airflow_server.database import create_sqlite, migrate_postgresql, postgresql, postgresql_url, sqlite_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from tests.airflow_server.database import Database
 
 Kind = Literal["scheduler", "dag-processor", "triggerer", "api-server", "celery worker"]
 KINDS: tuple[Kind, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -56,7 +58,7 @@ class AirflowServer(Control):
     config: (section, option) to value, over `configuration.settings`.
     env: for every component, over the caller's own environment without its AIRFLOW* variables;
         the root of the checkout comes first on PYTHONPATH: `airflow_hivelock` and `tests` can be imported.
-    database: a SQLAlchemy URL of an empty database; None is SQLite in the home.
+    database: where the metadata is: a PostgreSQL server of its own, which `postgres` is then, or SQLite in the home.
     users: name to role (viewer, user, op, admin), beside "admin"; None makes everyone an admin.
     kinds: what to start.
     """
@@ -71,17 +73,18 @@ class AirflowServer(Control):
         variables: Mapping[str, Any] | None = None,
         config: configuration.Config | None = None,
         env: Mapping[str, str] | None = None,
-        database: str | None = None,
+        database: Database = "postgresql",
         users: Mapping[str, str] | None = None,
         kinds: Sequence[Kind] = KINDS,
     ) -> None:
         self.kinds = kinds
         self.home = home.absolute()
         port = _free_port()
+        self.postgres = postgresql(self.home) if database == "postgresql" else None
         roles = None if users is None else {"admin": "admin", **users}
         super().__init__(
             url=f"http://127.0.0.1:{port}",
-            database_url=database or sqlite_url(self.home),
+            database_url=postgresql_url(self.postgres) if self.postgres else sqlite_url(self.home),
             passwords={user: secrets.token_hex(8) for user in roles or {}},
         )
         defaults = configuration.settings(dags_folder, port, self.database_url, roles)
@@ -89,14 +92,13 @@ class AirflowServer(Control):
         in_env, in_db = (connections or {}, {}) if connections_in == "env" else ({}, connections or {})
         self._connections = in_db
         self.env = configuration.environment(self.home, env or {}, in_env, variables or {})
-        self._owns_database = database is None
         self._components: dict[str, Component] = {}
         self._revives = False
 
     def __enter__(self) -> Self:
-        self._prepare_home()
         self._guard = Guard()
         try:
+            self._prepare_home()
             for component in [self._launch(kind, kind) for kind in self.kinds]:
                 component.await_ready()
             for conn_id, fields in self._connections.items():
@@ -119,6 +121,8 @@ class AirflowServer(Control):
                 component.signal(signal.SIGTERM)
         for component in reversed(self._components.values()):
             component.stop()
+        if self.postgres:
+            self.postgres.stop()
         self._guard.close()
 
     def start(self, kind: Kind, name: str | None = None) -> Component:
@@ -164,10 +168,11 @@ class AirflowServer(Control):
         if self._passwords:
             passwords = self.home / "simple_auth_manager_passwords.json.generated"
             passwords.write_text(json.dumps(self._passwords))
-        if self._owns_database:
-            create_sqlite(self.home, self._migrate)
+        if self.postgres:
+            migrate_postgresql(self.postgres, self._migrate)
+            self.postgres.start()
         else:
-            self._migrate(self.database_url)
+            create_sqlite(self.home, self._migrate)
 
     def _migrate(self, url: str) -> None:
         self._airflow(("db", "migrate"), 300, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url})

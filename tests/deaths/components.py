@@ -136,7 +136,7 @@ def database_hangs(play: Play) -> None:
 @_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", FORCE, "task")
 def database_killed(play: Play) -> None:
     first, _ = _two(play)
-    database = play.stage.database
+    database = play.stage.af.postgres
     assert database
     database.kill()
     time.sleep(DATABASE_OUTAGE_S)
@@ -147,12 +147,13 @@ def database_killed(play: Play) -> None:
 
 @contextmanager
 def _hung_database(play: Play) -> Iterator[None]:
-    assert play.stage.database
-    play.stage.database.suspend()
+    database = play.stage.af.postgres
+    assert database
+    database.suspend()
     try:
         yield
     finally:
-        play.stage.database.resume()
+        database.resume()
 
 
 def _await_renewal(play: Play, run: Run) -> None:

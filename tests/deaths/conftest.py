@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.deaths.stage import staged
-from tests.servers import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +17,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[Stage]:
-    directory = tmp_path_factory.mktemp("deaths")
-    with PostgresServer(directory) as database, staged(directory, zookeeper, database) as stage:
+    with staged(tmp_path_factory.mktemp("deaths"), zookeeper) as stage:
         yield stage

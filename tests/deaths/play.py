@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow_server import AirflowServer
-    from tests.servers import PostgresServer, ZooKeeperServer
+    from tests.servers import ZooKeeperServer
 
 T = TypeVar("T")
 
@@ -33,14 +33,12 @@ class Stage:
     :param manager: the rows' own session with the lock store that Airflow uses.
     :param gates: where the writers note that they live, and look for what ends them.
     :param servers: ZooKeeper's.
-    :param database: Airflow's; None for SQLite.
     """
 
     af: AirflowServer
     manager: LockManager
     gates: Path
     servers: Sequence[ZooKeeperServer]
-    database: PostgresServer | None = None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
-
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.airflow_server import KINDS, AirflowServer
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.deaths.row import Row
     from tests.deaths.verdict import Verdict
-    from tests.servers import Ensemble, PostgresServer, ZooKeeperServer
+    from tests.servers import Ensemble, ZooKeeperServer
 
 REPOSITORY = Path(__file__).parents[2]
 AT_ONCE = 4
@@ -41,16 +39,11 @@ CONFIG = {
 
 
 @contextmanager
-def staged(
-    directory: Path, zookeeper: ZooKeeperServer | Ensemble, database: PostgresServer, celery: str | None = None
-) -> Iterator[Stage]:
+def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str | None = None) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
-    :param database: an empty one.
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
     """
-    end_transactions_of_the_dead(database.url)
-    url = database.url.replace("postgresql:", "postgresql+psycopg:")
     dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
@@ -67,30 +60,19 @@ def staged(
             dags,
             connections={"hivelock_default": connection},
             variables={"gates": str(gates)},
-            config=CONFIG
-            | {("database", "sql_alchemy_conn_async"): url.replace("+psycopg:", "+psycopg_async:")}
-            | ({} if celery is None else _celery(celery, url)),
-            database=url,
+            config=CONFIG | ({} if celery is None else _celery(celery)),
             kinds=KINDS if celery is None else (*KINDS, "celery worker"),
         ) as af,
         connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
     ):
         unpause(af)
-        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]), database)
+        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
 
 
-def end_transactions_of_the_dead(database: str) -> None:
-    """LocalExecutor's workers have inherited their scheduler's connections: where it is killed and they are not, its
-    transaction stays open with them, and what it has locked no other scheduler touches."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '20s'")
-
-
-def _celery(broker: str, url: str) -> dict[tuple[str, str], str]:
+def _celery(broker: str) -> dict[tuple[str, str], str]:
     return {
         ("core", "executor"): "CeleryExecutor",
         ("celery", "broker_url"): broker,
-        ("celery", "result_backend"): f"db+{url}",
         ("celery", "worker_concurrency"): "8",
         ("celery_broker_transport_options", "visibility_timeout"): "86400",
     }

@@ -15,7 +15,7 @@ from tests.deaths.stage import force_release, staged
 from tests.deaths.verdict import judge, locks_on
 from tests.histories.checks import History
 from tests.histories.transactions import transactions
-from tests.servers import Ensemble, PostgresServer, RedisServer
+from tests.servers import Ensemble, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,8 +46,7 @@ def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_schedu
 ) -> None:
     with (
         Ensemble(tmp_path / "zookeeper") as ensemble,
-        PostgresServer(tmp_path) as database,
-        staged(tmp_path, ensemble, database, broker) as stage,
+        staged(tmp_path, ensemble, broker) as stage,
     ):
         stage.af.start("scheduler", "second scheduler")
         plays = [Play(stage, "one"), Play(stage, "two")]

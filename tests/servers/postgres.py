@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import weakref
 from contextlib import suppress
@@ -69,6 +70,16 @@ class PostgresServer(Server):
         (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} 127.0.0.1/32 trust\n{line}\n")
         reload = [str(self._programs / "pg_ctl"), "reload", "-D", str(self._data)]
         subprocess.run(reload, user=self._user.pw_uid if self._user else None, check=True, capture_output=True)
+
+    def pack(self, file: Path) -> None:
+        """Store the data of this server, which has been stopped."""
+        with tarfile.open(file, "w") as archive:
+            archive.add(self._data, ".")
+
+    def unpack(self, file: Path) -> None:
+        """Start with what another has packed."""
+        with tarfile.open(file) as archive:
+            archive.extractall(self._data, filter="fully_trusted")  # which also keeps the owner
 
     @property
     def url(self) -> str:

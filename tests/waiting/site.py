@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockManager, connect
 from tests.airflow_server import AirflowServer
-from tests.servers import PostgresServer, ZooKeeperServer
+from tests.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +67,6 @@ class Site:
         """Start all of it; stop all of it."""
         with ExitStack() as stack:
             zookeeper = stack.enter_context(ZooKeeperServer(workdir, heap_mb=512))
-            postgres = stack.enter_context(PostgresServer(workdir))
-            url = postgres.url.replace("postgresql:", "postgresql+psycopg:")
             hivelock = {
                 "conn_type": "hivelock",
                 "host": zookeeper.hosts,
@@ -79,14 +77,13 @@ class Site:
                 workdir / "airflow",
                 Path(__file__).parent / "dags",
                 connections={"hivelock_default": hivelock},
-                config={**SETTINGS, ("database", "sql_alchemy_conn_async"): url},
-                database=url,
+                config=SETTINGS,
             )
             stack.enter_context(airflow)
             for dag_id in (*(f"rerun_{way}" for way in WAYS), "one_by_one", "unrelated"):
                 airflow.unpause(dag_id, timeout_s=180)
             locks = stack.enter_context(connect(zookeeper.url))
-            site = cls(zookeeper, airflow, locks, sa.create_engine(url))
+            site = cls(zookeeper, airflow, locks, sa.create_engine(airflow.database_url))
             stack.callback(site._zk.stop)
             yield site
 
