@@ -30,7 +30,8 @@ def options(**more: Any) -> dict[str, Any]:
 
 
 def names(day: str = DAY) -> dict[str, Any]:
-    return {"writes": [f"{{{{ params.table }}}}/{day}"]}
+    """Two tables, as a job that reads one and writes another has."""
+    return {"reads": [f"dw.flights/{day}"], "writes": [f"{{{{ params.table }}}}/{day}"]}
 
 
 def command(day: str = DAY) -> str:
