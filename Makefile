@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
-	@echo "make demo        the main job, end to end, on real servers (KEEP=1 leaves Airflow up)"
+	@echo "make demo        the main job, end to end, on real servers (KEEP=1 leaves Airflow up; DATABASE=sqlite has it on SQLite in place of PostgreSQL)"
 	@echo "make test        all tests"
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
@@ -107,7 +107,7 @@ bench-leases: install
 	$(BIN)/python -m tests.benchmarks.leases
 
 demo: install
-	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
+	$(BIN)/python -m tests.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))
 
 reference: install
 	AIRFLOW_HOME=$(VENV)/airflow $(BIN)/python -m tests.docs.reference

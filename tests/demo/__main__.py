@@ -12,11 +12,12 @@ import sys
 import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 
 from airflow_hivelock.locks import Lock, LockMode, LockObject, Tenure
+from tests.airflow_server.database import Database
 from tests.demo import picture, report, truth
 from tests.demo.observer import Observer, summary
 from tests.demo.stage import Stage
@@ -40,11 +41,12 @@ started = time.monotonic()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--keep", action="store_true", help="leave Airflow up at the end, until Ctrl-C")
+    parser.add_argument("--database", choices=get_args(Database), default="postgresql", help="Airflow's own")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir()
-    stage = Stage.up(OUTPUT.resolve(), say)
+    stage = Stage.up(OUTPUT.resolve(), arguments.database, say)
     try:
         holds = Demo(stage).run()
         say("everything holds" if holds else f"something does not hold; the logs are in {OUTPUT}/")

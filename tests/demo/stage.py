@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from tests.airflow_server.database import Database
+
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 DEMO_DAGS = Path(__file__).parent / "dags"
 SPARK_S = 600.0
@@ -38,15 +40,16 @@ class Stage:
     _stack: ExitStack
 
     @classmethod
-    def up(cls, workdir: Path, say: Callable[[str], None]) -> Self:
+    def up(cls, workdir: Path, database: Database, say: Callable[[str], None]) -> Self:
         """Start all servers; on any failure, and on :meth:`down`, all of them are stopped."""
         with ExitStack() as stack:
             say("starting ZooKeeper and the Hive metastore")
             zookeeper = stack.enter_context(ZooKeeperServer(workdir / "servers"))
             metastore = stack.enter_context(Metastore(workdir / "servers"))
-            say("starting Hive and Airflow (scheduler, DAG processor, triggerer, API server)")
+            on = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}[database]
+            say(f"starting Hive and, on {on}, Airflow (scheduler, DAG processor, triggerer, API server)")
             hive = HiveSession(workdir / "servers", zookeeper=zookeeper, metastore=metastore)
-            airflow = _airflow(workdir, zookeeper, metastore)
+            airflow = _airflow(workdir, zookeeper, metastore, database)
             _enter_together(stack, hive, airflow)
             locks = stack.enter_context(connect(zookeeper.url))
             return cls(workdir, zookeeper, metastore, hive, airflow, locks, stack.pop_all())
@@ -62,7 +65,7 @@ class Stage:
             subprocess.run(command, env=_spark_env(self.metastore), stdout=log, stderr=log, timeout=SPARK_S, check=True)
 
 
-def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore) -> AirflowServer:
+def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, database: Database) -> AirflowServer:
     dags = shutil.copytree(EXAMPLES, workdir / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(DEMO_DAGS, dags, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     hivelock = {
@@ -81,6 +84,7 @@ def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore) ->
         workdir / "airflow",
         dags,
         connections={"hivelock_default": hivelock, "spark_default": spark},
+        database=database,
         env={
             name: value for name, value in _spark_env(metastore).items() if name.startswith("SPARK") or name == "PATH"
         },
