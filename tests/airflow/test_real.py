@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
+from tests.airflow import first_example
 from tests.airflow_server import AirflowServer
 from tests.deaths import chained, waiting, working
 from tests.deaths.play import Stage
@@ -27,7 +28,19 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
 RUN_TIMEOUT_S = 60
-DAGS = ("chain", "single", "shell", "shell_again", "called_back", "senses", "unrelated", "force", "kept", "frees")
+DAGS = (
+    "chain",
+    "single",
+    "shell",
+    "shell_again",
+    "called_back",
+    "senses",
+    "unrelated",
+    "force",
+    "kept",
+    "frees",
+    first_example.DAG_ID,
+)
 DEATHS_DAGS = ("own", "own_again", "chained")
 QUICK = ("marked_success", "killed_again", "chain_marked_failed", "waiter_cleared")
 """Rows of ``make test-airflow`` that take seconds."""
@@ -60,9 +73,10 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
     with AirflowServer(
         home,
         dags,
-        connections={"hivelock_default": connection},
+        connections={"hivelock_default": connection, **first_example.CONNECTIONS},
         connections_in="db",
         variables={"gates": str(gates)},
+        env=first_example.ENV,
         # A task whose child holds its output open is taken for alive so long after it died.
         config={("core", "parallelism"): "2", ("workers", "socket_cleanup_timeout"): "2"},
     ) as server:
@@ -130,6 +144,11 @@ def start(af: AirflowServer, gates: Path) -> Iterator[Start]:
 
 def owners(manager: LockManager, table: str) -> list[str]:
     return [holder.owner for holder in manager.show(f"{table}/dt=2013-01-15")]
+
+
+def test_the_first_example_of_the_readme_on_postgresql(af: AirflowServer, manager: LockManager) -> None:
+    assert af.postgres
+    first_example.play(af, manager)
 
 
 def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(

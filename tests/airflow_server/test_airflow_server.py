@@ -1,9 +1,13 @@
-"""The harness itself, on one Airflow: what it starts, drives, breaks and reads is real."""
+"""The harness itself, on one Airflow: what it starts, drives, breaks and reads is real.
+
+On SQLite: all others run on PostgreSQL.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_hivelock.locks import connect
+from tests.airflow import first_example
 from tests.airflow_server import AirflowServer
 
 if TYPE_CHECKING:
@@ -29,11 +35,31 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def af(gates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lock store."""
+    return tmp_path_factory.mktemp("locks") / "leases.db"
+
+
+@pytest.fixture(scope="module")
+def af(gates: Path, locks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
     home = tmp_path_factory.mktemp("airflow")
-    with AirflowServer(home, Path(__file__).parent / "dags", variables={"gates": str(gates)}) as server:
-        server.unpause(DAG)
-        server.unpause("endless")
+    dags = shutil.copytree(Path(__file__).parent / "dags", home.with_name(f"{home.name}-dags"))
+    shutil.copy(first_example.DAG_FILE, dags)
+    connection = {
+        "conn_type": "hivelock",
+        "host": str(locks),
+        "extra": {"backend": "sqlite", "installation": "here"},
+    }
+    with AirflowServer(
+        home,
+        dags,
+        connections={"hivelock_default": connection, **first_example.CONNECTIONS},
+        variables={"gates": str(gates)},
+        env=first_example.ENV,
+        database="sqlite",
+    ) as server:
+        for dag_id in (DAG, "endless", first_example.DAG_ID):
+            server.unpause(dag_id)
         yield server
 
 
@@ -106,3 +132,9 @@ def test_a_deferred_task_outlives_its_triggerer(af: AirflowServer, gates: Path) 
     (gates / run_id).touch()
     af.process("triggerer").restart()
     assert finish(af, run_id) == "success"
+
+
+def test_the_first_example_of_the_readme_on_sqlite(af: AirflowServer, locks: Path) -> None:
+    assert not af.postgres
+    with connect(f"sqlite:///{locks}") as manager:
+        first_example.play(af, manager)
