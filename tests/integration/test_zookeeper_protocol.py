@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Request
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue, turns
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Request
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -145,6 +146,81 @@ def test_a_drain_that_nobody_gives_back_ends(
         waiter = Polling(manager, "elsewhere in the database", writes=["dw.u"])
         assert waiter.blocked().recheck_s, "nobody tells it when the drain ends"
         waiter.granted()
+
+
+class Restless(KazooSession):
+    """Before each of its grants somebody makes or removes the table's node."""
+
+    def __init__(self, hosts: str, path: str) -> None:
+        super().__init__(hosts)
+        self._path = path
+        self.tries, self.calm = 0, False
+
+    def submit(self, *requests: Request) -> list[Any]:
+        ops = [op for request in requests if isinstance(request, Commit) for op in request.ops]
+        if not self.calm and any(f"{self._path}/LOCK-" in op.path for op in ops):
+            self.tries += 1
+            made = Create(self._path)
+            super().submit(Commit((made if made in ops else Delete(self._path),)))
+        return super().submit(*requests)
+
+
+def test_a_request_that_is_outrun_each_time_ends_at_its_deadline(zookeeper: ZooKeeperServer) -> None:
+    layout = Layout("/hive-restless", "/hivelock-restless")
+    session = Restless(zookeeper.hosts, f"{layout.namespace}/dw/t")
+    with LockManager(ZooKeeperBackend(session, layout)) as manager, ThreadPoolExecutor(1) as pool:
+        manager.release(manager.acquire(owner="first", reads=["dw.u"]))  # makes the database's node
+        asked = pool.submit(manager.acquire, owner="outrun", reads=["dw.t"], timeout_s=2.0)
+        try:
+            with pytest.raises(LockTimeout, match="quicker"):
+                asked.result(WAIT_S)
+        finally:
+            session.calm = True
+        assert session.tries < 50, "it has kept the server busy"
+        assert manager.waiters() == []
+
+
+class Outwritten(KazooSession):
+    """Before each of its writes somebody else is quicker."""
+
+    tries = 0
+    other: Callable[[], None] | None = None
+
+    def submit(self, *requests: Request) -> list[Any]:
+        if self.other is not None and any(isinstance(request, Commit) for request in requests):
+            self.tries += 1
+            self.other()
+        return super().submit(*requests)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda manager, lease: manager.renew(lease),
+        lambda manager, lease: manager.release(lease),
+        lambda manager, lease: manager.force_release(lease.id, reason="test", user="test"),
+        lambda manager, lease: manager.start_work(lease, "job", "application"),
+    ],
+    ids=["renew", "release", "force", "work"],
+)
+def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
+    zookeeper: ZooKeeperServer,
+    connect_zookeeper: Callable[[], LockManager],
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[LockManager, Lease], object],
+) -> None:
+    monkeypatch.setattr(turns, "GIVE_UP_S", 1.0)
+    with connect_zookeeper() as other:
+        store: Any = other.backend
+        session = Outwritten(zookeeper.hosts)
+        with LockManager(ZooKeeperBackend(session, store.layout)) as manager:
+            lease = manager.acquire(owner="me", reads=["dw.t"])
+            session.other = partial(other.renew, lease)
+            with pytest.raises(StoreUnavailable, match="times in turn"):
+                call(manager, lease)
+            assert session.tries < 50, "it has kept the server busy"
+            session.other = None
+            assert manager.release(lease)
 
 
 class FailsDraining(Outrun):

@@ -97,7 +97,9 @@ class Process:
 
     def __init__(self, stage: Stage, session: Actor, patience_s: float) -> None:
         self.session = session
-        self.backend = ZooKeeperBackend(self.session, patience_s=patience_s, clock=stage.clock)
+        self.backend = ZooKeeperBackend(
+            self.session, patience_s=patience_s, clock=stage.clock, sleep=stage.schedule.sleep
+        )
         self.manager = LockManager(self.backend, stage.clock)
         self._stage = stage
 

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import removal
+from airflow_hivelock.locks.backends.zookeeper import removal, turns
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -68,7 +68,7 @@ def readers_come_without_a_break(stage: Stage) -> None:
 @mutation(readers_come_without_a_break)
 def removal_without_a_drain(patch: Patch) -> None:
     """Every one of them raises the guard before the release comes through."""
-    patch.setattr(removal, "TRIES_BEFORE_DRAIN", removal.MAX_TRIES)
+    patch.setattr(removal, "TRIES_BEFORE_DRAIN", 1_000)
 
 
 def a_drain_is_left_behind(stage: Stage) -> None:
@@ -121,7 +121,11 @@ def it_gives_up(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
     lease = ours.gets("a", ["w.a/p=1"])
     _outrun(ours, "a", mine)
-    with mock.patch.object(removal, "MAX_TRIES", removal.TRIES_BEFORE_DRAIN), pytest.raises(StoreUnavailable):
+    with (
+        mock.patch.object(removal, "TRIES_BEFORE_DRAIN", 1),
+        mock.patch.object(turns, "GIVE_UP_S", 0.0),
+        pytest.raises(StoreUnavailable),
+    ):
         ours.releases(lease)
     assert not stage.checks.drains
 

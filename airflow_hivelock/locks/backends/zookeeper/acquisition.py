@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record as records
+from airflow_hivelock.locks.backends.zookeeper import turns
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.look import Look
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock, Survey
 
-MAX_TURNS = 1_000
-"""Bound of every loop that reads again because another client was quicker."""
+STEP_S = 1.0
+"""How long one step goes on, though it gets on, before its manager looks at the deadline."""
 
 DEAD_RECHECK_S = 5.0
 """How often one who waits behind a dead waiter looks whether nobody else is in the way any more."""
@@ -89,25 +90,35 @@ class ZooKeeperAcquisition:
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: Look | None = None
         self._outrun = False
+        self._turns = 0
 
     def step(self) -> Lease | Blocked:
-        self._store.sweep_abandoned()
-        for _ in range(MAX_TURNS):
+        store = self._store
+        store.sweep_abandoned()
+        until = store.clock() + STEP_S
+        while True:
             try:
-                if self._record is None or self._session != self._store.client.session:
+                if self._record is None or self._session != store.client.session:
                     self._start()
                 outcome = self._advance()
-                if isinstance(outcome, Lease):
-                    self._granting = 0
-                return outcome
             except _Again:
-                self._record = None
+                self._record = outcome = None
             except StoreUnavailable:
                 self._record = None  # whatever became of the last transaction, the record tells
                 raise
-        raise StoreUnavailable(
-            f"{self._request.owner}: the queue changed {MAX_TURNS} times while it was read; try again"
-        )
+            if outcome is not None:
+                self._turns = 0
+                if isinstance(outcome, Lease):
+                    self._granting = 0
+                return outcome
+            self._turns += 1
+            if pause := turns.pause_s(self._turns) or (turns.FIRST_S if store.clock() > until else 0.0):
+                return Blocked((self._somebody(),), self._waited_s, passing=True, recheck_s=pause)
+
+    def _somebody(self) -> Blocker:
+        """In the way is whoever was quicker, each time."""
+        lock = self._request.locks[-1]
+        return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
         try:
@@ -117,19 +128,21 @@ class ZooKeeperAcquisition:
             raise
 
     def _withdraw(self) -> None:
-        for _ in range(MAX_TURNS):
+        withdrawing = self._store.turns(f"{self._request.owner}: its record changed while it was withdrawn")
+        while True:
             mine = self._read()
             if mine is None or mine.process != self._process:
                 return
             if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
                 if self._store.bury(self._key, mine):
                     return
-                continue
-            if not mine.queued:
+            elif not mine.queued:
                 return
-            also: list[Op] = [*self._store.queues.deletes(mine, self._key), *self._delete_alive()]
-            if self._store.removal.commit(self._key, mine, mine.freed(), also):
-                return
+            else:
+                also: list[Op] = [*self._store.queues.deletes(mine, self._key), *self._delete_alive()]
+                if self._store.removal.commit(self._key, mine, mine.freed(), also):
+                    return
+            withdrawing.again()
 
     # The first transaction: the record, a ticket a table, and the sign of life.
 
@@ -244,20 +257,21 @@ class ZooKeeperAcquisition:
 
     # Turn, try, verify, grant.
 
-    def _advance(self) -> Lease | Blocked:
+    def _advance(self) -> Lease | Blocked | None:
+        """One turn. None: somebody was quicker, look again."""
         assert self._record is not None
+        look, self._first_look = self._first_look, None
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease(self._key)
-        look, self._first_look = self._first_look, None
-        for _ in range(MAX_TURNS):
-            ahead = self._store.queues.earlier(self._record.locks, self._place, look and look.queues)
-            outcome = self._wait_for(ahead[0], ahead[-1]) if ahead else self._try(look and look.objects)
-            look = None
-            if outcome is not None:
-                return outcome
-        raise _Again
+        ahead = self._store.queues.earlier(self._record.locks, self._place, look and look.queues)
+        if not ahead:
+            return self._try(look and look.objects)
+        outcome = self._wait_for(ahead[0], ahead[-1])
+        if outcome is None:
+            self._turns = 0  # there are fewer ahead now
+        return outcome
 
     def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
         """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again.

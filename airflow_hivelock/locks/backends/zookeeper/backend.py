@@ -9,13 +9,14 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules, stored
 from airflow_hivelock.locks.backend import Capabilities
-from airflow_hivelock.locks.backends.zookeeper.acquisition import MAX_TURNS, ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -37,6 +38,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import Record, State, inst
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.turns import Turns
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import (
     Blocker,
@@ -79,7 +81,7 @@ class ZooKeeperBackend:
     :param client: a session of its own; :meth:`close` ends it.
     :param acl_bytes: what the ACL of a node takes in a request.
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
-    :param clock: monotonic seconds.
+    :param clock: monotonic seconds; *sleep* waits by it.
     """
 
     capabilities = Capabilities(seen_by_hive=True)
@@ -92,15 +94,17 @@ class ZooKeeperBackend:
         acl_bytes: int = ANYBODY.acl_bytes,
         patience_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client = client
         self.acl_bytes = acl_bytes
         self.layout = layout or Layout()
         self.patience_s = patience_s
         self.clock = clock
+        self.turns = partial(Turns, clock, sleep)
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
-        self.removal = Removal(client, self.layout, self.namespace, self.queues)
+        self.removal = Removal(client, self.layout, self.namespace, self.queues, self.turns)
         self._abandoned: list[ZooKeeperAcquisition] = []
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
@@ -201,13 +205,14 @@ class ZooKeeperBackend:
     def renew(self, lease: Lease) -> None:
         record = self._known(lease) or self._held(lease)
         known = self.removal.exclusive_nodes(record)  # need no look: the write checks that they stand
-        for _ in range(MAX_TURNS):
+        renewing = self.turns(f"{lease.owner}: its record changed while it was renewed")
+        while True:
             unknown = [lock for lock in record.locks if lock.mode is LockMode.SHARED or not known]
             self._look_for_losses(lease, record, unknown)
             if self._rewrite(record, replace(record, lease_s=lease.lease_s), *(Check(path, -1) for path in known)):
                 return
+            renewing.again()
             record, known = self._held(lease), []
-        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was renewed; try again")
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.layout.record(owner_key(lease.owner))
@@ -235,7 +240,8 @@ class ZooKeeperBackend:
         return self._change(lease, lambda record: record.recording(name, application))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        for _ in range(MAX_TURNS):
+        looking = self.turns(f"lease {lease_id} changed while it was looked at")
+        while True:
             record = self._record_of(lease_id)
             if record is None:
                 raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
@@ -251,18 +257,18 @@ class ZooKeeperBackend:
             again = self._read(owner_key(record.owner), fresh=True)
             if again is not None and again.version == record.version:
                 return
-        raise StoreUnavailable(f"lease {lease_id} changed {MAX_TURNS} times while it was looked at; try again")
+            looking.again()
 
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)
         record = self._known(lease) or self._standing(lease)
-        for _ in range(MAX_TURNS):
-            if record is None:
-                return False
+        releasing = self.turns(f"{lease.owner}: its record changed while it was released")
+        while record is not None:
             if self.bury(key, record):
                 return True
+            releasing.again()
             record = self._standing(lease)
-        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was released; try again")
+        return False
 
     def find(self, lease_id: str) -> Lease | None:
         record = self._record_of(lease_id)
@@ -281,10 +287,8 @@ class ZooKeeperBackend:
         return record.lease(key) if record and record.holds else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
-        for _ in range(MAX_TURNS):
-            record = self._record_of(lease_id)
-            if record is None:
-                return False
+        releasing = self.turns(f"lease {lease_id} changed while it was released")
+        while (record := self._record_of(lease_id)) is not None:
             entry = {
                 "lease": lease_id,
                 "owner": record.owner,
@@ -295,7 +299,8 @@ class ZooKeeperBackend:
             audit = Create(f"{self.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
             if self.bury(owner_key(record.owner), record, audit):
                 return True
-        raise StoreUnavailable(f"lease {lease_id} changed {MAX_TURNS} times while it was released; try again")
+            releasing.again()
+        return False
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         placed = self.namespace.read(self.namespace.below(target))
@@ -426,11 +431,11 @@ class ZooKeeperBackend:
     def _change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
         """Rewrite the lease's record, read again as often as somebody else was quicker."""
         record = self._known(lease) or self._held(lease)
-        for _ in range(MAX_TURNS):
-            if (written := self._rewrite(record, change(record))) is not None:
-                return written.lease(owner_key(lease.owner))
+        writing = self.turns(f"{lease.owner}: its record changed while it was written")
+        while (written := self._rewrite(record, change(record))) is None:
+            writing.again()
             record = self._held(lease)
-        raise StoreUnavailable(f"{lease.owner}: its record changed {MAX_TURNS} times while it was written; try again")
+        return written.lease(owner_key(lease.owner))
 
     def _held(self, lease: Lease) -> Record:
         record = self._standing(lease)

@@ -38,17 +38,17 @@ from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.queue import Queues
     from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from airflow_hivelock.locks.backends.zookeeper.turns import Turns
     from airflow_hivelock.locks.model import Lock
 
 TRIES_BEFORE_DRAIN = 5
-MAX_TRIES = 1_000
 REMEMBERED = 1_000
 
 
@@ -64,11 +64,14 @@ class _Doomed:
 class Removal:
     """Removes what a record's request has in Hive's namespace, together with the record's next state."""
 
-    def __init__(self, client: Client, layout: Layout, namespace: Namespace, queues: Queues) -> None:
+    def __init__(
+        self, client: Client, layout: Layout, namespace: Namespace, queues: Queues, turns: Callable[[str], Turns]
+    ) -> None:
         self._client = client
         self._layout = layout
         self._namespace = namespace
         self._queues = queues
+        self._turns = turns
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
     def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
@@ -101,7 +104,8 @@ class Removal:
         known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
         outrun = 0
-        for _ in range(MAX_TRIES):
+        turns = self._turns(f"the locks of {current.owner} changed while they were removed")
+        while True:
             deletes = [*map(Delete, (*doomed.nodes, *doomed.emptied)), *drains, *also]
             record = SetData(path, final.encode(), current.version)
             outcome = self._client.submit(Commit((record, *doomed.guards, *deletes)))[0]
@@ -120,10 +124,8 @@ class Removal:
                     drains += self._queues.drain(current, key)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
+            turns.again()
             doomed = self._look(current, known)
-        raise StoreUnavailable(
-            f"the locks of {current.owner} changed {MAX_TRIES} times while they were removed; try again"
-        )
 
     def _give_back(self, drains: Iterable[Op]) -> None:
         """One by one: whom one of them kept back may have deleted it."""

@@ -1,0 +1,49 @@
+"""How often, and how far apart, what somebody else was quicker at is tried again: the rule of every loop that reads again.
+
+A few turns are taken at once, for most need no more. Then pauses grow, lest those in each other's way keep the servers
+busy. The pauses of a request are its manager's, which knows the deadline; any other call pauses here, and soon gives up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AT_ONCE = 5
+FIRST_S, LONGEST_S = 0.005, 0.5
+GIVE_UP_S = 10.0
+
+
+def pause_s(taken: int) -> float:
+    """How long to pause after so many turns in vain, in seconds."""
+    return 0.0 if taken < AT_ONCE else min(LONGEST_S, FIRST_S * 2 ** min(taken - AT_ONCE, 10))
+
+
+class Turns:
+    """The turns of one call.
+
+    :param clock: monotonic seconds.
+    :param vain: what happened each time, for the error.
+    """
+
+    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], None], vain: str) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._vain = vain
+        self._until = clock() + GIVE_UP_S
+        self._taken = 0
+
+    def again(self) -> None:
+        """Pause for as long as it takes before the next one.
+
+        :raises StoreUnavailable: there have been enough.
+        """
+        self._taken += 1
+        if self._clock() >= self._until:
+            raise StoreUnavailable(f"{self._vain}, {self._taken} times in turn; try again")
+        if pause := pause_s(self._taken):
+            self._sleep(pause)
