@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue, turns
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Request
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists, Request, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
+from tests.benchmarks.measure import zxid
 from tests.integration.test_zookeeper import Outrun
+from tests.servers.lock_manager import HiveLockManagers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +43,13 @@ def hive(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
+
+
+@pytest.fixture(scope="module")
+def hives(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveLockManagers]:
+    """Real Hive, whose sessions clean up behind them."""
+    with HiveLockManagers(tmp_path_factory.mktemp("hive"), zookeeper=zookeeper, cleans=True) as managers:
+        yield managers
 
 
 class HeldUp(KazooSession):
@@ -146,6 +157,114 @@ def test_a_drain_that_nobody_gives_back_ends(
         waiter = Polling(manager, "elsewhere in the database", writes=["dw.u"])
         assert waiter.blocked().recheck_s, "nobody tells it when the drain ends"
         waiter.granted()
+
+
+class Overtaken(KazooSession):
+    """Before its next grant somebody else does something."""
+
+    other: Callable[[], object] | None = None
+
+    def submit(self, *requests: Request) -> list[Any]:
+        if self.other is not None and any(isinstance(r, Commit) and _grants(r) for r in requests):
+            other, self.other = self.other, None
+            other()
+        return super().submit(*requests)
+
+
+def _grants(commit: Commit) -> bool:
+    return any(isinstance(op, SetData) and b'"state":"granted"' in op.data for op in commit.ops)
+
+
+def hive_locks(hive: KazooClient, namespace: str, mode: str) -> None:
+    """What a query of Hive's makes that locks a table, its namespace too."""
+    for target, wanted in (("dw", "SHARED"), ("dw/t", mode)):
+        hive.ensure_path(f"{namespace}/{target}")
+        hive.create(f"{namespace}/{target}/LOCK-{wanted}-", b"q:0:IMPLICIT:query:host", sequence=True)
+
+
+@pytest.mark.parametrize("namespace", ["/hive-anew", "/hive/locks/anew"])
+def test_a_grant_notices_that_hive_has_made_its_namespace_anew_since_the_look(
+    zookeeper: ZooKeeperServer, hive: KazooClient, namespace: str
+) -> None:
+    """And has come as far in it as it was before, with a writer in the place of a reader."""
+    session = Overtaken(zookeeper.hosts)
+
+    def hive_writes() -> None:
+        hive.delete(namespace, recursive=True)
+        hive_locks(hive, namespace, "EXCLUSIVE")
+
+    with LockManager(ZooKeeperBackend(session, Layout(namespace, f"/ours{namespace}"))) as manager:
+        manager.release(manager.acquire(owner="before", reads=["dw.t"]))
+        hive.delete(namespace, recursive=True)
+        hive_locks(hive, namespace, "SHARED")
+        session.other = hive_writes
+        with pytest.raises(LockTimeout, match="t EXCLUSIVE"):
+            manager.acquire(owner="reader", reads=["dw.t"])
+        assert session.other is None
+
+
+def test_a_grant_notices_that_real_hive_has_made_its_namespace_anew_since_the_look(
+    zookeeper: ZooKeeperServer, hives: HiveLockManagers
+) -> None:
+    reads, writes = [(["dw"], "SHARED"), (["dw", "t"], "SHARED")], [(["dw"], "SHARED"), (["dw", "t"], "EXCLUSIVE")]
+    session, name = Overtaken(zookeeper.hosts), "hive-cleans"
+
+    def hive_writes() -> None:
+        reader.close()
+        assert hives.session("writer", name).lock(writes).granted
+
+    with LockManager(ZooKeeperBackend(session, Layout(f"/{name}", "/hivelock-cleans"))) as manager:
+        manager.release(manager.acquire(owner="before", reads=["dw.t"]))
+        hives.session("reader", name).close()
+        reader = hives.session("reader", name)
+        assert reader.lock(reads).granted
+        session.other = hive_writes
+        with pytest.raises(LockTimeout, match="t EXCLUSIVE"):
+            manager.acquire(owner="reader", reads=["dw.t"])
+        assert session.other is None
+
+
+@pytest.mark.parametrize("namespace", ["/hive-away", "/hive/locks/away"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_hives_namespace_is_made_again_where_its_clean_up_has_removed_it(
+    zookeeper: ZooKeeperServer, hive: KazooClient, monkeypatch: pytest.MonkeyPatch, namespace: str, at_once: bool
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: False)
+    session = KazooSession(zookeeper.hosts)
+    with LockManager(ZooKeeperBackend(session, Layout(namespace, f"/ours{namespace}-{at_once}"))) as manager:
+        manager.release(manager.acquire(owner="before", reads=["dw.t"]))
+        hive.delete(namespace, recursive=True)
+        outcome = outcome_of(manager, rules.request("next", writes=["dw.t/p=1"]))
+        assert isinstance(outcome, Lease), outcome
+        assert len(manager.show()) == 3
+        assert manager.release(outcome)
+
+
+def test_real_hives_clean_up_keeps_nobody_waiting(zookeeper: ZooKeeperServer, hives: HiveLockManagers) -> None:
+    name = "hive-cleaned"
+    with LockManager(
+        ZooKeeperBackend(KazooSession(zookeeper.hosts), Layout(f"/{name}", "/hivelock-cleaned"))
+    ) as manager:
+        store: Any = manager.backend
+        for owner in ("before", "after"):
+            outcome = outcome_of(manager, rules.request(owner, writes=["dw.t"]))
+            assert isinstance(outcome, Lease), outcome
+            manager.release(outcome)
+            hives.session("cleans", name).close()
+            assert store.client.submit(Exists(f"/{name}")) == [None]
+
+
+def test_what_lies_above_hives_namespace_need_not_be_writable(zookeeper: ZooKeeperServer, hive: KazooClient) -> None:
+    layout = Layout("/closed/hive", "/hivelock-closed")
+    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts), layout)) as manager:
+        hive.set_acls("/closed", [make_acl("world", "anyone", read=True)])
+        for owner in ("first", "second"):
+            before = zxid(zookeeper)
+            lease = manager.acquire(owner=owner, writes=["dw.t/p=1"])
+            written = zxid(zookeeper) - before
+            manager.release(lease)
+        assert written == 3, "a ticket, a try and a grant, and nothing in vain"
 
 
 class Restless(KazooSession):

@@ -50,6 +50,10 @@ class HiveLocks:
         """Free what it holds, if anything; how long that took inside its JVM, in milliseconds."""
         return float(self._send({"unlock": True}).result(ANSWER_S)[0])
 
+    def close(self) -> None:
+        """End it, as a Hive session does; it has to be opened again."""
+        self._send({"close": True}).result(ANSWER_S)
+
     def open(self, settings: dict[str, str]) -> None:
         """Make the lock manager, with these settings of Hive's."""
         self._send({"open": settings}).result(ANSWER_S)
@@ -62,15 +66,19 @@ class HiveLockManagers(Server):
     """A JVM with lock managers of Hive's, which share one session with ZooKeeper as in a HiveServer2.
 
     :param tries: how often a lock is tried before the query is refused, a second apart.
+    :param cleans: whether a session removes all empty nodes at its end (``hive.zookeeper.clean.extra.nodes``).
     """
 
-    def __init__(self, workdir: Path, *, zookeeper: ZooKeeperServer, tries: int = 1, heap_mb: int = 256) -> None:
+    def __init__(
+        self, workdir: Path, *, zookeeper: ZooKeeperServer, tries: int = 1, cleans: bool = False, heap_mb: int = 256
+    ) -> None:
         super().__init__(workdir / "lock_manager")
         self.heap_mb = heap_mb
         self._settings = {
             "hive.zookeeper.quorum": zookeeper.hosts,
             "hive.lock.numretries": str(tries),
             "hive.unlock.numretries": "2",
+            "hive.zookeeper.clean.extra.nodes": str(cleans).lower(),
             "hive.lock.sleep.between.retries": "1s",
         }
         self._wire: Wire | None = None

@@ -177,7 +177,7 @@ class ZooKeeper:
             reply = self._commit(session, request.ops)
             self.catch_up(follower, self.zxid)
             return reply
-        path, wake = request.path, request.wake
+        path, wake = request.path.rstrip("/"), request.wake
         node = follower.tree.get(path)
         if wake is not None and (node is not None or isinstance(request, Exists)):
             watches = follower.child_watches if isinstance(request, Children) else follower.data_watches

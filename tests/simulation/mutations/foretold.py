@@ -76,7 +76,7 @@ def hive_locks_before_the_grant(stage: Stage) -> None:
 def objects_not_foretold(patch: Patch) -> None:
     """Hive locked between the look and the grant."""
     original = Namespace.unchanged
-    patch.setattr(Namespace, "unchanged", lambda self, survey, name: original(self, Survey(survey.databases, {}), name))
+    patch.setattr(Namespace, "unchanged", lambda self, survey, name: original(self, survey._replace(children={}), name))
 
 
 def _hive_reads(stage: Stage) -> tuple[Process, Callable[[], None]]:
@@ -103,7 +103,11 @@ def hive_makes_the_database_anew_before_the_grant(stage: Stage) -> None:
 def databases_not_foretold(patch: Patch) -> None:
     """Hive's clean-up takes database and table away, which are made anew and count as far as they did."""
     original = Namespace.unchanged
-    patch.setattr(Namespace, "unchanged", lambda self, survey, name: original(self, survey, name)[2:])
+    patch.setattr(Namespace, "unchanged", lambda self, survey, name: _without(NAMESPACE, original(self, survey, name)))
+
+
+def _without(path: str, probes: list[Op]) -> list[Op]:
+    return [probe for probe in probes if probe.path.rpartition("/")[0] != path]
 
 
 def hive_makes_the_database_anew_between_two_looks(stage: Stage) -> None:
@@ -118,12 +122,12 @@ def databases_looked_at_last(patch: Patch) -> None:
     reads, survey = Namespace.reads, Namespace.survey
 
     def last(self: Namespace, locks: Any) -> Any:
-        first, *others = reads(self, locks)
-        return [*others, first]
+        above, first, *others = reads(self, locks)
+        return [above, *others, first]
 
     def looked(self: Namespace, locks: Any, upper: Any = None) -> Survey:
-        *others, first = self._client.submit(*last(self, locks)) if upper is None else upper
-        return survey(self, locks, [first, *others])
+        above, *others, first = self._client.submit(*last(self, locks)) if upper is None else upper
+        return survey(self, locks, [above, first, *others])
 
     patch.setattr(Namespace, "reads", last)
     patch.setattr(Namespace, "survey", looked)

@@ -240,13 +240,16 @@ class ZooKeeperAcquisition:
         store, locks = self._store, granted.locks
         if self._outrun or not store.namespace.tells_all(locks, survey):
             return False
-        guards, creates = self._guards(locks), self._lock_nodes(locks, survey.children, now_ms)
+        guards = self._guards(locks)
+        creates = [*store.namespace.absent(survey), *self._lock_nodes(locks, survey.children, now_ms)]
         first = [*first, *store.namespace.unchanged(survey, f"unchanged-{self._process}")]
         self._granting = granted.ticket_epoch
         try:
             outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
-        except (RequestTooLarge, AccessDenied):  # it says more than a try does, and of more nodes
+        except RequestTooLarge:  # it says more than a try does
             outcome = None
+        except AccessDenied:  # and writes to more nodes
+            outcome, store.namespace.probed = None, False
         if outcome is None or isinstance(outcome, Refused):
             self._outrun = True
             return False
@@ -355,7 +358,8 @@ class ZooKeeperAcquisition:
             if self._grant_at_once(granted, survey, [write], [Delete(self._alive)], self._asked_ms):
                 return self._record.lease(self._key)
         guards = self._guards(locks)
-        creates = self._lock_nodes([lock for lock in locks if lock.object not in held], children, self._asked_ms)
+        missing = [lock for lock in locks if lock.object not in held]
+        creates = [*store.namespace.absent(survey), *self._lock_nodes(missing, children, self._asked_ms)]
         ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(

@@ -5,7 +5,8 @@ parent ever had, and an operation sees what those before it in its transaction h
 node under a name that nobody else uses gets the number which the look foretold, or the transaction fails.
 
 A node that was deleted and made anew counts from 0 again, and may have come as far. Its making is a child of its
-parent's, so whoever relies on a node looks at the one above it as well, and first.
+parent's, so whoever relies on a node looks at the one above it as well, and first: up to the one that Hive's namespace
+lies in, for Hive's clean-up (``hive.zookeeper.clean.extra.nodes``) removes the namespace itself.
 """
 
 from __future__ import annotations
@@ -23,5 +24,5 @@ def unchanged(path: str, created: int, name: str) -> tuple[Create, Delete]:
 
     :param name: one that no other process uses.
     """
-    probe = Create(f"{path}/{name}-", sequential=True)
+    probe = Create(f"{path.rstrip('/')}/{name}-", sequential=True)
     return probe, Delete(foretold(probe, created))

@@ -139,6 +139,11 @@ class Layout:
         ours = (self.root, *(f"{self.root}/{name}" for name in ("requests", "alive", "queue", "audit")))
         return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
 
+    @property
+    def above(self) -> str:
+        """What Hive's namespace lies in. Hive's clean-up removes the namespace as well, but nothing above it."""
+        return self.namespace.rpartition("/")[0] or "/"
+
     def object(self, target: LockObject) -> str:
         return "/".join((self.namespace, *target.path))
 

@@ -9,10 +9,20 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import names, rules
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Client, Exists, Get, Listing, Names, Node, Op
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
+    Client,
+    Create,
+    Exists,
+    Get,
+    Listing,
+    Names,
+    Node,
+    Op,
+)
 from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -35,11 +45,13 @@ class PlacedLock(NamedTuple):
 class Survey(NamedTuple):
     """Objects and their children, each object read after the one above it.
 
-    :param databases: how many there ever were in the namespace.
+    :param above: how many nodes there ever were in what the namespace lies in.
+    :param databases: how many there ever were in the namespace; None while there is no namespace.
     :param children: of each object that exists.
     """
 
-    databases: int
+    above: int
+    databases: int | None
     children: Mapping[LockObject, Listing]
 
 
@@ -49,11 +61,14 @@ class Namespace:
     def __init__(self, client: Client, layout: Layout) -> None:
         self._client = client
         self._layout = layout
+        self.probed = True
+        """Whether this session may write wherever :meth:`unchanged` does."""
 
     def reads(self, locks: Sequence[Lock]) -> list[Get | Children]:
         """What to read, behind the transaction that takes the tickets, for the first :meth:`survey`."""
         tops = (lock.object for lock in locks if len(lock.object.path) <= _TABLE)
-        return [Get(self._layout.namespace), *(Children(self._layout.object(target)) for target in tops)]
+        roots = self._layout.above, self._layout.namespace
+        return [*map(Get, roots), *(Children(self._layout.object(target)) for target in tops)]
 
     def survey(self, locks: Sequence[Lock], upper: Sequence[Any] | None = None) -> Survey:
         """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
@@ -61,32 +76,44 @@ class Namespace:
         One round trip a level below the tables; what its parent does not list is not asked for.
 
         :param upper: the replies to :meth:`reads`, if they are at hand.
+        :raises StoreUnavailable: what the namespace lies in is gone, which nobody but an administrator removes.
         """
         tops = [lock.object for lock in locks if len(lock.object.path) <= _TABLE]
-        root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
+        above, root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
+        if above is None:
+            raise StoreUnavailable(
+                f"{self._layout.above} is gone from ZooKeeper, and Hive's namespace with it; connect again"
+            )
         seen = self._present(tops, listings)
         level = seen
         while listed := {(*target.path, name) for target, listing in level.items() for name in listing.names}:
             below = [lock.object for lock in locks if lock.object.path in listed and lock.object not in seen]
             level = self._present(below, self._client.submit(*(Children(self._layout.object(t)) for t in below)))
             seen |= level
-        return Survey(root.stat.created if root else 0, seen)
+        return Survey(above.stat.created, root.stat.created if root else None, seen)
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
     def tells_all(self, locks: Collection[Lock], survey: Survey) -> bool:
-        """Whether *survey* tells of every lock of Hive's in the way: not of those below what *locks* takes EXCLUSIVE."""
-        return not any(
+        """Whether *survey* and :meth:`unchanged` tell of every lock of Hive's in the way: not of those below what *locks*
+        takes EXCLUSIVE."""
+        return self.probed and not any(
             _has_objects(listing) and Lock(target, LockMode.EXCLUSIVE) in locks
             for target, listing in survey.children.items()
         )
 
     def unchanged(self, survey: Survey, name: str) -> list[Op]:
         """Operations that fail where a lock or an object has come to *survey*'s objects since; *name*: nobody else's."""
-        created = {self._layout.namespace: survey.databases}
+        created = {self._layout.above: survey.above}
+        if survey.databases is not None:
+            created[self._layout.namespace] = survey.databases
         created |= {self._layout.object(target): listing.created for target, listing in survey.children.items()}
         return [op for path, number in created.items() for op in unchanged(path, number, name)]
+
+    def absent(self, survey: Survey) -> list[Create]:
+        """Operations that make the namespace where Hive's clean-up has removed it, as each of Hive's sessions does."""
+        return [Create(self._layout.namespace)] if survey.databases is None else []
 
     def foreign_conflicts(
         self,

@@ -24,6 +24,7 @@ import org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager;
  *   {"open": {"hive.zookeeper.quorum": "127.0.0.1:2181"}}                        []
  *   {"lock": [{"path": ["dw"], "mode": "SHARED"}], "query": "select 1"}          ["granted", "5.2"]
  *   {"unlock": true}                                                             ["4.7"]
+ *   {"close": true}                                                              []
  * </pre>
  *
  * The answer to lock is {@code granted} or {@code refused}; the numbers are milliseconds.
@@ -31,7 +32,7 @@ import org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager;
 public final class LockManagerMain implements Sessions.Session {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  // All managers of a JVM share one connection, which closing one of them would close.
+  // All managers of a JVM share one connection, which stays when one of them is closed.
   private ZooKeeperHiveLockManager manager;
   private List<HiveLock> held = List.of();
 
@@ -47,7 +48,7 @@ public final class LockManagerMain implements Sessions.Session {
             ? open(asked.get("open"))
             : asked.has("lock")
                 ? lock(asked.get("lock"), asked.get("query").asText())
-                : unlock();
+                : asked.has("unlock") ? unlock() : closed();
     return new Sessions.Reply(0, rows, null);
   }
 
@@ -89,6 +90,13 @@ public final class LockManagerMain implements Sessions.Session {
     }
     held = List.of();
     return List.of(since(begun));
+  }
+
+  /** As a session does at its end: with hive.zookeeper.clean.extra.nodes, all empty nodes go. */
+  private List<String> closed() throws LockException {
+    unlock();
+    manager.close();
+    return List.of();
   }
 
   private static String[] path(JsonNode lock) {
