@@ -60,6 +60,13 @@ class Catalog(Protocol):
         """
         ...
 
+    def names(self, database: str = "") -> list[str]:
+        """The tables and views of *database*, which need not exist; without one, the databases.
+
+        :raises StoreUnavailable: the catalog did not answer.
+        """
+        ...
+
 
 _OPTIONS = {"auth", "kerberos_service_name", "ssl", "ca"}
 
@@ -109,6 +116,10 @@ class MetastoreCatalog:
             parameters.get("transactional") == "true",
             parameters.get("table_type") == "iceberg",
         )
+
+    def names(self, database: str = "") -> list[str]:
+        with self.metastore.client() as client:
+            return list(client.get_all_tables(database) if database else client.get_all_databases())
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         """Settings of the metastore's own; None for those that are not set, or not told."""

@@ -3,7 +3,8 @@
 ``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``; a value may be an inclusive range of dates or
 whole numbers, ``dw.flights/dt=2013-01-01..2013-01-31``. The partition part is in Hive's escaped form, as
 ``SHOW PARTITIONS`` prints it: ``%3A`` stands for ``:``. A character that Hive would escape may also be
-written plainly where it is not ``/`` or ``=``; both spellings name the same object.
+written plainly where it is not ``/`` or ``=``; both spellings name the same object. A value in quotes is refused: SQL
+writes them around a value, names do not, and where they belong to it they are ``%27``.
 """
 
 from __future__ import annotations
@@ -143,6 +144,12 @@ def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
     if not equals or "=" in text or not text:
         raise InvalidRequest(
             f"{name!r}: {level!r} is not a partition level; write 'column=value', and '%3D' for a '=' in the value"
+        )
+    if text[0] in "'\"" and text[-1] == text[0]:
+        bare, kept = text.replace(text[0], ""), text.replace(text[0], escape(text[0]))
+        raise InvalidRequest(
+            f"{name!r}: a value stands without quotes, as in '{column}={bare}'; if they belong to it, write "
+            f"'{column}={kept}'"
         )
     column = unescape(column)
     bounds = _RANGE.fullmatch(text)

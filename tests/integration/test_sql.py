@@ -50,7 +50,7 @@ def catalog(servers: tuple[ZooKeeperServer, Metastore, HiveSession]) -> Catalog:
     """Each question is asked once: the statements change nothing."""
     found = connect_catalog(servers[1].uri)
     table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
-    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions))
+    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
 
 
 @pytest.fixture(scope="module")

@@ -64,3 +64,7 @@ class Warehouse:
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         return (partition for partition in map(LockObject.parse, PARTITIONS) if partition.is_below(below))
+
+    def names(self, database: str = "") -> list[str]:
+        tables = [name.split(".") for name in TABLES]
+        return [table for place, table in tables if place == database] if database else [DATABASE, "other"]

@@ -209,3 +209,22 @@ def test_what_is_too_long_only_once_it_is_escaped_is_refused() -> None:
     assert len(str(LockObject.parse("dw.t/dt=" + ":" * 3_300))) > 9_900
     with pytest.raises(InvalidRequest, match="longer than 10,000 characters as Hive escapes it"):
         LockObject.parse("dw.t/dt=" + ":" * 3_400)
+
+
+@pytest.mark.parametrize(
+    ("level", "meant"),
+    [
+        ("region='eu'", "'region=eu'; if they belong to it, write 'region=%27eu%27'"),
+        ('region="eu"', "'region=eu'; if they belong to it, write 'region=%22eu%22'"),
+        ("dt='2013-01-01'..'2013-01-31'", "'dt=2013-01-01..2013-01-31'"),
+    ],
+)
+def test_a_value_in_quotes_is_refused_and_shown_without_them(level: str, meant: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        LockObject.parse_all(f"dw.t/{level}")
+    assert f"a value stands without quotes, as in {meant}" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["%27eu%27", "o'clock", "'s", "it's'"])
+def test_a_quote_that_belongs_to_a_value_is_taken(value: str) -> None:
+    assert str(LockObject.parse(f"dw.t/region={value}")) == f"dw.t/region={value.replace(chr(39), '%27')}"

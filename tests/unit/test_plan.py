@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.catalog import Table, connect_catalog
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan import plan
+from airflow_hivelock.locks.plan import check_names, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,11 @@ class FakeCatalog:
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         return (partition for partition in map(LockObject.parse, self.existing) if partition.is_below(below))
+
+    def names(self, database: str = "") -> list[str]:
+        if not database:
+            return ["dw", "shop"]
+        return [name.removeprefix(f"{database}.") for name in self.tables if name.startswith(f"{database}.")]
 
 
 HOURS = [f"dw.flights/dt=2013-01-0{day}/hr={hour}" for day in (1, 2) for hour in (1, 2)]
@@ -66,8 +72,6 @@ def planned(
         ("dw.flights/dt=2013-01-01", ["dw.flights/dt=2013-01-01", *HOURS[:2]]),
         ("dw.flights", ["dw.flights", *HOURS]),
         ("dw.planes", ["dw.planes"]),
-        ("dw.new", ["dw.new"]),
-        ("dw.new/dt=1", ["dw.new/dt=1"]),
         ("dw", ["dw"]),
     ],
 )
@@ -85,7 +89,6 @@ def test_a_reader_shares_what_it_reads_and_the_partitions_below(
         ("dw.flights/dt=2013-01-01", "dw.flights/dt=2013-01-01"),
         ("dw.flights", "dw.flights"),
         ("dw.planes", "dw.planes"),
-        ("dw.new/dt=1", "dw.new/dt=1"),
         ("dw", "dw"),
     ],
 )
@@ -179,6 +182,57 @@ def test_a_name_that_the_catalog_contradicts_is_refused(kind: str, name: str, co
 def test_numbers_as_hive_keeps_them_are_accepted() -> None:
     assert len(plan([], ["dw.numbered/hr=0..23"], CATALOG)[1]) == 24
     assert plan([], ["dw.numbered/hr=00..23"], CATALOG) == plan([], ["dw.numbered/hr=0..23"], CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "complaint"),
+    [
+        (["dw.flihgts/dt=2013-01-01"], [], "dw.flihgts: there is no such table to read; did you mean dw.flights?"),
+        (["dw.qqq"], ["dw.planes"], "dw.qqq: there is no such table to read. A task that makes it names it in writes"),
+        (["shopp.sales"], [], "shopp.sales: there is no database shopp; did you mean shop?"),
+        ([], ["shopp.sales/dt=1"], "shopp.sales: there is no database shopp; did you mean shop?"),
+        (["shopp"], [], "shopp: there is no database shopp; did you mean shop?"),
+        ([], ["qqq.t"], "there is no database qqq. A task that makes it names it in writes: writes=['qqq']"),
+    ],
+)
+def test_a_name_that_does_not_exist_and_cannot_be_meant_is_refused(
+    reads: list[str], writes: list[str], complaint: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(complaint)):
+        planned(reads, writes)
+    plan(reads, writes)  # without a metastore a name is only a name
+
+
+def test_a_table_that_the_task_may_make_is_warned_of_and_locked(caplog: pytest.LogCaptureFixture) -> None:
+    assert planned([], ["dw.flihgts/dt=2013-01-01..2013-01-09"])[1][0] == "dw.flihgts/dt=2013-01-01"
+    said = "dw.flihgts: there is no such table to write; did you mean dw.flights? It is locked, for a job that makes it"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert planned(["dw.stage"], ["dw.stage"]) == (["dw.stage"], ["dw.stage"])
+    assert planned(["new.t"], ["new", "new.t"]) == (["new.t"], ["new", "new.t"])
+
+
+def test_a_table_that_is_declared_is_taken_to_exist(caplog: pytest.LogCaptureFixture) -> None:
+    assert planned(["dw.elsewhere"], [], unpartitioned=("dw.elsewhere",)) == (["dw.elsewhere"], [])
+    assert plan(["dw.parts/c=1"], ["x.parts/c=1"], CATALOG, partition_columns={"dw.parts": ["c"], "x.parts": ["c int"]})
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("reads", "options", "complaint"),
+    [
+        (["dw.t/c='eu'"], {}, "write 'c=%27eu%27'"),
+        ("dw.t", {}, "must be a list of names"),
+        (["dw.t/x=1"], {"partition_columns": {"dw.t": ["c"]}}, "partitioned by c=…"),
+        (["dw.t/x=1"], {"unpartitioned": ["dw.t"]}, "has no partitions"),
+        ([], {"partition_columns": {"dw.t": ["c strng"]}}, "'strng' is not a type"),
+    ],
+)
+def test_what_no_catalog_would_make_right_is_refused_without_one(
+    reads: list[str], options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=complaint):
+        check_names(reads, [], **options)
+    check_names(["dw.t/c=07"], ["dw.t/c=2024-2-9"], partition_columns={"dw.t": ["c"]})  # a catalog may know the types
 
 
 @pytest.mark.parametrize(

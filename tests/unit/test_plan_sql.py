@@ -211,6 +211,9 @@ class Daily:
         }[below.table]
         return (LockObject("default", below.table, (("p", value),)) for value in values)
 
+    def names(self, database: str = "") -> list[str]:
+        return []
+
 
 @pytest.mark.parametrize(
     ("where", "values"),
@@ -260,6 +263,9 @@ class Views:
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         yield from ()
+
+    def names(self, database: str = "") -> list[str]:
+        return []
 
 
 def test_a_view_is_read_with_the_tables_below_it() -> None:
@@ -331,6 +337,18 @@ def test_what_is_not_understood_is_an_error_that_shows_the_place(sql: str, place
 def test_a_partition_that_the_catalog_contradicts_is_refused(sql: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         plan_statements(sql, Warehouse())
+
+
+def test_a_table_that_sql_reads_and_that_does_not_exist_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    locks("create table dw.new as select * from dw.u; select * from dw.new", Warehouse())
+    assert not caplog.records
+    locks("insert into dw.u select * from other.t", Warehouse())
+    assert [record.getMessage() for record in caplog.records] == [
+        "other.t: there is no such table to read. Only a temporary view can be meant, and is locked for nothing"
+    ]
+    caplog.clear()
+    locks("select * from dw.day_tt", Warehouse())
+    assert "dw.day_tt: there is no such table to read; did you mean dw.day_t" in caplog.text
 
 
 def test_a_plan_is_explained_as_hive_does() -> None:

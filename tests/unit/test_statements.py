@@ -344,6 +344,9 @@ class Catalog:
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         return iter(())
 
+    def names(self, database: str = "") -> list[str]:
+        return ["t", "unknown"] if database else ["dw"]
+
 
 def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockManager) -> None:
     session = Session(manager, user="ann", database="dw", catalog=Catalog())

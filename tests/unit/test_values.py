@@ -38,6 +38,9 @@ class OneTable:
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         return (LockObject("dw", "t", (("c", value),)) for value in self.existing)
 
+    def names(self, database: str = "") -> list[str]:
+        return ["t"] if database else ["dw"]
+
 
 def lock(value: str, catalog: OneTable | None, declared: Mapping[str, Sequence[str]] | None = None) -> str | None:
     """The value that a writer of the partition locks; None where it is refused."""

@@ -3,8 +3,8 @@
 :mod:`.data` says what reading and writing data means in locks; :mod:`.text` plans SQL; :mod:`.explanation` prints a plan.
 """
 
-from airflow_hivelock.locks.plan.data import plan
+from airflow_hivelock.locks.plan.data import check_names, plan
 from airflow_hivelock.locks.plan.explanation import explain, explain_json
 from airflow_hivelock.locks.plan.text import Dynamic, plan_statements
 
-__all__ = ["Dynamic", "explain", "explain_json", "plan", "plan_statements"]
+__all__ = ["Dynamic", "check_names", "explain", "explain_json", "plan", "plan_statements"]

@@ -32,6 +32,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
+from airflow_hivelock.locks.plan.existence import check_exist
 from airflow_hivelock.locks.plan.narrow import narrow
 from airflow_hivelock.locks.plan.session import Session
 from airflow_hivelock.locks.plan.tables import Tables
@@ -64,27 +65,46 @@ def plan(
     :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
         ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
-    :raises InvalidRequest: a name that the catalog, or what is declared, contradicts.
+    :raises InvalidRequest: a name that the catalog, or what is declared, contradicts, or of what does not exist.
     :raises StoreUnavailable: the catalog did not answer.
     """
-    return plan_data(reads, writes, Tables(catalog, unpartitioned, partition_columns), limit)
+    shared, exclusive = rules.objects("reads", reads), rules.objects("writes", writes)
+    tables = Tables(catalog, unpartitioned, partition_columns)
+    check_exist(shared, exclusive, tables)
+    return plan_data(shared, exclusive, tables, limit)
+
+
+def check_names(
+    reads: Iterable[str | LockObject],
+    writes: Iterable[str | LockObject],
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Refuse what :func:`plan` would refuse whatever a catalog says, and ask none.
+
+    :raises InvalidRequest: a malformed name or declaration, or a name that contradicts what is declared.
+    """
+    tables = Tables(None, unpartitioned, partition_columns)
+    for target in chain(rules.objects("reads", reads), rules.objects("writes", writes)):
+        if target.partition and (table := tables.table(target)) is not None:
+            _check_columns(target, table)
 
 
 def plan_data(
-    reads: Iterable[str | LockObject], writes: Iterable[str | LockObject], tables: Tables, limit: int
+    reads: Iterable[LockObject], writes: Iterable[LockObject], tables: Tables, limit: int
 ) -> tuple[list[LockObject], list[LockObject]]:
     """:func:`plan` with what is known of tables."""
     shared: set[LockObject] = set()
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
-    for written in rules.objects("writes", writes):
+    for written in writes:
         target = as_kept(written, tables)
         table = tables.table(target) if target.table else None
         if table and table.provider and target.partition:
             target = LockObject(target.database, target.table)
             escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
         exclusive.add(target)
-    named = [as_kept(target, tables) for target in rules.objects("reads", reads)]
+    named = [as_kept(target, tables) for target in reads]
     for target in chain(named, *(through_view(target, tables, shared, limit) for target in named)):
         found = _to_read(target, tables.table(target) if target.table else None, tables, limit)
         if isinstance(found, str):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
 from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
+from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import Session
 from airflow_hivelock.locks.plan.tables import Tables
 
@@ -69,6 +70,7 @@ def plan_statements(
             "the SQL is nested too deep to be planned; plan it in parts, or name reads and writes"
         ) from error
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
+    warn_of_missing((each for each in reads if each not in made), tables)
     shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
     whole = {target for target in exclusive if not target.partition}
     kept = {target for target in looks.union(shared) if target not in exclusive and not _below(target, whole)}
