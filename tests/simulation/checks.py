@@ -104,6 +104,27 @@ class Checks:
         """Every lock node, ours and Hive's."""
         return [placed for nodes in (*self.nodes.values(), self.foreign) for placed in nodes.values()]
 
+    def free(self) -> dict[tuple[str, int], str]:
+        """Those who live and wait, and for nobody, by owner's key and ticket's epoch; the dead are waited for as long as they
+        wait for somebody."""
+        if any(self._stands(path, drain) for path, drain in self.drains.items()):
+            return {}
+        foreign = [(placed.target, placed.mode) for placed in self.foreign.values()]
+        waiting: list[tuple[State, bool]] = []
+        free = {}
+        queued = [(min(self.tickets[key].values()), key, state) for key, state in self.states.items() if state.queued]
+        for _, key, state in sorted(queued):
+            blocked = (
+                any(state.conflict(other) for other in self.states.values() if other.holds)
+                or any(blocks and state.conflict(other) for other, blocks in waiting)
+                or any("X" in (mode, state.modes.get(target, "")) and target in state.modes for target, mode in foreign)
+                or any(self._exclusive_above(target, state) for target, _ in foreign)
+            )
+            waiting.append((state, blocked or key in self.alive))
+            if not blocked and key in self.alive:
+                free[key, state.ticket_epoch] = state.owner
+        return free
+
     def _placed(self, write: Write, change: Change, match: re.Match[str]) -> Placed:
         assert change.after is not None
         mode = "S" if match[2] == "SHARED" else "X"
@@ -175,6 +196,8 @@ class Checks:
             if before.holds and not after.holds:
                 self.claims.check_end(key, before)
                 self._ended[key] = before.order[0], after.zxid
+            if before.state == after.state == "lost" and after.process != before.process:
+                raise Violation(f"{after.process} takes over what {after.owner} has lost")
             if after.process != before.process:
                 self._replaced.add(before.process)
         if after.process in self._replaced:
@@ -206,14 +229,17 @@ class Checks:
                     )
         for path, drain in self.drains.items():
             queue, _, name = path.rpartition("/")
-            other_key = name.partition("-")[0]
-            drained = self.states.get(other_key)
-            valid = drained is not None and drained.zxid < drain < place  # else its removal is over
-            if valid and other_key != key and any(p.startswith(f"{queue}/") for p in self.tickets[key]):
+            before = drain < place and self._stands(path, drain) and name.partition("-")[0] != key
+            if before and any(p.startswith(f"{queue}/") for p in self.tickets[key]):
                 raise Violation(f"{mine.owner} (ticket {place}) has its turn, and {path} (drain {drain}) is before it")
         for path, placed in self.foreign.items():
             if self._excludes(placed, mine) and placed.czxid < min(since, mine.places[placed.target]):
                 raise Violation(f"{mine.owner} tries to get {placed.target}, and has seen that Hive has {path}")
+
+    def _stands(self, path: str, drain: int) -> bool:
+        """Whether a drain's removal is still to come."""
+        drained = self.states.get(path.rpartition("/")[2].partition("-")[0])
+        return drained is not None and drained.zxid < drain
 
     def _check_grant(self, key: str, mine: State) -> None:
         self.grants += 1

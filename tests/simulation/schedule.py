@@ -18,6 +18,9 @@ IDLE_STEPS = 10_000
 IDLE_MS = 100_000
 """How long nobody may get or end anything before that counts as going round in circles."""
 
+TURNS_MAX = 1_000
+"""How many requests one may send in a row before that does."""
+
 
 class Killed(BaseException):
     """The process of this greenlet has died: nothing after the last request it sent has happened."""
@@ -29,13 +32,19 @@ class Stuck(Exception):
 
 @dataclass(eq=False)
 class Task:
-    """A thread of some process."""
+    """A thread of some process.
+
+    :param turns: how many requests it has sent since it rested last.
+    :param busy_since_ms: when it began to do what it is at; None while it rests.
+    """
 
     name: str
     greenlet: greenlet
     doing: object = ""
     waits: int = 0
     ended: bool = False
+    turns: int = 0
+    busy_since_ms: int | None = None
 
 
 @dataclass(eq=False)
@@ -111,7 +120,7 @@ class Schedule:
             with suppress(Killed):
                 run()
 
-        task = Task(name, greenlet(body, self._hub))
+        task = Task(name, greenlet(body, self._hub), busy_since_ms=self.now_ms)
         self.tasks.append(task)
         self._ready.append(task)
         self._living += 1
@@ -134,15 +143,21 @@ class Schedule:
         """Let others go first; return when it is this task's turn to do *doing*."""
         task = self.current
         task.doing = doing
+        task.turns += 1
+        if task.turns > TURNS_MAX:
+            raise Stuck(f"{task.name} asks on and on, without a pause: {doing}")
         self._hub.switch()
         self.trace.append((self.now_ms, task.name, doing))
 
     def sleep(self, seconds: float | None) -> None:
         """Rest until made ready, or for *seconds*."""
         task = self.current
+        task.turns = 0
+        task.busy_since_ms = None
         self._rest(task, None if seconds is None else int(seconds * 1000) + 1)
         task.doing = "waits"
         self._hub.switch()
+        task.busy_since_ms = self.now_ms
 
     # Called within the hub
 

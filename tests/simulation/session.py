@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Sync
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Sync
 from airflow_hivelock.locks.errors import StoreUnavailable
 from tests.simulation.schedule import Killed
 
@@ -25,6 +26,8 @@ class Network:
     """What all sessions share, and how badly it behaves.
 
     :param lose: how likely a request's connection breaks before its reply is here.
+    :param lose_rare: how likely the first one of its kind does; the next ones less and less.
+    :param switch: how likely others go on between a reply and what is made of it.
     :param clients: who had which session.
     """
 
@@ -32,7 +35,19 @@ class Network:
     schedule: Schedule
     dice: Dice
     lose: float = 0.0
+    lose_rare: float = 0.0
+    switch: float = 0.0
+    kinds: Counter[object] = field(default_factory=Counter)
     clients: dict[int, SimulatedSession] = field(default_factory=dict)
+
+    def loses(self, request: Request) -> bool:
+        """Whether the reply to *request* is lost."""
+        lose = self.lose
+        if self.lose_rare and isinstance(request, Commit):
+            kind = frozenset([(type(op), *op[2:]) if isinstance(op, Create) else type(op) for op in request.ops])
+            self.kinds[kind] += 1
+            lose = max(lose, self.lose_rare / (1 + self.kinds[kind]))
+        return bool(lose) and self.dice.chance(lose)
 
 
 class SimulatedSession:
@@ -97,6 +112,10 @@ class SimulatedSession:
                 raise StoreUnavailable("simulated: connection lost; the outcome is unknown")
             replies.append(self._serve(request, requests[number:]))
         self._synced = self._session
+        if self._dice.chance(self._network.switch):
+            self._schedule.turn("has its replies")  # other threads of its process come before it makes use of them
+            if self.dead:
+                raise Killed
         return replies
 
     def _turn(self, request: Request) -> None:
@@ -107,8 +126,7 @@ class SimulatedSession:
     def _serve(self, request: Request, rest: Sequence[Request]) -> Any:
         if self._in_flight:
             self._settle()
-        lose = self._network.lose
-        if lose and self._dice.chance(lose) and not (self.steady or self._schedule.quiet):
+        if not (self.steady or self._schedule.quiet) and self._network.loses(request):
             self._lose(rest)
             raise StoreUnavailable("simulated: reply lost; the outcome is unknown")
         reply = self._zookeeper.serve(self._session, request)

@@ -52,7 +52,7 @@ class State(NamedTuple):
             state,
             data["process"],
             data["epoch"],
-            (data["attempt"], data["begin"]),
+            (data["attempt"], data["begin"] or zxid),
             data["ticket_epoch"],
             data["wait"],
             modes,

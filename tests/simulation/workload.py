@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.session import SimulatedSession
     from tests.simulation.world import World
 
-PARTITIONS = ("w.a/p=0", "w.b/p=0", "w.a/p=1", "w.b/p=1", "w.a/q=0/h=0", "w.a/q=0-1/h=0")
+PARTITIONS = ("w.a/p=0", "w.b/p=0", "w.a/p=1", "w.b/p=1", "w.a/q=0/h=0", "w.a/q=0-1/h=0", "w.a/q=0")
 TABLES = ("w.a", "w.b")
 DATABASE = "w"
 
@@ -47,15 +47,18 @@ class Workload:
         self._gives_up = dice.pick((0.0, 0.1))
         self._changes = dice.pick((0.0, 0.1))
         self._reads = dice.pick((0.3, 0.9))
+        self._databases = dice.pick((0.03, 0.03, 0.4))
         self._naps = dice.pick((3, 10))
-        self._partitions = PARTITIONS[: dice.pick((2, len(PARTITIONS)))]
+        self._rests_s = dice.pick((0.0, 0.0, 3.0))
+        self._partitions = PARTITIONS[: dice.pick((1, 2, len(PARTITIONS)))]
         self._rounds = dice.pick((2, 6, 25))
-        self._threads = 1 + dice.below(2)
+        self._threads = dice.pick((1, 1, 2, 2, 4))
         self._machines = 1 + dice.below(3)
-        self._patience_s = dice.pick((30.0, 0.0, 0.5))
+        self._patience_s = dice.pick((86_400.0, 30.0, 0.0, 0.0, 0.5, 0.5))
         self._owners = [self._draw_owner(f"o{number}") for number in range(2 + dice.below(3))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
+        self._worked_ms: dict[str, int] = {}
 
     @property
     def objects(self) -> list[str]:
@@ -66,6 +69,11 @@ class Workload:
     def rounds(self) -> int:
         """How often each thread asks for locks."""
         return self._rounds
+
+    @property
+    def over(self) -> bool:
+        """Whether all of our processes are done."""
+        return all(task.ended for worker in self.workers for task in self._world.tasks_of[worker.session])
 
     def start(self) -> None:
         for _ in range(self._machines):
@@ -79,7 +87,11 @@ class Workload:
 
     def works_for(self, key: str) -> bool:
         """Whether some living process acts for that owner."""
-        return any(not task.ended and owner.key == key for task, owner in self._working.items())
+        return any(owner.key == key for owner in self._working.values())
+
+    def worked_ms(self, key: str) -> int:
+        """Since when nobody has acted for that owner; all that its processes had sent has arrived soon after."""
+        return self._world.schedule.now_ms if self.works_for(key) else self._worked_ms.get(key, 0)
 
     def may_have(self, owner: str, target: LockObject, mode: LockMode) -> bool:
         """Whether that owner ever asks for such a lock."""
@@ -97,7 +109,7 @@ class Workload:
         targets = [dice.pick(self._partitions) for _ in range(1 + dice.below(3))]
         if dice.chance(0.1):
             targets.append(dice.pick(TABLES))
-        if dice.chance(0.03):
+        if dice.chance(self._databases):
             targets = [DATABASE]
         writes = [target for target in targets if not dice.chance(self._reads)]
         reads = [target for target in targets if target not in writes]
@@ -113,9 +125,14 @@ class Workload:
             for _ in range(rounds):
                 owner = self._dice.pick(self._owners)
                 self._working[task] = owner
-                self._job(worker, owner).run()
-                del self._working[task]
+                try:
+                    self._job(worker, owner).run()
+                finally:
+                    del self._working[task]
+                    self._worked_ms[owner.key] = self._world.schedule.now_ms
                 self._world.schedule.progress()
+                if self._rests_s:
+                    self._world.schedule.sleep(self._rests_s * self._dice.below(4) / 4)
 
         for thread in range(self._threads):
             self._world.spawn(worker.session, f".{thread}" if thread else "", run)

@@ -13,7 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcqui
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names
-from tests.simulation.hive import HiveUser
+from tests.simulation.hive import Habits, HiveUser
 from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
 from tests.simulation.schedule import Schedule
@@ -35,10 +35,16 @@ class Weather:
     switch: float
     pause: float
     lose: float
+    lose_rare: float
     faults: float
     kinds: tuple[str, ...]
+    late: float
     catch_up: float
     followers: int
+
+    @property
+    def calm(self) -> bool:
+        return not (self.lose or self.lose_rare or self.faults)
 
     @classmethod
     def draw(cls, dice: Dice) -> Weather:
@@ -47,8 +53,10 @@ class Weather:
             switch=dice.pick((0.3, 0.05, 0.9)),
             pause=dice.pick((0.0, 0.01, 0.05, 0.2)),
             lose=dice.pick((0.0, 0.002, 0.02)),
+            lose_rare=dice.pick((0.0, 0.0, 1.0)),
             faults=dice.pick((0.0, 0.002, 0.01, 0.05)),
             kinds=dice.pick((("expire", "drop", "crash"), ("crash",), ("expire",))),
+            late=dice.pick((0.0, 0.3)),
             catch_up=dice.pick((0.2, 0.02)),
             followers=dice.pick((1, 2, 3)),
         )
@@ -80,11 +88,14 @@ class World:
         self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
         self.checks = Checks(self._session_of, self.schedule.progress)
         self.zookeeper = ZooKeeper(weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
-        self.network = Network(self.zookeeper, self.schedule, dice, weather.lose)
+        self.network = Network(self.zookeeper, self.schedule, dice, weather.lose, weather.lose_rare, weather.late)
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
         self.workload = Workload(self)
         self._hives = dice.below(4)
-        self._unlocks = dice.pick((0.0, 0.4, 0.9))
+        self._habits = Habits.draw(dice)
+        self._steady_hive = dice.chance(0.7)
+        self._cached_tickets = dice.pick((0, 3, 20_000))
+        self._remembered = dice.pick((1, 1_000))
         self._kept_s = dice.pick((0.3, 86_400.0))
         self._tries_before_drain = dice.pick((1, 1, 5))
         self._at_once = dice.chance(0.6)
@@ -111,6 +122,9 @@ class World:
             stack.enter_context(mock.patch.object(acquisition, "uuid", Names()))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
+            stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
+            for module in (backend, removal):
+                stack.enter_context(mock.patch.object(module, "REMEMBERED", self._remembered))
             if not self._at_once:  # or the long way would hardly be gone
                 stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False))
             for module in (queue, record):
@@ -120,7 +134,7 @@ class World:
                 self._start_hive()
                 Operator(self)
                 self.schedule.run()
-                self.checks.at_rest(self.zookeeper.tree, calm=not (self.weather.lose or self.weather.faults))
+                self.checks.at_rest(self.zookeeper.tree, calm=self.weather.calm)
             except Exception as error:  # noqa: BLE001 - a broken promise, or whatever the code under test raises
                 failure = error
             for task in self.schedule.tasks:
@@ -134,8 +148,9 @@ class World:
 
     def _start_hive(self) -> None:
         for number in range(self._hives):
-            session = self.connect(f"hive{number}", steady=True)
-            user = HiveUser(session, self, 1 + self.dice.below(2 * self.workload.rounds), self._unlocks)
+            session = self.connect(f"hive{number}", steady=self._steady_hive)
+            rounds = 1 + self.dice.below(2 * self.workload.rounds)
+            user = HiveUser(session, self, rounds, self._habits)
             self.spawn(session, "", user.work)
 
     def _disturb(self) -> None:
@@ -154,7 +169,7 @@ class World:
                     self._crash_one()
 
     def _victim(self) -> SimulatedSession:
-        return self.dice.pick([client for client in self._living() if not client.steady])
+        return self.dice.pick([client for client in self._living() if not client.steady])  # the operator's at least
 
     def _living(self) -> list[SimulatedSession]:
         return [client for client, tasks in self.tasks_of.items() if any(not task.ended for task in tasks)]

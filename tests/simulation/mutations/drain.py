@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import Actor
 
 if TYPE_CHECKING:
@@ -141,3 +141,26 @@ def drain_stands_while_its_session_lives(patch: Patch) -> None:
     """Its removal was cut short, and nobody else is told when it is over: who waits behind it sleeps on."""
     original = Queues.tickets
     patch.setattr(Queues, "tickets", lambda self, *args: [replace(t, drains=None) for t in original(self, *args)])
+
+
+@mutation(seed=None)
+def ticket_without_a_record_is_read_again(patch: Patch) -> None:
+    """A drain whose reply was lost outlives its record: everybody on that table goes round while its session lives."""
+    original = ZooKeeperAcquisition._wait_for
+
+    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
+        return original(self, nearest, first) if self._store._read(nearest.key) else None
+
+    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+
+
+@mutation(seed=None)
+def void_at_the_head_of_the_line(patch: Patch) -> None:
+    """A waiter dies behind a drain that is void by now: who comes next neither breaks the one nor deletes the other."""
+    edit(
+        patch,
+        ZooKeeperAcquisition,
+        "_wait_for",
+        "self._owner_of(first, head)",
+        "self._owner_of(first, head) or (head and Record.decode(head, store.layout.record(first.key)))",
+    )

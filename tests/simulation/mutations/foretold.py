@@ -8,7 +8,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Get
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Survey
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits
 from tests.simulation.stage import writes
 from tests.simulation.state import NAMESPACE, ROOT
@@ -143,3 +143,15 @@ def hive_has_locked_a_partition_before(stage: Stage) -> None:
 def locks_below_not_looked_for(patch: Patch) -> None:
     """LOCK TABLE … PARTITION does not lock the table, and the look does not go below it."""
     patch.setattr(Namespace, "tells_all", lambda self, locks, survey: True)
+
+
+@mutation(seed=None)
+def partitions_not_foretold(patch: Patch) -> None:
+    """Hive locks a partition, of which an empty node was left, between the look and the grant."""
+    edit(
+        patch,
+        Namespace,
+        "unchanged",
+        "for target, listing in survey.children.items()",
+        "for target, listing in survey.children.items() if not target.partition",
+    )

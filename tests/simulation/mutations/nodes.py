@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, removal
+from airflow_hivelock.locks.backends.zookeeper import acquisition, queue, removal
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete, Exists, Listing, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.backends.zookeeper.queue import shared_units
 from airflow_hivelock.locks.errors import LockLost
 from tests.simulation import model
 from tests.simulation.hive import HiveClient
@@ -170,3 +171,10 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
         return once(ops)
 
     in_place_of_commits(patch, send)
+
+
+@mutation(seed=None)
+def databases_without_a_guard(patch: Patch) -> None:
+    """UNLOCK TABLE and clean-up take my SHARED node on a database, another's has the same path, and my release deletes that."""
+    for module in (acquisition, removal, queue):
+        patch.setattr(module, "shared_units", lambda locks: tuple(name for name in shared_units(locks) if "." in name))

@@ -12,11 +12,12 @@ from airflow_hivelock.locks.backends.zookeeper import acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
+from airflow_hivelock.locks.backends.zookeeper.look import Looks
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
@@ -235,3 +236,21 @@ def _connection_lost() -> None:
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
     patch.setattr(ZooKeeperBackend, "abandon", lambda self, acquisition: None)
+
+
+@mutation()
+def oldest_tickets_left_out(patch: Patch) -> None:
+    """What is forgotten while it is read is left out: a lease that stands, and the next one is granted beside it."""
+    original = Queues._tickets
+    patch.setattr(
+        Queues,
+        "_tickets",
+        lambda self, *args: [ticket for ticket in original(self, *args) if ticket.path in self._known],
+    )
+
+
+@mutation(seed=None)
+def root_of_the_queues_read_last(patch: Patch) -> None:
+    """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
+    patch.setattr(Looks, "all", lambda self: [*self.queues, *self.objects, self.root])
+    edit(patch, Looks, "seen", "root, *others = replies", "*others, root = replies")

@@ -13,7 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
 from tests.simulation.stage import writes
@@ -197,3 +197,9 @@ def forgetful_session(patch: Patch) -> None:
     patch.setattr(
         SimulatedSession, "_synced", property(lambda self: self._session, lambda self, session: None), raising=False
     )
+
+
+@mutation()
+def lost_taken_over(patch: Patch) -> None:
+    """A second call of the owner is given a lease of which a lock has been robbed, and begins to work under it."""
+    edit(patch, ZooKeeperAcquisition, "_start", "mine.state is State.LOST", "False")

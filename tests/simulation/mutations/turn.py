@@ -11,7 +11,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Listing, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import unit
 from airflow_hivelock.locks.model import LockMode
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 
 if TYPE_CHECKING:
@@ -91,3 +91,9 @@ def barrier_kept_behind(patch: Patch) -> None:
         self._rewrite(replace(self._record, barrier=(*self._record.barrier, (str(target), 0))), [*bump, *created])
 
     patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)
+
+
+@mutation(seed=None)
+def gone_before_it_is_watched(patch: Patch) -> None:
+    """Hive's lock goes between the look at it and the watch on it, and nobody wakes me."""
+    edit(patch, ZooKeeperAcquisition, "_wait_for_hive", "if standing is None:", "if False:")
