@@ -192,7 +192,7 @@ class Habits:
     def draw(cls, dice: Dice) -> Habits:
         return cls(
             unlocks=dice.pick((0.0, 0.4, 0.9)),
-            cleans=dice.pick((0.0, 0.0, 0.0, 0.0)),
+            cleans=dice.pick((0.0, 0.0, 0.3, 0.9)),
             leaves=dice.pick((0.0, 0.2)),
             regular=dice.chance(0.3),
             pace_s=dice.pick((0.1, 0.1, 0.01)),
