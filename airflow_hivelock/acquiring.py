@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, XComArg
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred, XComArg
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
@@ -164,7 +164,7 @@ class AcquiresLocks(NamesLocks):
     :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
         the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
         worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
-        ``defer``: begins and ends on a worker. ``reschedule``: looks once a minute, and keeps no place in the queue
+        ``defer``: begins and ends on a worker. What begins there takes at once what is free, and defers only to wait. ``reschedule``: looks once a minute, and keeps no place in the queue
         in between. ``poke``: waits in its worker slot.
     """
 
@@ -198,19 +198,19 @@ class AcquiresLocks(NamesLocks):
         hook = HiveLockHook(self.hivelock_conn_id)
         if not self._wanted().locks(hook, self.log):
             return None
-        if self.waiting in ("trigger", "defer"):
-            self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
         changed = threading.Event()
         wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
         try:
             while (lease := wait.poll()) is None:
+                if self.waiting in ("trigger", "defer"):  # the trigger takes over the place in the queue
+                    self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
                 changed.clear()
                 if self._killed:
                     raise AirflowException(f"{self.task_id} was killed while it waited for locks; it left the queue")
-        except (AirflowRescheduleException, LockTimeout):
+        except (TaskDeferred, AirflowRescheduleException, LockTimeout):
             raise
         except BaseException:
             wait.give_up()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
@@ -263,11 +263,20 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
 ) -> None:
     """It hears of the end of its wait only after the task may have failed, and then gives up what it acquired."""
     waits: list[Wait] = []
-    begin = Wait.__init__
+    polled: set[str] = set()
+    begin, poll = Wait.__init__, Wait.poll
 
     def noted(self: Wait, *given: Any) -> None:
         begin(self, *given)
         waits.append(self)
+
+    def taken_at_first(self: Wait) -> Lease | None:
+        """So that the worker defers."""
+        owner = self._pending.request.owner
+        if owner not in polled:
+            polled.add(owner)
+            return None
+        return poll(self)
 
     held: list[list[str]] = []
 
@@ -277,11 +286,12 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
         held.append(sorted({holder.owner.split("/")[3] for holder in manager.show()}))
 
     monkeypatch.setattr(Wait, "__init__", noted)
+    monkeypatch.setattr(Wait, "poll", taken_at_first)
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", waiting="defer", writes=["dw.other"])
         lock >> LockedWork(task_id="work", act=act, **NAMES)
     assert run(works, logical_date=DAY).state == "success"
-    assert len(waits) == 2
+    assert len(waits) == 4, "for each task one on a worker, and one in the triggerer"
     assert held == [["lock", "work"]]
 
 

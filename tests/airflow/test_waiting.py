@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import jinja2
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
 from airflow_hivelock.acquiring import Waiting
@@ -82,6 +83,37 @@ def test_a_task_waits_gets_its_lease_and_returns_it(
     assert Lease.from_json(lease) == manager.lease_of(f"here/waits_{waiting}/{ran.run_id}/lock/-1")
     assert lease["attempt"] == 1
     assert f"somebody (lease {held.id}) holds {OBJECT} EXCLUSIVE" in lines()
+
+
+def on_worker(task_id: str, waiting: Waiting = "defer") -> Any:
+    """What a task returns that begins on a worker."""
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id=task_id, map_index=-1, try_number=1)
+    return HiveLockOperator(task_id=task_id, writes=[OBJECT], waiting=waiting).execute({"ti": ti})
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer"])
+def test_what_is_free_is_taken_on_the_worker_where_the_task_begins(waiting: Waiting, manager: LockManager) -> None:
+    """Airflow may fail a task that defers and resumes within seconds: it takes the deferral for the end of the resumed."""
+    assert Lease.from_json(on_worker("lock", waiting)) == manager.lease_of("here/dag/run/lock/-1")
+
+
+def test_a_task_that_defers_keeps_the_place_that_it_has_got_on_the_worker(manager: LockManager) -> None:
+    held = manager.acquire(owner="somebody", writes=[OBJECT])
+    triggers = []
+    for task_id in ("first", "second"):
+        with pytest.raises(TaskDeferred) as deferred:
+            on_worker(task_id)
+        triggers.append(deferred.value.trigger)
+    assert [waiter.owner.split("/")[3] for waiter in manager.waiters()] == ["first", "second"]
+    manager.release(held)
+    for task_id, trigger in zip(("first", "second"), triggers, strict=True):
+
+        async def event(trigger: Any = trigger) -> Any:
+            return await anext(trigger.run())
+
+        lease = Lease.from_json(asyncio.run(event()).payload)
+        assert lease.owner == f"here/dag/run/{task_id}/-1"
+        manager.release(lease)
 
 
 @pytest.mark.parametrize("waiting", STYLES)
