@@ -37,6 +37,10 @@ CONNECTION_S = 30.0
 AGAIN_S = 5.0
 """How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
 
+RESUME_S = 10.0
+"""How long after its start at least a trigger resumes what a worker has deferred. Airflow's scheduler fails a resumed task
+if it hears only then that the worker had ended: a second or two after the deferral, and one round of the scheduler's."""
+
 _pool = ThreadPoolExecutor(8, "hivelock")
 _hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
 _keepers: dict[str, asyncio.Task[None]] = {}
@@ -236,11 +240,14 @@ class HiveLockTrigger(_LockTrigger):
         return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task, "warning": self.warning}
 
     async def _event(self) -> TriggerEvent:
+        begun = asyncio.get_running_loop().time()
         lease = await self._outcome(self._start)
         given = lease.to_json() if lease else OFF
         if lease and self.warning:
             self.log.warning("%s", self.warning)
         if not self.ends_task:
+            if self.owner:
+                await asyncio.sleep(begun + RESUME_S - asyncio.get_running_loop().time())
             return TriggerEvent(given)  # type: ignore[no-untyped-call]
         assert self._waiter is not None
         await supervisor.push_xcom(self._waiter, given)

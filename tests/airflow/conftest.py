@@ -75,6 +75,14 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
     assert not list(fresh.waiters()), "a place in the queue was left behind"
 
 
+@pytest.fixture(autouse=True)
+def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here has to hear that a worker has ended before its task resumes."""
+    from airflow_hivelock import triggers
+
+    monkeypatch.setattr(triggers, "RESUME_S", 0.0)
+
+
 @pytest.fixture
 def lines() -> Iterator[Callable[[], str]]:
     """What has been logged so far, as one text."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import threading
+import time
 import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -632,6 +633,21 @@ def test_a_deferred_task_is_its_own_owner_and_is_not_rendered_again(manager: Loc
     assert lease is not None
     assert lease.attempt == 4
     assert lease.locks[-1].object.partition == (("dt", "{{ ds }}"),)
+
+
+@pytest.mark.parametrize(("ends_task", "waits"), [(False, True), (True, False)])
+def test_what_a_worker_has_deferred_is_not_resumed_within_seconds(
+    ends_task: bool, waits: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's scheduler would take the end of that worker for the resumed task's, and fail it."""
+
+    async def body() -> None:
+        begun = time.monotonic()
+        await triggerer.event(await triggerer.defer(trigger(ends_task=ends_task)))
+        assert (time.monotonic() - begun >= 1) is waits
+
+    monkeypatch.setattr(triggers, "RESUME_S", 1.0)
+    asyncio.run(body())
 
 
 class TestSensor:
