@@ -255,7 +255,7 @@ class HiveLockTrigger(_LockTrigger):
         return TaskSuccessEvent()
 
     async def _let_go(self) -> None:
-        """Drop the place, or the lease, if the task is over.
+        """Drop the place, or the lease, if the task is over; else leave the place to the trigger that waits for it now.
 
         So a lease goes that nobody has heard of: Airflow drops the event of a task that has been marked failed meanwhile.
         """
@@ -266,10 +266,14 @@ class HiveLockTrigger(_LockTrigger):
             state = await supervisor.state_of(self._waiter)
         except supervisor.CannotTell as error:
             self.log.warning("Keeping the place in the queue, or the lease: %s", error)
-            return
+            state = ""
         over = state is None or state in supervisor.FINISHED
-        if over and not (self._succeeded and state == "success") and await self._in_pool(self._wait.give_up):
-            self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
+        if over and not (self._succeeded and state == "success"):
+            if await self._in_pool(self._wait.give_up):
+                self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
+        elif self._wait.lease is None:
+            await self._in_pool(self._wait.hand_over)
+            self.log.info("Left the place in the queue to what waits for the task now")
 
     def _wanted(self, lease_s: float | None = None) -> Wanted:
         return super()._wanted(self.lease_s if lease_s is None else lease_s)

@@ -254,6 +254,10 @@ class Wait:
             return False
         return True
 
+    def hand_over(self) -> None:
+        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
+        self._pending.hand_over()
+
     def _tell(self, blockers: Sequence[Blocker]) -> None:
         """Say who is in the way, once and again when that changes."""
         who = frozenset(map(str, blockers))

@@ -81,6 +81,11 @@ class Acquisition(Protocol):
         """Give up: leave the queue and hold nothing. Keeps a lease that has been returned by :meth:`step`."""
         ...
 
+    def hand_over(self) -> None:
+        """Leave the place in the queue to the owner's next process: without a sign of life from now on, so that the place
+        keeps nobody waiting once nobody else is in the way."""
+        ...
+
 
 class Backend(Protocol):
     """Where locks are kept. All calls are safe from several threads."""

@@ -73,6 +73,10 @@ class PendingLease:
         """Leave the queue."""
         self._acquisition.withdraw()
 
+    def hand_over(self) -> None:
+        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
+        self._acquisition.hand_over()
+
     def _late(self, blocked: Blocked) -> str:
         parents = {parent for lock in self.request.locks for parent in lock.object.parents}
         leaves = [str(lock) for lock in self.request.locks if lock.object not in parents]

@@ -268,6 +268,22 @@ def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
     asyncio.run(body())
 
 
+def test_a_place_that_nobody_takes_up_keeps_nobody_waiting(manager: LockManager, triggerer: Triggerer) -> None:
+    """Airflow has given the task to another triggerer, and that one stands still; this one's session goes on."""
+
+    async def body() -> None:
+        held = other(manager)
+        trigger_id = await _waiting(triggerer, manager)
+        newcomer = await triggerer.start(lock(), logical_date=DAY, run_id="newcomer")
+        await triggerer.until(lambda: len(manager.waiters()) == 2, "the newcomer")
+        triggerer.states = {"lock": "deferred"}
+        await triggerer.user_acts(trigger_id)
+        manager.release(held)
+        assert isinstance(await triggerer.event(newcomer), TaskSuccessEvent)
+
+    asyncio.run(body())
+
+
 def test_a_triggerer_that_stops_keeps_places_and_another_goes_on(manager: LockManager, triggerer: Triggerer) -> None:
     async def body() -> None:
         held = other(manager)
@@ -342,7 +358,7 @@ def test_a_task_killed_in_the_middle_of_the_grant_holds_nothing(
         await triggerer.user_acts(trigger_id)
         await triggerer.until(lambda: triggerer.asked, "on_kill")
         assert go_on.is_set(), "on_kill did not wait for the request that was on its way"
-        assert manager.lease_of(OWNER) is None
+        await triggerer.until(lambda: manager.lease_of(OWNER) is None, "the lease to be released")
 
     asyncio.run(body())
 

@@ -411,6 +411,9 @@ class Scripted(MemoryBackend):
     def withdraw(self) -> None:
         self.withdrawn += 1
 
+    def hand_over(self) -> None:
+        raise NotImplementedError
+
 
 BY = (Blocker("a", LockObject.parse(T), LockMode.EXCLUSIVE),)
 

@@ -43,6 +43,8 @@ class _Entry:
     lease: Lease | None = None
     renewed: datetime | None = None
     losses: list[Callable[[], None]] = field(default_factory=list)
+    left: bool = False
+    """Whether its process has handed it over, and no other has taken it up."""
 
 
 class MemoryBackend:
@@ -191,13 +193,20 @@ class MemoryBackend:
         return entry if held and (held.id, held.epoch) == (lease.id, lease.epoch) else None
 
     def _ahead(self, entry: _Entry) -> tuple[Blocker, ...]:
-        """Who conflicts with *entry* and came before it, nearest first."""
-        earlier = sorted((e for e in self._entries.values() if e.place < entry.place), key=lambda e: -e.place)
+        """Who conflicts with *entry* and came before it, nearest first; nobody if nobody acts for any of them."""
+        earlier = self._earlier(entry)
+        if all(other.left for other in earlier):
+            return ()
         return tuple(
             Blocker(other.request.owner, lock.object, lock.mode, waiting=other.lease is None)
             for other in earlier
             for lock in rules.conflicts(entry.request.locks, other.request.locks)[:1]
         )
+
+    def _earlier(self, entry: _Entry) -> list[_Entry]:
+        """Whose requests conflict with *entry* and came before it, nearest first."""
+        before = sorted((e for e in self._entries.values() if e.place < entry.place), key=lambda e: -e.place)
+        return [other for other in before if rules.conflicts(entry.request.locks, other.request.locks)]
 
     def _remove(self, owner: str) -> bool:
         entry = self._entries.pop(owner, None)
@@ -238,6 +247,8 @@ class MemoryAcquisition:
             if entry.lease is None:
                 if blocked := store._ahead(entry):
                     return Blocked(blocked, self._waited_s)
+                for left in store._earlier(entry):
+                    store._remove(left.request.owner)
                 number = next(store._count)
                 since = store.now()
                 entry.lease = Lease(
@@ -258,6 +269,13 @@ class MemoryAcquisition:
             entry = self._backend._entries.get(self._request.owner)
             if entry and entry.lease is None and entry.epoch == self._epoch:
                 self._backend._remove(self._request.owner)
+
+    def hand_over(self) -> None:
+        with self._backend._lock:
+            entry = self._backend._entries.get(self._request.owner)
+            if entry and entry.lease is None and entry.epoch == self._epoch:
+                entry.left = True
+                self._backend._changed(self._request)
 
     def _mine(self) -> _Entry | None:
         """The entry that this acquisition made or took over; None before its first step, or when it was freed."""
@@ -285,7 +303,7 @@ class MemoryAcquisition:
         else:
             superseded = entry.wake
             entry.request = replace(request, locks=entry.request.locks)
-            entry.epoch, entry.wake = self._epoch, self._wake
+            entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
             superseded()
             self._waited_s = (store.now() - entry.since).total_seconds()
             for notice in entry.losses:

@@ -287,6 +287,34 @@ class BackendConformance:
         assert manager.waiters() == []
 
     @where(remembers=True)
+    def test_a_place_that_was_handed_over_keeps_nobody_waiting_and_is_kept_meanwhile(
+        self, manager: LockManager, connect: Connect
+    ) -> None:
+        """Its session lives on: as a triggerer's, whose triggers Airflow has given to another."""
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        with connect() as first, connect() as second:
+            early, late = Polling(first, "early", writes=[DAY1]), Polling(second, "late", writes=[DAY1])
+            early.blocked()
+            late.blocked()
+            early.pending.hand_over()
+            late.blocked()
+            heir = Polling(second, "early", writes=[DAY1])
+            heir.blocked()
+            early.pending.hand_over()  # it is another's by now
+            assert [waiter.owner for waiter in manager.waiters()] == ["early", "late"]
+            manager.release(lease)
+            second.release(heir.granted())
+            lease = late.granted()
+            again = Polling(first, "early", writes=[DAY1])
+            again.blocked()
+            newcomer = Polling(second, "newcomer", writes=[DAY1])
+            newcomer.blocked()
+            again.pending.hand_over()
+            second.release(lease)
+            assert newcomer.granted()
+            assert manager.waiters() == []
+
+    @where(remembers=True)
     def test_a_place_in_the_queue_outlives_the_process_that_took_it(
         self, manager: LockManager, connect: Connect
     ) -> None:

@@ -99,6 +99,10 @@ class DatabaseAcquisition:
         alone = self._store.wanted(self._wanted.owner_key)
         self._store.transact(lambda connection: self._withdraw(connection, alone))
 
+    def hand_over(self) -> None:
+        self.waits = None
+        self._store.declare_dead(self._wanted.owner_key, self.process)
+
     def _take_turn(self) -> Turn | None:
         """The turn, at once, of a request that is the owner's first, or that waits; None if there is more to it."""
         mine = self._queued

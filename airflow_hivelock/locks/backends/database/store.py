@@ -309,6 +309,12 @@ class Store(Sessions):
             signing = [self._prepared[statement] for statement in self._signing]  # before the transaction
             self.transact(lambda connection: self._sign(driver(connection), dict(waiting), *signing))
 
+    def declare_dead(self, owner_key: str, process: str) -> None:
+        """Take the sign of life from a request that waits, if that process still acts for its owner."""
+        request = self.tables.request
+        mine = (request.c.owner_key == owner_key, request.c.process == process, self.queued)
+        self.write(lambda connection: connection.execute(update(request).where(*mine).values(seen_us=0)).rowcount)
+
     def _sign(self, session: Any, epochs: Mapping[int, int], waiting: Prepared, signed: Prepared) -> None:
         found = waiting.all(session, {"places": self.dialect.numbers(epochs)})
         living = [row.place for row in found if row.epoch == epochs[row.place]]

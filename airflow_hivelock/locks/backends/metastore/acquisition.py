@@ -71,6 +71,9 @@ class MetastoreAcquisition:
                 self._number = next(asked, None)
             self._give_back(session)
 
+    def hand_over(self) -> None:
+        """The metastore gives up by itself what is not asked for again: after ``hive.txn.timeout``."""
+
     def _stand_in_line(self, session: Session) -> bool:
         """Take up the owner's standing request, or make one; whether it is granted."""
         if (standing := self._standing(session)) is not None:

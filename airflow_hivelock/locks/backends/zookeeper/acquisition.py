@@ -124,7 +124,17 @@ class ZooKeeperAcquisition:
         try:
             self._withdraw()
         except StoreUnavailable:
-            self._store.abandon(self)  # its ticket must not block others for as long as this session lives
+            self._store.abandon(self.withdraw)  # its ticket must not block others for as long as this session lives
+            raise
+
+    def hand_over(self) -> None:
+        try:
+            mine = self._read()
+            if mine is not None and mine.process == self._process and mine.queued:
+                # Refused where another process has taken over by now, or where its session has ended.
+                self._store.client.submit(Commit((Check(self._path, mine.version), Delete(self._alive))))
+        except StoreUnavailable:
+            self._store.abandon(self.hand_over)
             raise
 
     def _withdraw(self) -> None:

@@ -105,7 +105,7 @@ class ZooKeeperBackend:
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
         self.removal = Removal(client, self.layout, self.namespace, self.queues, self.turns)
-        self._abandoned: list[ZooKeeperAcquisition] = []
+        self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
         self._known_lock = threading.Lock()
@@ -412,21 +412,21 @@ class ZooKeeperBackend:
             while len(self._known_records) > REMEMBERED:
                 self._known_records.popitem(last=False)
 
-    def abandon(self, acquisition: ZooKeeperAcquisition) -> None:
-        """Remember a request that could not be withdrawn; it is withdrawn with the next step of any other."""
+    def abandon(self, end: Callable[[], None]) -> None:
+        """Remember how to end what could not be withdrawn or handed over; it is ended with the next step of any request."""
         with self._abandoned_lock:
-            self._abandoned.append(acquisition)
+            self._abandoned.append(end)
 
     def sweep_abandoned(self) -> None:
-        """Withdraw what could not be withdrawn before.
+        """End what could not be withdrawn or handed over before.
 
         :raises StoreUnavailable: what is left stays remembered.
         """
         while self._abandoned:
             with self._abandoned_lock:
-                acquisition = self._abandoned.pop() if self._abandoned else None
-            if acquisition:
-                acquisition.withdraw()
+                end = self._abandoned.pop() if self._abandoned else None
+            if end:
+                end()
 
     def _change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
         """Rewrite the lease's record, read again as often as somebody else was quicker."""
