@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,12 +21,18 @@ from airflow.models.dag import DagModel
 from airflow.secrets.environment_variables import EnvironmentVariablesBackend
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException
-from sqlalchemy import select, tuple_
+from sqlalchemy import and_, or_, select, tuple_
 
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.supervisor import FINISHED
+from airflow_hivelock.ui.holders import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from sqlalchemy.orm import Session
+
+    from airflow_hivelock.owners import Owner
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 """Whoever sees Airflow's plugins, and so the page's entry in the menu."""
@@ -36,6 +43,9 @@ PERMITTED_S = 30.0
 """How long a permission to see a DAG is remembered."""
 
 MOST_REMEMBERED = 50_000
+
+MOST_AT_ONCE = 500
+"""Of how many runs the database is asked in one statement."""
 
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _permitted: dict[tuple[str, str], tuple[float, bool]] = {}
@@ -108,30 +118,52 @@ def connection_ids() -> list[str]:
     return sorted({*stored, *filter(_is_ours, names), *elsewhere})
 
 
-def run_states(runs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, dict[str, str]]]:
-    """The state of each of *runs*, DAG and run id, and those of its tasks; one that Airflow does not know is missing."""
-    wanted = sorted(set(runs))
-    if not wanted:
-        return {}
+def told(owners: Collection[Owner]) -> dict[Owner, Told]:
+    """What Airflow says of each of *owners*; one of a run that it does not know is missing."""
+    found: dict[Owner, Told] = {}
+    by_run: dict[tuple[str, str], list[Owner]] = defaultdict(list)
+    for owner in owners:
+        by_run[owner.dag_id, owner.run_id].append(owner)
+    wanted = list(by_run)
     with create_session() as session:
-        known = session.execute(
-            select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(tuple_(DagRun.dag_id, DagRun.run_id).in_(wanted))
-        ).all()
-        found: dict[tuple[str, str], tuple[str, dict[str, str]]] = {(d, r): (str(s), {}) for d, r, s in known}
-        tasks = session.execute(
-            select(
-                TaskInstance.dag_id,
-                TaskInstance.run_id,
-                TaskInstance.task_id,
-                TaskInstance.map_index,
-                TaskInstance.state,
-            ).where(tuple_(TaskInstance.dag_id, TaskInstance.run_id).in_(wanted))
-        ).all()
-    for dag_id, run_id, task_id, map_index, state in tasks:
-        if (dag_id, run_id) in found:
-            name = task_id if map_index < 0 else f"{task_id}[{map_index}]"
-            found[dag_id, run_id][1][name] = str(state or "")
+        for first in range(0, len(wanted), MOST_AT_ONCE):
+            found |= _told(session, {run: by_run[run] for run in wanted[first : first + MOST_AT_ONCE]})
     return found
+
+
+def _told(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> Iterator[tuple[Owner, Told]]:
+    runs = session.execute(
+        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.end_date, DagModel.is_paused)
+        .join(DagModel, DagModel.dag_id == DagRun.dag_id, isouter=True)
+        .where(tuple_(DagRun.dag_id, DagRun.run_id).in_(by_run))
+    ).all()
+    if not runs:
+        return
+    task = TaskInstance
+    tasks = session.execute(
+        select(
+            *(task.dag_id, task.run_id, task.task_id, task.map_index, task.state),
+            *(task.scheduled_dttm, task.queued_dttm, task.start_date, task.end_date, task.last_heartbeat_at),
+        )
+        .where(tuple_(task.dag_id, task.run_id).in_([(dag_id, run_id) for dag_id, run_id, *_ in runs]))
+        .where(
+            or_(
+                and_(task.state.is_not(None), task.state.not_in(FINISHED)),
+                task.task_id.in_({owner.task_id for owners in by_run.values() for owner in owners}),
+            )
+        )
+    ).all()
+    active: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    own: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    for dag_id, run_id, task_id, map_index, state, scheduled, queued, started, ended, heard in tasks:
+        at = ended if state in FINISHED else started if state == "running" else queued or scheduled or started
+        own[dag_id, run_id, task_id, map_index] = {"task": str(state or ""), "at": at, "heard": heard}
+        if state and state not in FINISHED:
+            active[dag_id, run_id][task_id if map_index < 0 else f"{task_id}[{map_index}]"] = str(state)
+    for dag_id, run_id, state, ended, paused in runs:
+        for owner in by_run[dag_id, run_id]:
+            mine = own.get((dag_id, run_id, owner.task_id, owner.map_index), {})
+            yield owner, Told(str(state), ended, bool(paused), active=active[dag_id, run_id], **mine)
 
 
 def _is_ours(conn_id: str) -> bool:

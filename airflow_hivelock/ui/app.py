@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import json
 import secrets
 import time
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +23,20 @@ from pydantic import BaseModel, Field
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
-from airflow_hivelock.ui import access, leases, view
+from airflow_hivelock.locks.errors import (
+    AccessDenied,
+    HiveLockError,
+    InvalidRequest,
+    StoreCorrupted,
+    Unsupported,
+)
+from airflow_hivelock.ui import access, holders, leases, view
 from airflow_hivelock.ui.flights import Flights
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.ui.view import View
 
 log = structlog.get_logger(__name__)
@@ -39,8 +48,13 @@ PATIENCE_S = 8.0
 """How long whoever asks waits for the lock store."""
 
 FRESH_S = 1.5
-HOLDERS_FRESH_S, HOLDERS_KEPT_S, HOLDERS_WAIT_S = 5.0, 60.0, 0.5
+HOLDERS_FRESH_S, HOLDERS_KEPT_S = 5.0, 60.0
 """Looking through all of Hive's namespace is the dear part: it goes on beside the rest, and what it said last does meanwhile."""
+
+WORKS_FRESH_S = 15.0
+WORKS_WAIT_S = 4.0
+LITTLE_S = 0.05
+"""How long one who asks waits for what goes on beside the rest: the page comes again soon for what is missing."""
 
 HISTORY_FRESH_S = 15.0
 CONNECTIONS_FRESH_S = 10.0
@@ -57,9 +71,25 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
+SILENT = {
+    AccessDenied: "The lock store does not let Airflow's API server in. Put right the credentials of the connection, or "
+    "the store's permissions.",
+    StoreCorrupted: "The lock store holds what this version cannot read. Upgrade airflow-hivelock on the API server, or "
+    "look at what was written there.",
+    HiveLockError: "The lock store does not answer. What is locked stays locked and jobs that run go on, but nothing is "
+    "granted or released; a task that waits fails after ten minutes. See that the store is up, and that the API server "
+    "reaches it.",
+}
+ASK_WHY = 'On the API server\'s host, airflow hivelock --conn-id {} -e "SHOW LOCKS" says why, as its log does.'
+
 app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
 _flights = Flights(PATIENCE_S)
 _shown: dict[tuple[str, str], Shown] = {}
+_needy: dict[str, tuple[Lease, ...]] = {}
+"""By connection that has been looked at, the leases that need somebody: whether their work still runs is asked."""
+
+_warming: set[asyncio.Task[None]] = set()
+
 _clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
 
 
@@ -77,11 +107,13 @@ async def _harden(request: Request, answer: Callable[[Request], Awaitable[Respon
 
 
 @app.exception_handler(HiveLockError)
-async def _refused(_: Request, error: HiveLockError) -> JSONResponse:
+async def _refused(request: Request, error: HiveLockError) -> JSONResponse:
     if isinstance(error, InvalidRequest | Unsupported):
         return JSONResponse({"detail": str(error)}, 400)
     log.warning("The page cannot look at the lock store: %s", error)  # not told: it names servers
-    return JSONResponse({"detail": "The lock store gave no answer; the API server's log says why"}, 503)
+    said = next(said for kind, said in SILENT.items() if isinstance(error, kind))
+    connection_id = request.path_params.get("connection_id", "")
+    return JSONResponse({"detail": f"{said} {ASK_WHY.format(connection_id)}"}, 503)
 
 
 @app.exception_handler(RequestValidationError)
@@ -91,8 +123,20 @@ async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
 
 
 @app.get("/")
-def page() -> FileResponse:
+async def page(connection: str = "") -> FileResponse:
+    """The page; what it will ask for is looked at meanwhile, for a first look at thousands of locks takes a while."""
+    warming = asyncio.create_task(_warm(connection))
+    _warming.add(warming)
+    warming.add_done_callback(_warming.discard)
     return FileResponse(FILES["index.html"])
+
+
+async def _warm(connection_id: str) -> None:
+    with suppress(Exception):  # the page gets them as answers to its own questions
+        known = await _connections()
+        first = [each for each in (connection_id, HiveLockHook.default_conn_name, *known) if each in known]
+        if first:
+            await _current(first[0])
 
 
 @app.get("/static/{name}")
@@ -112,20 +156,33 @@ async def connections(user: Any = access.USER) -> dict[str, Any]:
 async def current(connection_id: str, request: Request, user: Any = access.USER) -> Response:
     """Who holds and who waits."""
     await _checked(connection_id)
+    return await _answer(connection_id, await _current(connection_id), user, request.headers)
 
-    def look() -> view.Looked:
-        manager = HiveLockHook(connection_id).manager()
-        return view.Looked(_clocks[connection_id].now_ms(manager), manager.show())
 
-    looked = await _flights.glance((connection_id, "holders"), look, HOLDERS_FRESH_S, HOLDERS_KEPT_S, HOLDERS_WAIT_S)
+async def _current(connection_id: str) -> Shown:
+    needy = _needy.get(connection_id)
+    looked, works = None, None
+    if needy is not None:  # not beside the first look, which would take longer
+        looked = await _flights.glance(
+            (connection_id, "holders"), lambda: _holders(connection_id), HOLDERS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S
+        )
+        key = (connection_id, "works", *(lease.id for lease in needy))
+        works = await _flights.glance(key, lambda: holders.ask(needy), WORKS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S)
 
     def read(hook: HiveLockHook, now_ms: int) -> View:
-        shown = view.current(*hook.manager().requests(), looked, hook.installation)
-        leases.judge(shown.data, now_ms, access.run_states)
+        held, waiting = hook.manager().requests()
+        shown = view.current(held, waiting, looked, hook.installation)
+        holders.judge(shown.data, now_ms, access.told, works or {})
+        needs = {row["id"] for row in shown.data["leases"] if row["doing"] == "needs"}
+        _needy[connection_id] = tuple(lease for lease in held if lease.id in needs and lease.works)
         return shown
 
-    shown = await _look(connection_id, "current", read, FRESH_S)
-    return await _answer(connection_id, shown, user, request.headers)
+    return await _look(connection_id, "current", read, FRESH_S)
+
+
+def _holders(connection_id: str) -> view.Looked:
+    manager = HiveLockHook(connection_id).manager()
+    return view.Looked(_clocks[connection_id].now_ms(manager), manager.show())
 
 
 @app.get("/api/{connection_id}/history")
@@ -151,12 +208,15 @@ async def audit(connection_id: str, request: Request, user: Any = access.USER) -
 
 @app.get("/api/{connection_id}/leases/{lease_id}")
 async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
-    """What runs under a lease."""
+    """What runs under a lease, as far as can be told soon: a cluster that is away takes its time."""
     await _checked(connection_id)
-    found = await _flights.ask(
-        (connection_id, lease_id), lambda: leases.describe(HiveLockHook(connection_id), lease_id)
-    )
-    return await run_in_threadpool(_permitted, found, user)
+    hook = HiveLockHook(connection_id)
+    found = await _flights.ask((connection_id, lease_id), lambda: leases.describe(hook, lease_id))
+    shown = await run_in_threadpool(_permitted, found, user)
+    key = (connection_id, "works", lease_id)
+    works = await _flights.glance(key, lambda: leases.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
+    told = [work | {"how": (works or {}).get(work["name"], holders.UNTOLD)} for work in shown["works"]]
+    return shown | {"works": told}
 
 
 @app.post("/api/{connection_id}/leases/{lease_id}/release")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.owners import Owner
+from airflow_hivelock.ui.holders import what
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -89,7 +90,7 @@ class View:
 
 
 def _nameless(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id")}
+    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id", "jobs")}
 
 
 class StoreClock:
@@ -177,7 +178,7 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], looked: Loo
         "attempt": lease.attempt,
         "since": _ms(lease.since),
         "lease_s": lease.lease_s,
-        "works": sum(bool(work.application) for work in lease.works),
+        "jobs": [[work.name, what(work.application)] for work in lease.works],
         "locks": _locks(lease.locks),
     }
     if lease.expires is not None:

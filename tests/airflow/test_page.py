@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import threading
 import time
 import warnings
@@ -20,11 +21,16 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access, leases, view
+    from airflow_hivelock.ui import access, holders, view
     from airflow_hivelock.ui import app as page
+    from airflow_hivelock.ui.holders import Told
 
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+from airflow_hivelock.applications import Processes, _started, encode
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.ui.flights import Flights
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
 
 CURRENT = "/api/hivelock_default/current"
 ASKED = {"X-Hivelock": "release"}
@@ -51,6 +58,7 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]
     auth.init()
     access._permitted.clear()
     page._shown.clear()
+    page._needy.clear()
 
     def client(role: str | None) -> TestClient:
         made = TestClient(page.app, raise_server_exceptions=False)
@@ -184,7 +192,13 @@ def test_it_shows_who_holds_and_who_waits_for_whom(
     third = manager.begin(rules.request(owner("third"), reads=["dw.t/dt=1"]), lambda: None)
     third.poll()
     try:
-        shown = login("viewer").get(CURRENT).json()
+        viewer = login("viewer")
+        shown = viewer.get(CURRENT).json()
+        assert shown["hive"] is None, "the first answer does not wait for a look at all of Hive's namespace"
+        deadline = time.monotonic() + 60
+        while shown["hive"] is None and time.monotonic() < deadline:
+            page._flights.forget(("hivelock_default", "current"))
+            shown = viewer.get(CURRENT).json()
     finally:
         third.withdraw()
         second.withdraw()
@@ -346,24 +360,152 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
     asyncio.run(play())
 
 
-def test_it_tells_of_a_lapsed_lease_whether_its_run_is_over(
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LONG_AGO, JUST = NOW - timedelta(minutes=24), NOW - timedelta(seconds=5)
+MINE = Owner("here", "daily", "r1", "load")
+
+
+@pytest.mark.parametrize(
+    ("told", "jobs", "kind", "state"),
+    [
+        (Told("running", task="running", at=JUST, heard=JUST), ["load"], "works", "working"),
+        (Told("running", task="running", at=LONG_AGO, heard=LONG_AGO), ["load"], "needs", "no heartbeat"),
+        (Told("running", task="queued", at=JUST), [], "idle", "queued"),
+        (Told("running", task="up_for_retry", at=JUST), ["load"], "idle", "up for retry"),
+        (Told("running", task=""), [], "idle", "not scheduled"),
+        (Told("running", task="deferred", at=JUST), [], "idle", "deferred"),
+        (Told("running", task="deferred", at=JUST), ["load"], "works", "working"),
+        (Told("running", paused=True, task="queued", at=LONG_AGO), [], "needs", "DAG paused"),
+        (Told("running", paused=True, task="running", at=JUST, heard=JUST), [], "works", "working"),
+        (Told("running", task="failed", at=LONG_AGO), ["load"], "needs", "failed"),
+        (Told("running", task="failed", at=JUST), ["load"], "ends", "failed"),
+        (Told("running", task="skipped", at=LONG_AGO), [], "needs", "skipped"),
+        (Told("running", task="success", at=LONG_AGO), ["load"], "needs", "not released"),
+        (Told("running", task="success", at=JUST), ["load"], "ends", "not released"),
+        (Told("running", task="success", at=LONG_AGO, active={"work": "running"}), ["work"], "works", "working"),
+        (Told("running", task="success", at=LONG_AGO, active={"work": "queued"}), [], "idle", "queued"),
+        (Told("running", task="success", at=LONG_AGO), [], "idle", "between tasks"),
+        (Told("running", paused=True, task="success", at=LONG_AGO), [], "needs", "DAG paused"),
+        (Told("running"), [], "needs", "task unknown"),
+        (Told("failed", ended=LONG_AGO, task="success", at=LONG_AGO), [], "needs", "run over"),
+        (Told("success", ended=JUST, task="success", at=JUST), [], "ends", "run over"),
+        (Told("failed", ended=LONG_AGO, task="running", heard=JUST, active={"load": "running"}), [], "works", "working"),
+        (Told(), [], "needs", "run unknown"),
+    ],
+)  # fmt: skip
+def test_it_tells_whether_a_holder_is_alive_and_which_needs_somebody(
+    told: Told, jobs: list[str], kind: str, state: str
+) -> None:
+    doing = holders.of_task(MINE, told, jobs, NOW)
+    assert (doing.kind, doing.state) == (kind, state), doing.why
+
+
+def test_a_lease_that_nobody_renews_needs_somebody_whoever_has_it(
     login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(manager, lease_s=1)
-    manager.acquire(owner=owner("kept"), reads=["dw.other"], lease_s=3600)
-    manager.acquire(owner=owner("daily", installation="elsewhere"), reads=["dw.third"], lease_s=1)
+    manager.acquire(owner="cli:ann:1", reads=["dw.other"], lease_s=3600)
+    manager.acquire(owner=owner("daily", installation="elsewhere"), reads=["dw.third"], lease_s=3600)
+    manager.acquire(owner=owner("late", installation="elsewhere"), reads=["dw.fourth"], lease_s=1)
+    manager.acquire(owner="a program", reads=["dw.fifth"], lease_s=3600)
     late = datetime.now(UTC) + timedelta(seconds=5)
     monkeypatch.setattr(manager.backend, "now", lambda: late)
     monkeypatch.setattr(page, "_clocks", {"hivelock_default": view.StoreClock()})
     shown = login("viewer").get(CURRENT).json()
-    said = {shown["owners"][lease["o"]]["text"]: lease.get("over") for lease in shown["leases"]}
-    assert said == {owner(): True, owner("kept"): None, owner("daily", installation="elsewhere"): None}
+    said = {shown["owners"][lease["o"]]["text"]: (lease["doing"], lease["state"]) for lease in shown["leases"]}
+    assert said == {
+        owner(): ("needs", "run unknown"),
+        "cli:ann:1": ("hand", "by hand"),
+        owner("daily", installation="elsewhere"): ("untold", "elsewhere"),
+        owner("late", installation="elsewhere"): ("needs", "not renewed"),
+        "a program": ("untold", "a program"),
+    }
 
 
-def test_a_running_run_is_not_over() -> None:
-    data = {"owners": [view.owner_row(owner(), "here")], "leases": [{"o": 0, "expires": 1}]}
-    leases.judge(data, 2, lambda runs: {run: ("running", {"load": "running"}) for run in runs})
-    assert data["leases"][0]["over"] is False
+def test_airflow_s_own_database_says_what_tasks_do(run: Callable[..., Ran]) -> None:
+    with DAG("told", schedule=None) as dag:
+        BashOperator(task_id="good", bash_command="true")
+        BashOperator.partial(task_id="bad").expand(bash_command=["true", "exit 1"])
+    ran = run(dag)
+    good, first, second = (
+        Owner("here", "told", ran.run_id, task_id, index) for task_id, index in (("good", -1), ("bad", 0), ("bad", 1))
+    )
+    unknown, none = Owner("here", "told", "never", "good"), Owner("here", "told", ran.run_id, "none")
+    told = access.told([good, first, second, unknown, none])
+    assert {who: (said.run, said.task, said.active) for who, said in told.items()} == {
+        good: ("failed", "success", {}),
+        first: ("failed", "success", {}),
+        second: ("failed", "failed", {}),
+        none: ("failed", None, {}),
+    }
+    at = told[second].at
+    assert at is not None
+    assert timedelta(0) <= datetime.now(UTC) - at < timedelta(minutes=10)
+
+
+def test_it_says_whether_the_work_of_a_dead_task_still_runs(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    works = {
+        "alive": encode(Processes(pid=child.pid, started=_started(child.pid))),
+        "dead": encode(Processes(pid=child.pid, started=1)),
+        "away": encode(Processes(host="worker-7")),
+        "unknown": "{}",
+        "deferred": "",
+    }
+    for number, (name, application) in enumerate(works.items()):
+        lease = manager.acquire(owner=owner("daily", f"r{number}"), reads=["dw.t"])
+        manager.start_work(lease, name, application)
+    viewer = login("viewer")
+    try:
+        deadline = time.monotonic() + 60
+        said: dict[str, str] = {}
+        while len(said) < len(works) and time.monotonic() < deadline:
+            page._flights.forget(("hivelock_default", "current"))
+            rows = viewer.get(CURRENT).json()["leases"]
+            said = {job[0]: job[2] for row in rows for job in row["jobs"] if len(job) > 2}
+        [alive] = [row["id"] for row in rows if row["jobs"][0][0] == "alive"]
+        shown = viewer.get(f"/api/hivelock_default/leases/{alive}").json()["works"]
+    finally:
+        child.kill()
+        child.wait()
+    assert said == {
+        "alive": "still runs",
+        "dead": "has ended",
+        "away": holders.UNTOLD,
+        "unknown": holders.UNTOLD,
+        "deferred": holders.UNTOLD,
+    }
+    assert [(work["name"], work["how"]) for work in shown] == [("alive", "still runs")]
+    assert f"process {child.pid} on " in shown[0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreUnavailable("zk:2181 is gone"), "See that the store is up"),
+        (AccessDenied("zk:2181 wants a password"), "credentials"),
+        (StoreCorrupted("/airflow_hivelock/x is of a newer format"), "Upgrade"),
+    ],
+)
+def test_a_store_that_is_down_is_told_with_what_to_do(
+    login: Callable[[str | None], TestClient],
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
+    error: HiveLockError,
+    said: str,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(manager.backend, "requests", fail)
+    answer = login("viewer").get(CURRENT)
+    assert answer.status_code == 503
+    detail = answer.json()["detail"]
+    assert said in detail
+    assert "airflow hivelock --conn-id hivelock_default" in detail
+    assert str(error) not in detail, "a viewer is not told of servers"
 
 
 def test_five_thousand_locks_and_a_thousand_waiters_are_one_small_answer() -> None:

@@ -62,7 +62,7 @@ class _Site:
             mock.patch.object(access, "connection_ids", return_value=["hivelock_default"]),
             mock.patch.object(access, "hidden", return_value=frozenset()),
             mock.patch.object(access, "may_release", return_value=True),
-            mock.patch.object(access, "run_states", return_value={}),
+            mock.patch.object(access, "told", return_value={}),
         ):
             headers = {"X-Hivelock": "release", "Content-Type": "application/json"}
             return self.client.request(method, path, content=body, headers=headers, follow_redirects=False)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.keeper import _due
 from airflow_hivelock.locks import HiveLockError, connect, rules
-from airflow_hivelock.ui import leases as page_leases
+from airflow_hivelock.ui import holders as page_holders
 from tests.fuzz.target import ODD, Target, loaded
 from tests.fuzz.znodes import HELD, LATE, WAITING, later, views
 
@@ -101,7 +101,7 @@ def row(data: bytes) -> None:
     assert stage.lease.id in {lease.id for _, lease in _due(later(manager), "here")}, "a lease would not be renewed"
     for shown in views(manager):
         if "leases" in shown.data:
-            page_leases.judge(shown.data, 2**62, lambda runs: {})
+            page_holders.judge(shown.data, 2**47, lambda owners: {}, {})
         json.dumps(shown.data, ensure_ascii=False).encode()
     manager.renew(stage.lease)
     for call in (

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.statements.session import Session
 from airflow_hivelock.shell import _print
-from airflow_hivelock.ui import leases as page_leases
+from airflow_hivelock.ui import holders as page_holders
 from airflow_hivelock.ui import view
 from tests.fuzz.target import ODD_TEXT, Target, damaged
 from tests.fuzz.text import STORABLE
@@ -107,13 +107,13 @@ class Stage:
         assert self.lease.id in {lease.id for _, lease in _due(later(reader), "here")}, "a lease would not be renewed"
         for shown in views(reader):
             if "leases" in shown.data:
-                page_leases.judge(shown.data, 2**62, lambda runs: {})
+                page_holders.judge(shown.data, 2**47, lambda owners: {}, {})
             json.dumps(shown.data, ensure_ascii=False).encode()
             shown.without(shown.dag_ids)
         for lease in leases.values():
-            [page_leases._work(work.name, work.application) for work in lease.works]
+            [page_holders.what(work.application) for work in lease.works]
         session = Session(reader, user="ann")
-        for result in session.run("show locks; show locks dw.u extended; show lease *"):
+        for result in session.run("show locks; show locks dw.u extended; show lease *; show waiters"):
             for output in ("hive", "table", "json"):
                 quietly(result, output)
         reader.renew(self.lease)

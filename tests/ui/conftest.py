@@ -64,4 +64,5 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             "metastore_away": nowhere | {"schema": "", "extra": {**nowhere["extra"], "backend": "metastore"}},
         }
         airflow = stack.enter_context(scene.api_server(workdir, zookeeper, **more))
+        scene.tell(airflow.database_url)
         yield Stage(airflow, zookeeper, manager, leases, stack.enter_context(chromium()))

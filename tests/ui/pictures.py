@@ -25,6 +25,7 @@ def main() -> None:
         stack.callback(scene.hive_lock(zookeeper).stop)
         scene.play(manager)
         airflow = stack.enter_context(scene.api_server(workdir, zookeeper))
+        scene.tell(airflow.database_url)
         tab = stack.enter_context(sign_in(stack.enter_context(chromium()), airflow, "operator", size=(1280, 640)))
         tab.open().wait_for_selector("tbody tr[role=row]:has-text('Hive’s own')")
         file = IMAGES / "locks.png"

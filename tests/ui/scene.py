@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
 from kazoo.client import KazooClient
 
-from airflow_hivelock.applications import Processes, encode
+from airflow_hivelock.applications import Processes, SparkJob, encode
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
 from airflow_hivelock.owners import Owner
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 DAGS = Path(__file__).parent / "dags"
 INSTALLATION = "test"
 DAYS = 9
+RERUN = [datetime(2012, 11, 1, tzinfo=UTC) + timedelta(days=day) for day in range(60)]
+WORKING = 4
+"""Of those sixty days."""
+
+AGO = timedelta(minutes=24)
+"""When the dead died, the others were queued or began."""
 
 
 def owner(dag_id: str, day: int, task_id: str = "lock", installation: str = INSTALLATION) -> str:
@@ -29,7 +38,8 @@ def owner(dag_id: str, day: int, task_id: str = "lock", installation: str = INST
 
 
 def play(manager: LockManager) -> dict[str, Lease]:
-    """A backfill of nine days under way, an ALTER TABLE behind it, a rerun behind that, and what a dead run has left."""
+    """A backfill of nine days under way, an ALTER TABLE behind it, a rerun behind that, a rerun of sixty days of another
+    table, and what dead tasks have left."""
     leases: dict[str, Lease] = {}
     freed = manager.acquire(owner=owner("crashed", 30, "load"), writes=["dw.delays/dt=2013-01-30"])
     manager.force_release(freed.id, reason="its worker's host is gone since last night", user="operator")
@@ -44,6 +54,13 @@ def play(manager: LockManager) -> dict[str, Lease]:
         reads=[f"dw.flights/dt=2013-01-{day:02}" for day in range(7, 14)],
         query="dag weekly_report task report",
     )
+    leases["report"] = manager.start_work(leases["report"], "report", encode(Processes(host="worker-3", pid=4711)))
+    leases["ended"] = manager.acquire(owner=owner("load_flights", 30, "load"), writes=["dw.flights/dt=2013-01-30"])
+    leases["ended"] = manager.start_work(leases["ended"], "load", encode(Processes(started=1)))
+    for number, date in enumerate(RERUN):
+        lease = manager.acquire(owner=rerun(date), writes=[f"dw.bookings/dt={date:%Y-%m-%d}"])
+        if number < WORKING:
+            manager.start_work(lease, "load", encode(SparkJob("spark_default", f"application_1357000000000_{number}")))
     leases["other"] = manager.acquire(owner=owner("export", 9, "copy", "staging"), reads=["dw.carriers"])
     leases["suspect"] = manager.acquire(
         owner=owner("crashed", 31, "load"), writes=["dw.delays/dt=2013-01-31"], lease_s=1, query="dag crashed task load"
@@ -57,6 +74,55 @@ def play(manager: LockManager) -> dict[str, Lease]:
         _wait(manager, owner("flights_daily_rerun", day), writes=[f"dw.delays/dt=2013-01-{day}"])
     _wait(manager, owner("load_flights", 13, "load"), writes=["dw.flights/dt=2013-01-13"])
     return leases
+
+
+def rerun(date: datetime) -> str:
+    """The owner that a day of the long rerun is."""
+    return str(Owner(INSTALLATION, "bookings_rerun", f"backfill__{date.isoformat()}", "load"))
+
+
+def tell(database_url: str) -> None:
+    """Have Airflow know the holders of :func:`play`: some work, some are queued, some are dead."""
+    states = {rerun(date): "running" if number < WORKING else "queued" for number, date in enumerate(RERUN)}
+    states |= {owner("flights_daily", day): "success" for day in range(12, 12 + DAYS)}
+    work = {owner("flights_daily", day, "delays"): "running" if day < 15 else "queued" for day in range(12, 12 + DAYS)}
+    states |= work | {
+        owner("weekly_report", 13, "report"): "running",
+        owner("crashed", 31, "load"): "failed",
+        owner("load_flights", 30, "load"): "failed",
+    }
+    engine = sa.create_engine(database_url, poolclass=sa.NullPool)
+    known = sa.MetaData()
+    runs, tasks = (sa.Table(name, known, autoload_with=engine) for name in ("dag_run", "task_instance"))
+    then, now = datetime.now(UTC) - AGO, datetime.now(UTC)
+    common = {"span_status": "not_started"}
+    with engine.begin() as connection:
+        for dag_id, run_id in sorted({(who.dag_id, who.run_id) for text in states if (who := Owner.parse(text))}):
+            run = {"dag_id": dag_id, "run_id": run_id, "state": "running", "run_type": "scheduled", **common}
+            connection.execute(runs.insert().values(run_after=then, start_date=then, clear_number=0, **run))
+        for text, state in states.items():
+            who = Owner.parse(text)
+            assert who is not None
+            at = {
+                "running": {"start_date": then, "last_heartbeat_at": now + timedelta(hours=9)},
+                "queued": {"queued_dttm": then},
+            }
+            connection.execute(
+                tasks.insert().values(
+                    id=uuid.uuid4().hex,
+                    dag_id=who.dag_id,
+                    run_id=who.run_id,
+                    task_id=who.task_id,
+                    map_index=-1,
+                    state=state,
+                    try_number=1,
+                    max_tries=0,
+                    pool="default_pool",
+                    pool_slots=1,
+                    **at.get(state, {"start_date": then, "end_date": then}),
+                    **common,
+                )
+            )
 
 
 def hive_lock(

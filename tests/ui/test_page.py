@@ -46,17 +46,95 @@ def test_it_shows_the_live_locks_within_airflow(stage: Stage) -> None:
         held = row(frame, "dw.delays/dt=2013-01-13")
         expect(held).to_contain_text("exclusive")
         expect(held).to_contain_text("flights_daily")
-        expect(held).to_contain_text(str(stage.leases["daily 13"].token))
         expect(row(frame, "dw.airports")).to_contain_text("Hive’s own")
         expect(row(frame, "dw.carriers")).to_contain_text("staging")
-        expect(row(frame, "dw.delays/dt=2013-01-31")).to_contain_text("run over")
         show(frame, "waiting")
         expect(row(frame, "alter_table")).to_contain_text("dw.delays")
         show(frame, "audit")
         expect(row(frame, "its worker's host is gone")).to_contain_text("operator")
         show(frame, "timeline")
         assert frame.locator("rect.bar-X").count() >= scene.DAYS
+        expect(frame.locator(".drawing rect.hives title")).to_contain_text("hive_20130112120000_5f2c")
         assert tab.problems == []
+
+
+def test_it_says_which_holder_works_which_is_queued_and_which_is_dead(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open()
+        dead, ended = (row(frame, f"dw.{name}") for name in ("delays/dt=2013-01-31", "flights/dt=2013-01-30"))
+        expect(dead).to_contain_text(re.compile(r"needs you: failed\d\d min · "))
+        expect(dead).to_contain_text("work unknown here")
+        expect(ended).to_contain_text("its work has ended")
+        expect(row(frame, "dw.delays/dt=2013-01-13").locator(".kind-works")).to_contain_text("working")
+        expect(row(frame, "dw.delays/dt=2013-01-16").locator(".kind-idle")).to_contain_text("queued")
+        expect(row(frame, "dw.flights/dt=2013-01-08")).to_contain_text("process 4711 on worker-3")
+        expect(row(frame, "dw.carriers")).to_contain_text("elsewhere")
+        expect(frame.locator("#summary")).to_contain_text("2 need you")
+        expect(frame.locator("tbody tr[role=row]").first).to_contain_text("needs you")
+        frame.locator("#filter-state").select_option("needs")
+        expect(frame.locator("tbody tr[role=row]")).to_have_count(2)
+        assert tab.problems == []
+
+
+def test_a_rerun_of_sixty_days_is_one_row_that_opens(stage: Stage) -> None:
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open("?object=bookings", framed=False)
+        rows = frame.locator("tbody tr[role=row]")
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_contain_text("dw.bookings 60 partitions")
+        expect(rows.first).to_contain_text("bookings_rerun · load · 60 runs")
+        expect(rows.first).to_contain_text("4 working")
+        expect(rows.first).to_contain_text("56 queued")
+        rows.first.locator("button").click()
+        expect(row(frame, "dw.bookings/dt=2012-11-05")).to_contain_text("queued")
+        expect(frame.locator("table")).to_have_attribute("aria-rowcount", "62")
+        rows.first.focus()
+        tab.page.keyboard.press("ArrowLeft")
+        expect(rows).to_have_count(1)
+        tab.page.keyboard.press("Enter")
+        row(frame, "dw.bookings/dt=2012-11-01").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("Spark job application_1357000000000_0")
+        assert tab.problems == []
+
+
+def test_who_waits_for_a_table_waits_for_its_partitions(stage: Stage) -> None:
+    """An ALTER TABLE behind partitions that nobody else wants."""
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open("?object=dw.delays/dt=2013-01-13", framed=False)
+        expect(row(frame, "dw.delays/dt=2013-01-13").locator(".waiting")).to_have_text("1")
+        expect(frame.locator("#summary")).to_contain_text("5 waiting, longest")
+        expect(frame.locator("#summary time")).to_have_text(re.compile(r"\d+ (s|min|h)"))
+
+
+@pytest.mark.parametrize("width", [600, 1280])
+def test_every_button_can_be_reached(stage: Stage, width: int) -> None:
+    with stage.sign_in("operator", size=(width, 780)) as tab:
+        frame = tab.open("?object=dw.delays", framed=False)
+        outside = """() => [...document.querySelectorAll("button, select, input")].map((e) => [e, e.getBoundingClientRect()])
+        .filter(([e, box]) => e.offsetParent && (box.left < 0 || box.right > innerWidth)).map(([e]) => e.outerHTML)"""
+        assert frame.evaluate(outside) == []
+        row(frame, "dw.delays/dt=2013-01-13").locator("button").click(trial=True)
+
+
+def test_long_names_are_cut_where_they_are_alike(stage: Stage) -> None:
+    names = [f"dw.{'a_very_long_name_of_a_table_' * 3}{end}" for end in ("old", "new")]
+    leases = [stage.manager.acquire(owner=scene.owner("names", 1, name[3:]), writes=[name]) for name in names]
+    try:
+        with stage.sign_in("viewer") as tab:
+            frame = tab.open("?object=very_long", framed=False)
+            for name in names:
+                cell = row(frame, name).locator("td").first
+                tail, box = cell.locator(".tail").bounding_box(), cell.bounding_box()
+                assert tail is not None
+                assert box is not None
+                assert tail["x"] + tail["width"] <= box["x"] + box["width"], "its end is in sight"
+                expect(cell.locator(".tail")).to_have_text(name[-14:])
+            show(frame, "timeline")
+            shown = frame.locator("text.name").evaluate_all("texts => texts.map(text => text.lastChild.data)")
+            assert sorted(text[-4:] for text in shown) == ["_new", "_old"]
+    finally:
+        for lease in leases:
+            stage.manager.release(lease)
 
 
 def test_the_drawing_tells_who_waits_for_whom(stage: Stage) -> None:
@@ -124,6 +202,10 @@ def test_an_operator_frees_a_lease_and_the_audit_trail_says_who_and_why(stage: S
         dialog.get_by_role("button", name="Force release").click()
         expect(dialog).to_have_count(0)
         expect(row(frame, "dw.forgotten")).to_have_count(0)
+        expect(frame.locator("#announcer")).to_contain_text("Freed the lease of forgotten")
+        said = frame.locator("#announcer").bounding_box()
+        assert said is not None
+        assert said["height"] > 20, "people see it, too"
         assert tab.problems == []
     assert stage.manager.find(lease.id) is None
     entry = stage.manager.audit()[-1]
@@ -213,6 +295,8 @@ def test_it_is_used_by_keyboard_alone(stage: Stage) -> None:
         keys.press("ArrowLeft")
         row(frame, "dw.airports").focus()
         keys.press("ArrowDown")
+        expect(row(frame, "dw.bookings")).to_be_focused()
+        keys.press("ArrowDown")
         expect(row(frame, "dw.carriers")).to_be_focused()
         keys.press("Enter")
         dialog = frame.locator("dialog")
@@ -297,7 +381,7 @@ def test_a_store_that_is_away_is_told_and_keeps_nobody_from_the_others(stage: St
     with stage.sign_in("viewer") as tab:
         tab.page.goto(f"{stage.airflow.url}/hivelock/?connection={away}")
         frame = tab.page.main_frame
-        expect(frame.locator("#problem")).to_contain_text("The lock store gave no answer")
+        expect(frame.locator("#problem")).to_contain_text("See that the store is up")
         expect(frame.locator("#freshness-text")).to_have_text("no answer")
         expect(frame.locator("#panel")).to_contain_text("Nothing is known yet.")
         frame.locator("#connection").select_option("hivelock_default")

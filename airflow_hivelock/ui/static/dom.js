@@ -21,12 +21,23 @@ export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+// Names differ at their ends, so that what does not fit is cut out of the middle.
+export function middle(text, length) {
+  if (text.length <= length) return text;
+  const tail = Math.floor((length - 1) * 0.6);
+  return `${text.slice(0, length - 1 - tail)}…${text.slice(text.length - tail)}`;
+}
+
+// The same by CSS, for however much room there is: of two parts the first gives way.
+export const cutInTheMiddle = (text, tail) =>
+  text.length > tail + 4 ? [h("span", { class: "head" }, text.slice(0, -tail)), h("span", { class: "tail" }, text.slice(-tail))] : [h("span", { class: "tail" }, text)];
+
 export const byId = (id) => document.getElementById(id);
 
 // Airflow's frame for this page allows neither new windows nor leaving it, so that a link to one of Airflow's own pages
 // is followed by the page around, which is of the same origin.
 export function airflowLink(href, text, title) {
-  return h("a", { href, title, class: "airflow", onclick: follow, onauxclick: follow }, text);
+  return h("a", { href, title, class: "airflow cut", onclick: follow, onauxclick: follow }, text);
 }
 
 function follow(event) {

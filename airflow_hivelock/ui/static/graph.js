@@ -1,8 +1,7 @@
 // Who waits for whom: one drawing for each knot of requests, those who hold at the left, those who wait to their right.
 
-import { h, svg } from "./dom.js";
+import { h, middle, svg } from "./dom.js";
 import { count, duration, now } from "./format.js";
-import { isSuspect } from "./model.js";
 import { ownerText, runText } from "./owners.js";
 
 const BOX = { width: 236, height: 52, right: 76, below: 10 };
@@ -109,10 +108,10 @@ function box(model, place, waiter, at, open) {
   const wants = waiter?.locks.filter(([, , above]) => above !== 1) ?? [];
   const third = waiter
     ? `waits ${duration(now() - waiter.since)} for ${wants[0]?.[0] ?? ""}${wants.length > 1 ? ` +${wants.length - 1}` : ""}`
-    : lease ? `holds ${count(lease.locks.length, "lock")} for ${duration(now() - lease.since)}` : "holds it in Hive";
+    : lease ? `${lease.doing === "needs" ? "needs you: " : ""}${lease.state}, holds for ${duration(now() - lease.since)}` : "holds it in Hive";
   const act = () => open(waiter ?? lease ?? { owner, hive: true });
   return svg("g", {
-    class: `box ${waiter ? "waits" : isSuspect(lease) ? "holds lapsed" : "holds"}`, transform: `translate(${at.x} ${at.y})`, tabindex: 0, role: "button",
+    class: `box ${waiter ? "waits" : { needs: "holds lapsed", idle: "holds idle" }[lease?.doing] ?? "holds"}`, transform: `translate(${at.x} ${at.y})`, tabindex: 0, role: "button",
     "aria-label": `${ownerText(owner)}, ${third}`, onclick: act,
     onkeydown: (event) => {
       if (event.key === "Enter" || event.key === " ") {
@@ -121,8 +120,8 @@ function box(model, place, waiter, at, open) {
       }
     },
   }, svg("title", {}, `${ownerText(owner)}\n${third}`), svg("rect", { width: BOX.width, height: BOX.height, rx: 5 }),
-  svg("text", { x: 10, y: 16, class: "first" }, cut(first, 33)), svg("text", { x: 10, y: 31 }, cut(second, 36)),
-  svg("text", { x: 10, y: 45, class: "third" }, cut(third, 37)));
+  svg("text", { x: 10, y: 16, class: "first" }, middle(first, 33)), svg("text", { x: 10, y: 31 }, middle(second, 36)),
+  svg("text", { x: 10, y: 45, class: "third" }, middle(third, 37)));
 }
 
 function moreBox(x, y, number) {
@@ -139,5 +138,3 @@ function curve(from, to, title) {
   return svg("g", { class: "arrow" }, svg("title", {}, title), svg("path", { d: path }),
     svg("path", { class: "tip", d: `M${end.x - 6} ${end.y}l8 -4v8z` }));
 }
-
-const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);

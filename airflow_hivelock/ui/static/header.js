@@ -1,23 +1,26 @@
 // What is above the tables: how much there is of what, how old that is, and what has gone wrong.
 
 import { byId, h } from "./dom.js";
-import { count, duration } from "./format.js";
-import { isSuspect } from "./model.js";
+import { count, duration, since } from "./format.js";
+import { needsYou } from "./model.js";
 
 export function summarise(model) {
   const parts = model === null ? [] : amounts(model);
-  const text = parts.map(([said]) => said).join();
+  const text = parts.map(([said, , ms]) => `${said}${ms ?? ""}`).join();
   const list = byId("summary");
   if (list.dataset.text === text) return;
   list.dataset.text = text;
-  list.replaceChildren(...parts.map(([said, tone]) => h("li", { class: tone ? `tone-${tone}` : "" }, said)));
+  list.replaceChildren(...parts.map(([said, tone, ms]) => h("li", { class: tone ? `tone-${tone}` : "" }, said, ms ? since(ms) : null)));
 }
 
 function amounts({ leases, locks, waiters, hive, leftOut }) {
-  const suspects = leases.filter(isSuspect).length;
+  const needy = new Set(locks.filter(needsYou).map((lock) => lock.lease)).size;
+  const waiting = `${waiters.length.toLocaleString("en")} waiting`;
   return [
-    [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""], [`${waiters.length.toLocaleString("en")} waiting`, waiters.length ? "info" : ""],
-    [`${suspects} suspect`, suspects ? "warn" : ""], [hive === undefined ? "looking for Hive’s own…" : `${hive} of Hive’s own`, ""],
+    ...(needy ? [[`${needy.toLocaleString("en")} ${needy === 1 ? "needs" : "need"} you`, "bad"]] : []),
+    [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""],
+    waiters.length ? [`${waiting}, longest `, "info", Math.min(...waiters.map((waiter) => waiter.since))] : [waiting, ""],
+    [hive === undefined ? "looking for Hive’s own…" : `${hive} of Hive’s own`, ""],
     ...(leftOut ? [[`${leftOut.toLocaleString("en")} left out, too many for a page`, "warn"]] : []),
   ];
 }
@@ -25,7 +28,7 @@ function amounts({ leases, locks, waiters, hive, leftOut }) {
 export function tellProblem(error, known) {
   const place = byId("problem");
   place.hidden = error === null;
-  if (error !== null) place.textContent = `${error.message}. ${known ? "What you see is old. " : ""}Trying again.`;
+  if (error !== null) place.textContent = `${error.message.replace(/\.$/, "")}. ${known ? "What you see is old. " : ""}Trying again.`;
 }
 
 export function tellFreshness({ heard, failures, paused }) {

@@ -2,8 +2,8 @@
 
 import { h } from "./dom.js";
 import { count, duration, moment, now, since, until } from "./format.js";
-import { modeTag } from "./lists.js";
-import { STATES, stateOf } from "./model.js";
+import { modeTag, stateTag, workText } from "./lists.js";
+import { kindOf, stateOf } from "./model.js";
 import { ownerCell, ownerText } from "./owners.js";
 import { leaseOf, release } from "./server.js";
 
@@ -38,18 +38,18 @@ function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
   const locks = lease.locks.filter(([, , above]) => above !== 1);
   const above = lease.locks.length - locks.length;
   const waiting = model.waiters.filter((waiter) => waiter.behind.some((arrow) => arrow.o === lease.o));
-  const state = STATES[stateOf(lock)];
+  const { label, why } = stateOf(lock);
   const works = h("span", { class: "muted" }, "asking…");
   const body = h("div", { class: "body" },
     facts([
       ["Held by", ownerCell(lock.owner)],
-      ["State", h("span", {}, h("span", { class: `state tone-${state.tone}` }, state.label), " ", lease.why ?? state.title)],
+      ["What it does", h("span", {}, stateTag(kindOf(lock), label), ` ${why}`, lease.at ? [", since ", moment(lease.at)] : null)],
       ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
       ["Lease left", lease.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(now() - lease.expires + lease.lease_s * 1000)} ago`)],
       ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
       ["Lease id", lease.id && h("code", {}, lease.id)],
       ["What it is for", lease.query && h("code", {}, lease.query)],
-      ["What runs", works],
+      ["Its work", works],
       ["Locks", h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
         locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
         above ? h("li", { class: "muted" }, `and ${count(above, "shared lock")} on what lies above`) : null)],
@@ -63,16 +63,16 @@ function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
 
 async function tellWorks(connection, lease, place) {
   if (!lease.id) {
-    place.textContent = lease.works ? count(lease.works, "recorded job") : "nothing is recorded";
+    place.textContent = lease.jobs?.length ? count(lease.jobs.length, "recorded job") : "nothing is recorded";
     return;
   }
   try {
-    const found = await leaseOf(connection, lease.id);
-    const running = found.works.filter((work) => work.runs);
-    place.classList.toggle("muted", running.length === 0);
-    if (running.length === 0) place.textContent = "nothing is recorded";
-    else place.replaceChildren(h("ul", { class: "plain" }, running.map((work) => h("li", {}, h("strong", {}, work.name), `: ${work.what}`))));
-    place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: running.length }));
+    const { works } = await leaseOf(connection, lease.id);
+    place.classList.toggle("muted", works.length === 0);
+    if (works.length === 0) place.textContent = "nothing is recorded";
+    else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, how }) => h("li", {}, workText([name, what, how])))));
+    const alive = works.filter(({ how }) => how !== "has ended").length;
+    place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: alive }));
   } catch (error) {
     place.textContent = error.message;
   }
@@ -102,7 +102,7 @@ function releaseForm({ connection, lease, released, dialog }) {
     try {
       const freed = await release(connection, lease.id, reason.value.trim());
       dialog.close();
-      released(freed);
+      released(freed, lease);
     } catch (error) {
       problem.textContent = error.status === 403 ? "You may not do this." : error.status === 404 ? "It has been released meanwhile." : `${error.message}. Look whether it still stands before you try again.`;
       problem.hidden = false;

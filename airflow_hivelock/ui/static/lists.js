@@ -1,49 +1,83 @@
 // The three tables: what is locked, who waits, what was freed by force.
 
-import { h } from "./dom.js";
-import { count, moment, since, until } from "./format.js";
-import { STATES, stateOf } from "./model.js";
+import { cutInTheMiddle, h } from "./dom.js";
+import { count, moment, since } from "./format.js";
+import { grouped, groupOwner } from "./groups.js";
+import { kindOf, needsYou, stateOf } from "./model.js";
 import { ownerCell, ownerKey, ownerText } from "./owners.js";
 import { Table } from "./table.js";
+
+const TAIL = 14; // as long as "dt=2013-01-13/"
 
 export const modeTag = (mode) =>
   h("span", { class: `mode mode-${mode}`, title: mode === "X" ? "EXCLUSIVE" : "SHARED" }, mode === "X" ? "exclusive" : "shared");
 
-const objectCell = (object, above) => h("span", { class: above ? "object above" : "object", title: object }, object);
+const objectCell = (object, above) => h("span", { class: above ? "object above cut" : "object cut", title: object }, cutInTheMiddle(object, TAIL));
 
-function stateCell(lock) {
-  const state = STATES[stateOf(lock)];
-  if (state.tone === "plain") return "";
-  return h("span", { class: `state tone-${state.tone}`, title: lock.lease?.why ?? state.title }, state.label);
+const SIGNS = { works: "●", idle: "○", ends: "○", needs: "▲" };
+
+export function stateTag(kind, label, number) {
+  const said = kind === "needs" ? `needs you: ${label}` : label;
+  return h("span", { class: `state kind-${kind}` }, SIGNS[kind] ? h("span", { "aria-hidden": "true" }, `${SIGNS[kind]} `) : null, number ? `${number} ${said}` : said);
+}
+
+export const workText = ([name, what, how]) => `${name}: ${what}${how ? ` – ${how}` : ""}`;
+
+// Whether the work of a holder that needs somebody has ended: what one has to know before freeing its lock.
+function workLeft(jobs) {
+  const said = new Set(jobs.map(([, , how]) => how));
+  if (said.has(undefined)) return "asking about its work…";
+  if (said.has("still runs")) return "its work still runs";
+  return said.size === 1 && said.has("has ended") ? "its work has ended" : "work unknown here";
+}
+
+function stateCell(row) {
+  if (row.members) return h("span", { class: "cut" }, row.kinds.map(({ kind, label, number }) => stateTag(kind, label, number)));
+  const { label, why } = stateOf(row);
+  const { at, jobs = [] } = row.lease ?? {};
+  const kind = kindOf(row);
+  const known = jobs.length === 0 ? "" : kind === "needs" ? workLeft(jobs) : jobs.map(([, what]) => what).join("; ");
+  return h("span", { class: "cut", title: [why, ...jobs.map(workText)].join("\n") }, stateTag(kind, label),
+    h("span", { class: "muted cut" }, at && kind !== "works" ? [since(at), known ? " · " : ""] : null, h("span", { class: "head" }, known)));
 }
 
 export function locksTable(open) {
   const columns = [
-    { name: "object", title: "Object", class: "c-object", order: (row) => row.object, cell: (row) => objectCell(row.object, row.above) },
+    { name: "object", title: "Object", class: "c-object", order: (row) => `${needsYou(row) ? 0 : 1}${row.object}`, cell: lockedCell },
     { name: "mode", title: "Mode", class: "c-mode", order: (row) => row.mode, cell: (row) => modeTag(row.mode) },
-    { name: "owner", title: "Held by", class: "c-owner", order: (row) => row.text, cell: (row) => ownerCell(row.owner) },
-    { name: "state", title: "State", class: "c-state", order: (row) => stateOf(row), cell: stateCell },
-    { name: "waiting", title: "Waiting", class: "c-number", order: (row) => -row.waiting,
-      cell: (row) => (row.waiting ? h("span", { class: "waiting", title: `${count(row.waiting, "request")} wait for it` }, String(row.waiting)) : "") },
-    { name: "since", title: "Held for", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
-    { name: "left", title: "Lease left", class: "c-time", order: (row) => row.lease?.expires ?? Infinity,
-      cell: (row) => (row.lease?.expires === undefined ? h("span", { class: "muted" }, "–") : until(row.lease.expires)) },
-    { name: "token", title: "Token", class: "c-token", cell: (row) => (row.lease ? h("span", { class: "number" }, String(row.lease.token)) : "") },
-    { name: "open", title: h("span", { class: "unseen" }, "Details"), class: "c-open",
-      cell: (row) => h("button", { type: "button", class: "small", tabindex: -1, onclick: () => open(row), "aria-label": `Details of ${row.object}, held by ${ownerText(row.owner)}` }, "Details") },
+    { name: "owner", title: "Held by", class: "c-owner", order: (row) => row.text, cell: (row) => (row.members ? groupOwner(row) : ownerCell(row.owner)) },
+    { name: "state", title: "What it does", class: "c-state", order: (row) => `${KINDS.indexOf(kindOf(row))} ${stateOf(row).label}`, cell: stateCell },
+    { name: "waiting", title: "Waiting", class: "c-number", order: (row) => -row.waiters.size,
+      cell: (row) => (row.waiters.size ? h("span", { class: "waiting", title: `${count(row.waiters.size, "request waits", "requests wait")} for it, or for what it lies in` }, String(row.waiters.size)) : "") },
+    { name: "since", title: "Held for", class: "c-held", order: (row) => row.since, cell: (row) => since(row.since) },
+    { name: "open", title: h("span", { class: "unseen" }, "Details"), class: "c-open", cell: (row) => openButton(row, open) },
   ];
   return new Table({ label: "Locks", columns, sort: "object", open });
 }
 
-export function locksRows(model, filter) {
-  return model.locks.filter(filter).map((lock) => {
-    const state = stateOf(lock);
-    const tone = STATES[state].tone;
+const KINDS = ["needs", "ends", "idle", "works", "hand", "untold", "hive"];
+
+function lockedCell(row) {
+  if (!row.members) return objectCell(row.object, row.above);
+  return h("span", { class: "cut" }, h("span", { "aria-hidden": "true", class: "twist" }, row.open ? "▾" : "▸"), objectCell(row.common), h("span", { class: "muted tail" }, ` ${count(row.members.length, row.common === row.members[0].object ? "lease" : "partition")}`));
+}
+
+function openButton(row, open) {
+  const [said, label] = row.members
+    ? [row.open ? "Close" : "Open", `${row.open ? "Close" : "Open"} the ${row.members.length} locks ${row.object}`]
+    : ["Details", `Details of ${row.object}, held by ${ownerText(row.owner)}`];
+  return h("button", { type: "button", class: "small", tabindex: -1, onclick: row.members ? undefined : () => open(row), "aria-label": label }, said);
+}
+
+export function locksRows(model, filter, opened) {
+  const rows = model.locks.filter(filter).map((lock) => {
+    const { lease } = lock;
     return Object.assign(lock, {
-      tone: tone === "warn" || tone === "bad" ? tone : "",
-      sign: `${state} ${lock.mode} ${lock.waiting} ${lock.since} ${lock.lease?.expires} ${lock.lease?.token} ${lock.lease?.over}`,
+      member: false, tone: needsYou(lock) ? "bad" : "",
+      sign: `${kindOf(lock)} ${stateOf(lock).label} ${lock.mode} ${lock.waiters.size} ${lock.since} ${lease?.at} ${lease?.why} ${lease?.jobs.flat().join()}`,
     });
   });
+  return grouped(rows, opened);
 }
 
 export function waitingTable(open) {
@@ -60,17 +94,17 @@ export function waitingTable(open) {
 function wantedCell(row) {
   const [first, ...more] = row.wanted;
   if (first === undefined) return "";
-  const rest = more.length ? h("span", { class: "muted", title: more.slice(0, 40).map(([name]) => name).join("\n") }, ` and ${more.length} more`) : null;
-  return h("span", {}, modeTag(first[1]), " ", objectCell(first[0]), rest);
+  const rest = more.length ? h("span", { class: "muted tail", title: more.slice(0, 40).map(([name]) => name).join("\n") }, ` and ${more.length} more`) : null;
+  return h("span", { class: "cut" }, modeTag(first[1]), objectCell(first[0]), rest);
 }
 
 function behindCell(row) {
   const [first] = row.behind;
   if (first === undefined) return h("span", { class: "muted" }, "its turn");
   const verb = first.waiting ? "waits ahead: " : "holds: ";
-  const more = row.ahead > 1 ? h("span", { class: "muted" }, ` and ${row.ahead - 1} more`) : null;
-  return h("span", { title: `${ownerText(first.owner)} ${first.waiting ? "waits ahead for" : "holds"} ${first.object}` },
-    h("span", { class: "muted" }, verb), ownerCell(first.owner), more);
+  const more = row.ahead > 1 ? h("span", { class: "muted tail" }, ` and ${row.ahead - 1} more`) : null;
+  return h("span", { class: "cut", title: `${ownerText(first.owner)} ${first.waiting ? "waits ahead for" : "holds"} ${first.object}` },
+    h("span", { class: "muted tail" }, verb), ownerCell(first.owner), more);
 }
 
 export function waitingRows(model, filter) {

@@ -1,6 +1,5 @@
 // An answer of the server, made ready to be filtered, sorted and drawn.
 
-import { now } from "./format.js";
 import { ownerKey } from "./owners.js";
 
 export const EMPTY = build({ installation: "", owners: [], leases: [], hive: null, waiters: [], left_out: 0 });
@@ -14,7 +13,7 @@ export function build(answer) {
     for (const [object, mode, above] of lease.locks) {
       locks.push({
         key: `${lease.o} ${object}`, object, mode, above: above === 1, lease, owner: lease.owner, since: lease.since,
-        text: ownerKey(lease.owner), waiting: inTheWay(wanted, object, mode), lost: lost.has(object),
+        text: ownerKey(lease.owner), waiters: inTheWay(wanted, object, mode), lost: lost.has(object),
       });
     }
   }
@@ -22,7 +21,7 @@ export function build(answer) {
     const owner = { text: held.owner || "a Hive session" };
     locks.push({
       ...held, key: `hive ${place} ${held.object}`, hive: true, above: false, owner, text: owner.text.toLowerCase(),
-      waiting: inTheWay(wanted, held.object, held.mode), lost: false,
+      waiters: inTheWay(wanted, held.object, held.mode), lost: false,
     });
   }
   const byOwner = new Map(leases.map((lease) => [lease.o, lease]));
@@ -33,41 +32,52 @@ export function build(answer) {
   return { owners: answer.owners, leases, locks, waiters, byOwner, hive: answer.hive?.length, leftOut: answer.left_out };
 }
 
-// For each object, how many wait for it, in either mode.
+// What an object lies in: "dw.t/a=1/b=2" in "dw.t/a=1", "dw.t" and "dw".
+function above(object) {
+  const [table, ...levels] = object.split("/");
+  const found = table.includes(".") ? [table.slice(0, table.indexOf("."))] : [];
+  for (let depth = 0; depth < levels.length; depth += 1) found.push([table, ...levels.slice(0, depth)].join("/"));
+  return found;
+}
+
+// For each object, those who want it in either mode, and those who want something in it.
 function wishes(waiters) {
   const found = new Map();
+  const of = (object) => {
+    if (!found.has(object)) found.set(object, { S: [], X: [], below: [] });
+    return found.get(object);
+  };
   for (const waiter of waiters) {
-    for (const [object, mode, above] of waiter.locks) {
-      const entry = found.get(object) ?? { S: 0, X: 0 };
-      if (above !== 1 || mode === "X") entry[mode] += 1;
-      found.set(object, entry);
+    for (const [object, mode, passed] of waiter.locks) {
+      if (passed === 1 && mode === "S") continue;
+      of(object)[mode].push(waiter.o);
+      for (const parent of above(object)) of(parent).below.push(waiter.o);
     }
   }
   return found;
 }
 
+// Who waits for a lock to go: whoever wants the object, or EXCLUSIVE what it lies in; for EXCLUSIVE, what lies in it, too.
 function inTheWay(wanted, object, mode) {
-  const entry = wanted.get(object);
-  if (entry === undefined) return 0;
-  return mode === "X" ? entry.S + entry.X : entry.X;
+  const entry = wanted.get(object) ?? { S: [], X: [], below: [] };
+  const found = new Set(mode === "X" ? [...entry.S, ...entry.X, ...entry.below] : entry.X);
+  for (const parent of above(object)) for (const waiter of wanted.get(parent)?.X ?? []) found.add(waiter);
+  return found;
 }
 
-export const isSuspect = (lease) => lease?.expires !== undefined && lease.expires < now();
+// What a holder does, as a class of a row; its own words are the lease's.
+export function kindOf(lock) {
+  if (lock.hive) return "hive";
+  return lock.lost ? "needs" : lock.lease.doing;
+}
+
+export const needsYou = (lock) => kindOf(lock) === "needs";
 
 export function stateOf(lock) {
-  if (lock.hive) return "hive";
-  if (lock.lost) return "lost";
-  if (!isSuspect(lock.lease)) return "held";
-  return lock.lease.over ? "over" : "suspect";
+  if (lock.hive) return { label: "Hive’s own", why: "A session of Hive’s holds it; UNLOCK TABLE in Hive frees it" };
+  if (lock.lost) return { label: "lost", why: "Somebody has removed this lock, most likely UNLOCK TABLE in Hive" };
+  return { label: lock.lease.state, why: lock.lease.why ?? "" };
 }
-
-export const STATES = {
-  held: { label: "held", tone: "plain", title: "The lease is kept" },
-  hive: { label: "Hive’s own", tone: "info", title: "A session of Hive’s holds it; UNLOCK TABLE in Hive frees it" },
-  suspect: { label: "suspect", tone: "warn", title: "The lease has lapsed; the lock stands until it is freed" },
-  over: { label: "run over", tone: "bad", title: "The lease has lapsed, and Airflow says that its run is over" },
-  lost: { label: "lost", tone: "bad", title: "Somebody has removed this lock, most likely UNLOCK TABLE in Hive" },
-};
 
 const matchesOwner = (words, text) => words.every((word) => text.includes(word));
 
@@ -75,14 +85,13 @@ export function lockFilter({ object, owner, state, parents }) {
   const wanted = object.trim().toLowerCase();
   const words = owner.toLowerCase().split(/\s+/).filter(Boolean);
   return (lock) =>
-    (parents || !lock.above || (state === "contended" && lock.waiting > 0)) &&
+    (parents || !lock.above || (state === "contended" && lock.waiters.size > 0)) &&
     (wanted === "" || lock.object.toLowerCase().includes(wanted)) &&
     matchesOwner(words, lock.text) &&
     (state === "" ||
-      (state === "contended" && lock.waiting > 0) ||
-      (state === "suspect" && ["suspect", "over", "lost"].includes(stateOf(lock))) ||
+      (state === "contended" && lock.waiters.size > 0) ||
       (state === "exclusive" && lock.mode === "X") ||
-      (state === "hive" && lock.hive === true));
+      state === kindOf(lock));
 }
 
 export function rowFilter({ object, owner }) {

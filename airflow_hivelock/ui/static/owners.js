@@ -1,6 +1,6 @@
 // Who holds or waits, in words and as links.
 
-import { airflowLink, h } from "./dom.js";
+import { airflowLink, cutInTheMiddle, h } from "./dom.js";
 
 let airflow = "/";
 
@@ -25,16 +25,17 @@ export const runText = (run) => run.replace(/^(scheduled|backfill)__/, "").repla
 export const ownerKey = (owner) => (owner.hidden ? "" : ownerText(owner).toLowerCase());
 
 export function ownerCell(owner) {
-  if (owner.hidden || owner.dag === undefined) return h("span", { class: "muted", title: ownerText(owner) }, ownerText(owner));
+  if (owner.hidden || owner.dag === undefined) return h("span", { class: "muted cut", title: ownerText(owner) }, cutInTheMiddle(ownerText(owner), 10));
   const mapped = owner.map === undefined ? "" : `[${owner.map}]`;
   if (owner.installation !== undefined) {
-    return h("span", { title: `a task of the Airflow “${owner.installation}”` },
-      h("span", { class: "tag" }, owner.installation), ` ${owner.dag} · ${owner.task}${mapped} · ${runText(owner.run)}`);
+    return h("span", { class: "cut", title: `a task of the Airflow “${owner.installation}”` },
+      h("span", { class: "tag" }, owner.installation), cutInTheMiddle(` ${owner.dag} · ${owner.task}${mapped} · ${runText(owner.run)}`, 12));
   }
   const run = `${airflow}dags/${encode(owner.dag)}/runs/${encode(owner.run)}`;
   const task = `${run}/tasks/${encode(owner.task)}${owner.map === undefined ? "" : `/mapped/${owner.map}`}`;
-  return h("span", { title: ownerText(owner) },
-    airflowLink(`${airflow}dags/${encode(owner.dag)}`, owner.dag, `DAG ${owner.dag}`), h("span", { class: "dot" }, " · "),
-    airflowLink(task, `${owner.task}${mapped}`, `task ${owner.task}${mapped} in run ${owner.run}`), h("span", { class: "dot" }, " · "),
-    airflowLink(run, runText(owner.run), `run ${owner.run}`));
+  const dot = () => h("span", { class: "dot tail" }, " · ");
+  return h("span", { class: "cut", title: ownerText(owner) },
+    airflowLink(`${airflow}dags/${encode(owner.dag)}`, cutInTheMiddle(owner.dag, 6), `DAG ${owner.dag}`), dot(),
+    airflowLink(task, cutInTheMiddle(`${owner.task}${mapped}`, 6), `task ${owner.task}${mapped} in run ${owner.run}`), dot(),
+    airflowLink(run, cutInTheMiddle(runText(owner.run), 10), `run ${owner.run}`));
 }

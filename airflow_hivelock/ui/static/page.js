@@ -7,14 +7,15 @@ import { summarise, tellFreshness, tellProblem } from "./header.js";
 import { openLease } from "./lease.js";
 import { auditRows, auditTable, locksRows, locksTable, tenuresTable, waitingRows, waitingTable } from "./lists.js";
 import { build, EMPTY, lockFilter, rowFilter } from "./model.js";
-import { setAirflow } from "./owners.js";
+import { ownerText, setAirflow } from "./owners.js";
 import { connections, look } from "./server.js";
 import { followTheme } from "./theme.js";
-import { drawTimeline, tenuresRows, waitersRows } from "./timeline.js";
+import { drawTimeline, hiveRows, tenuresRows, waitersRows } from "./timeline.js";
 
 const EVERY_MS = 3_000;
 const SOON_MS = 1_000;
 const MOST_MS = 30_000;
+const SAID_MS = 30_000;
 const SLOW = { timeline: 20_000, audit: 5_000 };
 const VIEWS = ["locks", "waiting", "graph", "timeline", "audit"];
 const RANGES = [[1, "1 hour"], [6, "6 hours"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
@@ -39,6 +40,7 @@ const inputs = {
 const panel = byId("panel");
 const tables = { locks: locksTable(openRow), waiting: waitingTable(openRow), audit: auditTable(), timeline: tenuresTable() };
 let timer;
+let saying;
 let asking = false;
 let again = false; // somebody wanted an answer while one was on its way
 
@@ -59,19 +61,24 @@ function openRow(row) {
   openLease({ connection: state.connection, lock, model: state.model, mayRelease: state.mayRelease, released });
 }
 
-function released(freed) {
-  say(freed ? "The lease was freed." : "The lease was gone already.");
+function released(freed, lease) {
+  const locks = lease.locks.filter(([, , above]) => above !== 1).map(([name]) => name);
+  const what = `${locks[0]}${locks.length > 1 ? ` and ${locks.length - 1} more` : ""}`;
+  const whose = `the lease of ${ownerText(lease.owner)} on ${what}`;
+  say(freed ? `Freed ${whose}. “Force releases” has it, with your name and reason.` : `Nothing was freed: ${whose} was gone already.`);
   state.slowAt = 0;
   refresh();
 }
 
 function say(text) {
   byId("announcer").textContent = text;
+  clearTimeout(saying);
+  saying = setTimeout(() => (byId("announcer").textContent = ""), SAID_MS);
 }
 
 const draw = {
   locks() {
-    const rows = locksRows(state.model, lockFilter(filters()));
+    const rows = locksRows(state.model, lockFilter(filters()), tables.locks.opened);
     tables.locks.set(rows, whyEmpty("Nothing is locked."));
     mount(tables.locks.element);
   },
@@ -108,7 +115,7 @@ const draw = {
       if (tables.timeline.element.parentNode !== place) place.replaceChildren(tables.timeline.element);
       tables.timeline.set(rows, whyEmpty("No lease was held in that time."));
     } else {
-      drawTimeline(place, [...rows, ...waitersRows(state.model, rowFilter(filters()))], state.hours, state.history.left_out);
+      drawTimeline(place, [...rows, ...waitersRows(state.model, rowFilter(filters())), ...hiveRows(state.model, rowFilter(filters()))], state.hours, state.history.left_out);
     }
   },
   audit() {

@@ -11,12 +11,14 @@ export class Table {
     this.columns = columns;
     this.open = open;
     this.sort = { name: sort, down: false };
+    this.all = []; // with rows of members closed
     this.rows = [];
+    this.opened = new Set();
     this.shown = new Map();
     this.active = 0;
     this.head = h("tr", { role: "row" }, columns.map((column) => this.#header(column)));
     this.body = h("tbody", { role: "rowgroup" });
-    this.table = h("table", { role: "grid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
+    this.table = h("table", { role: "treegrid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
     this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.after = this.before.cloneNode(true);
     this.empty = h("p", { class: "empty", hidden: true });
@@ -28,7 +30,8 @@ export class Table {
 
   set(rows, whyEmpty = this.empty.textContent) {
     const active = this.rows[this.active]?.key;
-    this.rows = this.#sorted(rows);
+    this.all = rows;
+    this.rows = this.#sorted(rows).flatMap((row) => (row.open ? [row, ...this.#sorted(row.members)] : [row]));
     const place = this.rows.findIndex((row) => row.key === active);
     this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.rows.length - 1));
     this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));
@@ -45,7 +48,20 @@ export class Table {
 
   #sortBy(column) {
     this.sort = { name: column.name, down: this.sort.name === column.name && !this.sort.down };
-    this.set(this.rows);
+    this.set(this.all);
+  }
+
+  // Open or close a row that stands for others.
+  #toggle(row) {
+    row.open = !row.open;
+    row.sign = undefined;
+    this.opened[row.open ? "add" : "delete"](row.key);
+    this.set(this.all);
+  }
+
+  #act(row) {
+    if (row.members) this.#toggle(row);
+    else this.open?.(row);
   }
 
   #sorted(rows) {
@@ -112,6 +128,8 @@ export class Table {
     made.row = row;
     made.place = place;
     made.element.setAttribute("aria-rowindex", String(place + 2));
+    made.element.setAttribute("aria-level", row.member ? "2" : "1");
+    if (row.members) made.element.setAttribute("aria-expanded", String(row.open));
     made.element.tabIndex = place === this.active ? 0 : -1;
     made.element.classList.toggle("unseen-row", unseen);
     return made.element;
@@ -119,7 +137,7 @@ export class Table {
 
   #make(row, known) {
     const cells = this.columns.map((column) => h("td", { role: "gridcell", class: column.class }, column.cell(row)));
-    const tones = row.tone ? `tone-${row.tone}` : "";
+    const tones = [row.tone && `tone-${row.tone}`, row.member && "member", row.members && "group"].filter(Boolean).join(" ");
     if (known !== undefined) {
       const focused = known.element.contains(document.activeElement) ? document.activeElement : null;
       const inside = focused === null || focused === known.element ? -1 : [...known.element.querySelectorAll("a, button")].indexOf(focused);
@@ -133,9 +151,9 @@ export class Table {
     const made = { element, sign: row.sign };
     element.append(...cells);
     element.addEventListener("click", (event) => {
-      if (event.target.closest("a, button")) return;
+      if (event.target.closest(made.row.members ? "a" : "a, button")) return;
       this.#activate(made.place, false);
-      this.open?.(made.row);
+      this.#act(made.row);
     });
     element.addEventListener("focus", () => this.#activate(made.place, false));
     this.shown.set(row.key, made);
@@ -166,7 +184,10 @@ export class Table {
       this.#activate(Math.min(this.rows.length - 1, Math.max(0, this.active + steps[event.key])), true);
     } else if (event.key === "Enter" && event.target.closest("a, button") === null) {
       event.preventDefault();
-      this.open?.(this.rows[this.active]);
+      this.#act(this.rows[this.active]);
+    } else if ((event.key === "ArrowRight" || event.key === "ArrowLeft") && this.rows[this.active].members) {
+      event.preventDefault();
+      if (this.rows[this.active].open !== (event.key === "ArrowRight")) this.#toggle(this.rows[this.active]);
     }
   }
 }

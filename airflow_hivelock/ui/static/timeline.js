@@ -1,6 +1,6 @@
 // Who held each object when, and who waited for it.
 
-import { h, svg } from "./dom.js";
+import { h, middle, svg } from "./dom.js";
 import { count, duration, moment, now } from "./format.js";
 import { ownerKey, ownerText } from "./owners.js";
 
@@ -23,6 +23,13 @@ export function waitersRows(model, filter) {
     .map((waiter) => ({ owner: waiter.owner, asked: waiter.since, granted: null, ended: null, locks: waiter.locks.filter(([, , above]) => above !== 1) }));
 }
 
+// Hive's own, as far as is known: since when those are held that are held now.
+export function hiveRows(model, filter) {
+  return model.locks.filter((lock) => lock.hive)
+    .map((lock) => ({ owner: lock.owner, text: lock.text, hive: true, asked: lock.since, granted: lock.since, ended: null, locks: [[lock.object, lock.mode]] }))
+    .filter(filter);
+}
+
 export function drawTimeline(panel, tenures, hours, leftOut) {
   const to = now();
   const first = tenures.reduce((least, tenure) => Math.min(least, tenure.asked), to - LEAST_MS);
@@ -35,7 +42,7 @@ export function drawTimeline(panel, tenures, hours, leftOut) {
   let y = 24;
   for (const object of shown) {
     const height = object.lanes.length * LANE;
-    parts.push(svg("text", { x: 2, y: y + LANE - 3, class: "name" }, svg("title", {}, object.name), cut(object.name)));
+    parts.push(svg("text", { x: 2, y: y + LANE - 3, class: "name" }, svg("title", {}, object.name), middle(object.name, 36)));
     parts.push(svg("line", { class: "rule", x1: 0, x2: width, y1: y + height + GAP / 2, y2: y + height + GAP / 2 }));
     object.lanes.forEach((lane, place) => lane.forEach((bar) => parts.push(...drawBar(bar, y + place * LANE, scale, from, to))));
     y += height + GAP;
@@ -46,7 +53,7 @@ export function drawTimeline(panel, tenures, hours, leftOut) {
   const more = objects.length - shown.length;
   const crowded = shown.reduce((sum, object) => sum + object.crowded, 0);
   panel.replaceChildren(
-    h("p", { class: "legend" }, swatch("wait", "waiting"), swatch("bar-S", "held shared"), swatch("bar-X", "held exclusive"), h("span", { class: "muted" }, label)),
+    h("p", { class: "legend" }, swatch("wait", "waiting"), swatch("bar-S", "held shared"), swatch("bar-X", "held exclusive"), swatch("bar-S hives", "Hive’s own, as held now"), h("span", { class: "muted" }, label)),
     tenures.length ? h("div", { class: "drawing", tabindex: 0, role: "region", "aria-label": "Timeline" }, drawing) : h("p", { class: "empty" }, "No lease was held in that time."),
     more > 0 ? h("p", { class: "muted" }, `${count(more, "more object")}; narrow the filter to see them.`) : "",
     crowded > 0 ? h("p", { class: "muted" }, `${count(crowded, "lease")} not drawn, where more than ${MOST_LANES} overlap; the table has them.`) : "",
@@ -83,7 +90,7 @@ function drawBar({ tenure, mode, end }, y, scale, from, to) {
     made.push(svg("rect", { class: kind, x, y: y + 2, width: Math.max(2, scale(stop) - x), height: LANE - 4, rx: 2 }, svg("title", {}, said)));
   };
   if (granted - tenure.asked > 1_000 && granted > from) add("wait", tenure.asked, granted);
-  if (tenure.granted !== null) add(`bar-${mode}`, tenure.granted, end);
+  if (tenure.granted !== null) add(`bar-${mode}${tenure.hive ? " hives" : ""}`, tenure.granted, end);
   return made;
 }
 
@@ -102,5 +109,3 @@ function ticks(from, to, scale, height) {
 }
 
 const swatch = (kind, text) => h("span", { class: "swatch" }, svg("svg", { width: 22, height: 10, "aria-hidden": "true" }, svg("rect", { class: kind, width: 22, height: 10, rx: 2 })), ` ${text}`);
-
-const cut = (text) => (text.length > 36 ? `…${text.slice(-35)}` : text);
