@@ -1,7 +1,7 @@
 """The code blocks of README.md and docs/, by what runs them.
 
 A fence's word says what it holds: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and what they print),
-``json``, ``ini``, ``sql``; ``text`` is what a program has printed, and is not run. No other word is known.
+``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules); ``text`` is what a program has printed, and is not run. No other word is known.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Kind(enum.Enum):
     JSON = enum.auto()
     INI = enum.auto()
     SQL = enum.auto()
+    ALERTS = enum.auto()
     OUTPUT = enum.auto()
     UNKNOWN = enum.auto()
 
@@ -45,6 +46,7 @@ _KINDS = {
     "json": Kind.JSON,
     "ini": Kind.INI,
     "sql": Kind.SQL,
+    "yaml": Kind.ALERTS,
     "text": Kind.OUTPUT,
 }
 

@@ -59,9 +59,14 @@ def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran],
         bag = DagBag(dag_folder=str(file), bundle_path=tmp_path, bundle_name="dags-folder")
     assert not bag.import_errors
     assert bag.dags, "it makes no DAG"
+    handed = (
+        manager.acquire(owner="another DAG", writes=["dw.handed"]) if "dag_run.conf['lease']" in block.text else None
+    )
     for dag in bag.dags.values():
-        ran = run(dag, logical_date=DAY)
+        ran = run(dag, logical_date=DAY, run_conf={"lease": handed.to_json()} if handed else None)
         assert ran.state == "success", ran.tasks
+    if handed:
+        assert manager.release(handed), "a lease that was handed over was released"
     assert not manager.show(), "a lock was left behind"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from configparser import ConfigParser
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from airflow.configuration import conf
 from airflow.models import Connection
 
+from airflow_hivelock import metrics
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -57,3 +60,16 @@ def test_statements_are_understood(block: Block) -> None:
     else:
         reads, writes = plan_statements(block.text)
         assert reads or writes
+
+
+@of(Kind.ALERTS)
+def test_alerts_are_on_metrics_that_there_are(block: Block) -> None:
+    """As Prometheus reads them, by the names that statsd_exporter makes."""
+    known = {f"airflow_{name.replace('.', '_')}" for name in re.findall(r"``(hivelock[\w.]+)``", metrics.__doc__ or "")}
+    rules = [rule for group in yaml.safe_load(block.text)["groups"] for rule in group["rules"]]
+    assert rules
+    for rule in rules:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        names = set(re.findall(r"airflow_hivelock\w+", rule["expr"]))
+        assert names, rule
+        assert names <= known
