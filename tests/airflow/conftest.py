@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from tests.airflow import jsonb
 from tests.airflow_server.database import SQLITE_FILE, create_sqlite, sqlite_url
 from tests.airflow_server.metadata import Metadata
 
@@ -58,8 +59,12 @@ def _migrate(url: str) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def database() -> None:
     """Once for all tests of this process: those of the documents use it, too."""
+    from airflow import settings
+
     if not (HOME / SQLITE_FILE).exists():
         create_sqlite(HOME, _migrate)
+    assert settings.engine is not None
+    settings.engine.dialect._json_serializer = jsonb.dumps
 
 
 @pytest.fixture

@@ -26,10 +26,8 @@ def play(af: AirflowServer, manager: LockManager) -> None:
     runs = [af.trigger(DAG_ID, datetime(2013, 1, 15, hour, tzinfo=UTC)) for hour in (1, 2)]
     af.wait(lambda: len(manager.waiters("dw.delays")) == len(runs), WAIT_S, "both runs to wait")
     manager.release(held)
-    over = ("success", "failed")
-    af.wait(lambda: all(af.run(DAG_ID, run_id).state in over for run_id in runs), WAIT_S, "both runs to end")
-    states = {run_id: af.run(DAG_ID, run_id).state for run_id in runs}
-    assert states == dict.fromkeys(runs, "success"), [af.task_log(DAG_ID, run_id, "delays") for run_id in runs]
+    af.wait(lambda: failed(af) or done(af), WAIT_S, "both runs to succeed")
+    assert not [af.task_log(DAG_ID, run_id, "delays") for run_id in failed(af)]
     tenures = sorted(manager.history("dw.delays"), key=lambda tenure: tenure.granted)
     assert [str(lock) for lock in tenures[-1].locks] == [
         "dw SHARED",
@@ -41,3 +39,12 @@ def play(af: AirflowServer, manager: LockManager) -> None:
     assert len(tenures) == 1 + len(runs)
     assert all(one.ended and one.ended <= other.granted for one, other in pairwise(tenures)), "two at once"
     assert not manager.show("dw.delays")
+
+
+def failed(af: AirflowServer) -> list[str]:
+    """Runs that have failed: others may wait for ever for what they have left locked."""
+    return [run.run_id for run in af.runs(DAG_ID) if run.state == "failed"]
+
+
+def done(af: AirflowServer) -> bool:
+    return all(run.state == "success" for run in af.runs(DAG_ID))

@@ -17,6 +17,8 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, SetXCom, TaskStatesResult
 from airflow.serialization.serialized_objects import DagSerialization
 
+from tests.airflow import jsonb
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,8 @@ CANCELLED_AGAIN_S = 0.1
 
 class Triggerer:
     """Runs triggers as Airflow does, from their stored form; ``states`` is what Airflow says of its tasks.
+
+    DAGs, XComs and events go through what PostgreSQL's jsonb makes of them, as Airflow's do.
 
     states: by task id; a task that is not in it is unknown to Airflow.
     """
@@ -47,7 +51,7 @@ class Triggerer:
     async def asend(self, message: Any) -> Any:
         """What the supervisor answers."""
         if isinstance(message, SetXCom):
-            self.xcoms.append(message)
+            self.xcoms.append(message.model_copy(update={"value": jsonb.stored(message.value)}))
             return None
         assert isinstance(message, GetTaskStates), message
         assert message.run_ids is not None
@@ -58,7 +62,7 @@ class Triggerer:
 
     async def start(self, task: Any, *, logical_date: datetime | None = None, **ti: Any) -> int:
         """Start a task from its trigger, as the scheduler does with ``start_from_trigger``."""
-        encoded = DagSerialization.to_dict(task.dag)
+        encoded = jsonb.stored(DagSerialization.to_dict(task.dag))
         stored = DagSerialization.from_dict(encoded).get_task(task.task_id)
         assert stored.start_from_trigger, "the task starts on a worker"
         run = {
@@ -87,7 +91,8 @@ class Triggerer:
     async def event(self, trigger_id: int) -> Any:
         """The trigger's event."""
         await self.until(lambda: any(entry.trigger_id == trigger_id for entry in self.runner.events), "an event")
-        return next(entry.event for entry in self.runner.events if entry.trigger_id == trigger_id)
+        event = next(entry.event for entry in self.runner.events if entry.trigger_id == trigger_id)
+        return event.model_copy(update={"payload": jsonb.stored(event.payload)})
 
     async def give(self, workload: RunTrigger) -> None:
         """What Airflow does every second with a trigger that it has given to this triggerer: start it, unless it runs."""
