@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import rules
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer) -> None:
+def test_many_reads_together_say_what_each_says_alone(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = KazooSession(zookeeper.hosts)
     try:
         paths = [f"/bulk/{number}" for number in range(120)]
@@ -35,8 +38,8 @@ def test_many_reads_together_say_what_each_says_alone(zookeeper: ZooKeeperServer
         wanted = [request(path) for path in paths for request in (Get, Names)]
         mixed = [*wanted, Children("/bulk"), *wanted[:60], Children("/nowhere")]
         together = session.submit(*mixed)
-        assert session._reads_in_bulk is True, "this server knows it"
-        session._reads_in_bulk = False
+        assert session._knows_bulk(), "this server does"
+        monkeypatch.setattr(session, "_knows_bulk", lambda: False)
         alone = session.submit(*mixed)
         assert together[:240:2] == alone[:240:2]
         assert [found and found.names for found in together[1:240:2]] == [
@@ -72,11 +75,32 @@ def test_a_server_that_does_not_say_its_version_is_asked_once(
         session.close()
 
 
+def test_an_answer_that_comes_late_is_not_taken_for_the_next_servers(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that is asked goes away, and the next is older: sent what it does not know, it would end the session."""
+    answers = ["Zookeeper version: 3.5.10--1", "Zookeeper version: 3.9.4--1"]
+
+    def ask(word: bytes) -> str:
+        if len(answers) == 2:
+            for state in (KazooState.SUSPENDED, KazooState.CONNECTED):
+                session._on_state(session._connected, state)
+        return answers.pop()
+
+    session = KazooSession(zookeeper.hosts)
+    try:
+        monkeypatch.setattr(session._zk, "command", ask)
+        session._knows_bulk()
+        assert not session._knows_bulk()
+    finally:
+        session.close()
+
+
 def test_long_names_go_in_requests_that_the_server_takes(zookeeper: ZooKeeperServer) -> None:
     session = KazooSession(zookeeper.hosts)
     try:
         assert session.submit(*(Children(f"/{'n' * 900}{number}") for number in range(1_000))) == [None] * 1_000
-        assert session._reads_in_bulk is True
+        assert session._knows_bulk()
     finally:
         session.close()
 
@@ -90,7 +114,7 @@ def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: 
         for read in (Get, Children, Names):
             with pytest.raises(AccessDenied, match="at /anns; nothing was changed"):
                 session.submit(Get("/"), Children("/"), read("/anns"), Get("/nowhere"))
-        assert session._reads_in_bulk is True
+        assert session._knows_bulk()
     finally:
         session.close()
         owner.stop()

@@ -109,7 +109,7 @@ class KazooSession:
         """Have a new client, connected and let in."""
         self._sessions += 1
         self._synced = 0
-        self._reads_in_bulk: bool | None = None
+        self._reads_in_bulk: tuple[int, bool] | None = None
         self._fault, self._denied = "", False
         self._settled, self._untrusted = threading.Event(), 0
         try:
@@ -121,7 +121,7 @@ class KazooSession:
         self._zk = zk
         self._zk._connection._connect = partial(self._let_in, self._zk._connection._connect)
         self._connected = self._zk.handler.event_object()
-        self._zk.add_listener(partial(self._on_state, self._zk, self._connected))
+        self._zk.add_listener(partial(self._on_state, self._connected))
         try:
             self._security.ready(host for host, _ in self._zk.hosts)
             self._zk.start_async()
@@ -267,12 +267,15 @@ class KazooSession:
 
     def _knows_bulk(self) -> bool:
         """Ask the server that this session is with, once a connection, answer or none; another one may be older."""
-        if self._reads_in_bulk is None:
+        connection = self._losses  # an answer that comes late tells of this one
+        known = self._reads_in_bulk
+        if known is None or known[0] != connection:
             try:
-                self._reads_in_bulk = bulk.understood(self._zk.command(b"srvr"))
+                known = connection, bulk.understood(self._zk.command(b"srvr"))
             except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
-                self._reads_in_bulk = False
-        return self._reads_in_bulk
+                known = connection, False
+            self._reads_in_bulk = known
+        return known[1]
 
     def _give_up(self) -> None:
         """Have the next connection begin a new session: a server that has lost data refuses whoever has seen more of it."""
@@ -280,7 +283,7 @@ class KazooSession:
         self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
         self._zk.last_zxid = 0
 
-    def _on_state(self, zk: KazooClient, connected: Any, state: str) -> None:
+    def _on_state(self, connected: Any, state: str) -> None:
         if state == KazooState.CONNECTED:
             connected.set()
             self._settled.set()
@@ -291,8 +294,6 @@ class KazooSession:
             if state == KazooState.LOST:
                 self._sessions += 1
             connected.clear()
-            if zk is self._zk:
-                self._reads_in_bulk = None
 
     def _send(self, zk: KazooClient, request: Request, *more: Request) -> Any:
         if more:
