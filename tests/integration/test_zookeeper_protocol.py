@@ -267,6 +267,16 @@ def test_what_lies_above_hives_namespace_need_not_be_writable(zookeeper: ZooKeep
         assert written == 3, "a ticket, a try and a grant, and nothing in vain"
 
 
+def test_a_store_without_our_nodes_is_said_to_be_one(
+    connect_zookeeper: Callable[[], LockManager], hive: KazooClient
+) -> None:
+    with connect_zookeeper() as manager:
+        store: Any = manager.backend
+        hive.delete(store.layout.root, recursive=True)
+        with pytest.raises(StoreUnavailable, match="queue is gone from ZooKeeper; connect again"):
+            manager.acquire(owner="me", writes=["dw.t"], timeout_s=5.0)
+
+
 class Restless(KazooSession):
     """Before each of its grants somebody makes or removes the table's node."""
 

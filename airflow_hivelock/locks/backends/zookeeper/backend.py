@@ -522,7 +522,9 @@ class ZooKeeperBackend:
         given = list(paths)
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
-                self.client.submit(Commit((Create(path),)))  # refused where somebody else was quicker
+                made = self.client.submit(Commit((Create(path),)))[0]  # refused where somebody else was quicker
+                if isinstance(made, Refused) and made.reason == Refused.NO_NODE:
+                    raise StoreUnavailable(f"{path.rpartition('/')[0]} is gone from ZooKeeper; connect again")
 
 
 def _leases(records: Mapping[str, Record]) -> list[Lease]:
