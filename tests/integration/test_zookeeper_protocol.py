@@ -352,6 +352,35 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
             assert manager.release(lease)
 
 
+class LosesDrains(Outrun):
+    """The session ends, and with it all drains, right before what they were taken for is removed."""
+
+    lost = 0
+
+    def submit(self, *requests: Request) -> list[Any]:
+        if not self.lost and self._removes(requests) and self.bumps == TRIES_BEFORE_DRAIN:
+            drained = [op.path for r in requests if isinstance(r, Commit) for op in r.ops if "/queue/dw" in op.path]
+            drains = [
+                path for path in drained if (found := super(Outrun, self).submit(Exists(path))[0]) and found.ephemeral
+            ]
+            super(Outrun, self).submit(Commit(tuple(map(Delete, drains))))
+            self.lost = len(drains)
+        return super().submit(*requests)
+
+
+def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "GIVE_UP_S", 3.0)
+    with connect_zookeeper() as manager:
+        store: Any = manager.backend
+        session = LosesDrains(zookeeper.hosts, store.layout.queue("dw.t0"))
+        with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
+            lease = ours.acquire(owner="reader", reads=[f"dw.t{number}" for number in range(60)])
+            assert ours.release(lease)
+            assert session.lost == 61
+
+
 class FailsDraining(Outrun):
     """Its connection is lost once, as it removes what it has drained the queue for."""
 

@@ -114,18 +114,28 @@ class Removal:
                 return replace(final, stat=outcome[0])
             if outcome.op in also and isinstance(outcome.op, Delete):
                 also = [op for op in also if op != outcome.op]  # gone already
-            elif outcome.op.path == path or outcome.op in also:
+                continue
+            if outcome.op.path == path or outcome.op in also:
                 return None
-            elif outcome.op in drains:
-                drains.remove(outcome.op)  # with its session, or by whom it kept back for long
-            elif outcome.op in doomed.guards:
+            if outcome.op in drains:
+                self._give_back(drains)
+                drains.clear()
+                continue
+            if outcome.op in doomed.guards:
                 outrun += 1
-                if outrun % TRIES_BEFORE_DRAIN == 0 and not drains:
-                    drains += self._queues.drain(current, key)
+                if outrun % TRIES_BEFORE_DRAIN == 0:
+                    self._drain(key, current, drains)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             turns.again()
             doomed = self._look(current, known)
+
+    def _drain(self, key: str, current: Record, drains: list[Op]) -> None:
+        """Let drains stand: those that have gone, with their session or by whom they kept back for long, are taken anew."""
+        standing = self._client.submit(*(Exists(op.path) for op in drains))
+        if not standing or None in standing:
+            self._give_back(drains)
+            drains[:] = self._queues.drain(current, key)
 
     def _give_back(self, drains: Iterable[Op]) -> None:
         """One by one: whom one of them kept back may have deleted it."""
