@@ -4,6 +4,7 @@ at each of its commands."""
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,17 @@ def _seconds(text: str) -> float:
 
 _seconds.__name__ = "number of seconds, up to a year:"  # argparse's words in an error
 
+
+def _columns(text: str) -> dict[str, list[str]]:
+    found = ast.literal_eval(text)
+    if not isinstance(found, dict):
+        raise ValueError(text)
+    return found
+
+
+_columns.__name__ = "dict of lists of columns:"
+
+
 _URL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),
     ("--metastore", {"metavar": "URI", "help": "where tables are looked up: thrift://metastore:9083"}),
@@ -76,6 +88,12 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "an array of objects",
     }),
     ("--database", {"default": "default", "help": "where tables without a database lie, until USE"}),
+    ("--partition-columns", {
+        "type": _columns,
+        "metavar": "DICT",
+        "help": "the partition columns of tables that no metastore knows, outermost first, with their types: "
+        "\"{'dw.hourly': ['dt date', 'hr string']}\"",
+    }),
     ("--timeout", {
         "type": _seconds,
         "default": 0.0,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
+_COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
                 actor=_actor(args.user),
                 database=args.database,
                 catalog=catalog,
+                partition_columns=args.partition_columns,
                 timeout_s=args.timeout,
                 lease_s=args.lease,
                 force=args.force,
@@ -133,6 +135,7 @@ def _failed(error: HiveLockError) -> Exit:
 
 def _said(message: str) -> str:
     """*message*, which names arguments of the library, with the options that they are here."""
+    message = _COLUMNS.sub(r'--partition-columns "\1"', message)
     return _ARGUMENT.sub(r"(--\1)", message).replace("lease_s=", "--lease=").replace("timeout_s=", "--timeout=")
 
 

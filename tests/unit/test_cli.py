@@ -70,6 +70,12 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
     assert not manager.show()
 
 
+def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: LockManager) -> None:
+    declared = ("--partition-columns", "{'dw.t': ['d date', 'n string']}")
+    assert run(*declared, "-e", "lock table dw.t partition (n='07', d='2024-2-9') exclusive") == (0, "", "")
+    assert manager.show("dw.t/d=2024-02-09/n=07")
+
+
 @pytest.mark.parametrize(
     ("code", "args", "said"),
     [
@@ -83,6 +89,13 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
         (2, ("--lease", "0.5", "-e", "lock table dw.u shared"), "--lease=0.5 of cli:ann:"),
         (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
         (2, ("-f", "/no/such/file"), "/no/such/file cannot be read"),
+        (
+            2,
+            ("-e", "lock table dw.u partition (d='2024-2-9') shared"),
+            """--partition-columns "{'dw.u': ['d string']}" takes the value as it is written""",
+        ),
+        (2, ("--partition-columns", "dw.u", "-e", "show locks"), "invalid dict of lists of columns: value: 'dw.u'"),
+        (2, ("--partition-columns", "{'dw.u': 'd'}", "-e", "show locks"), "must be a list of columns"),
         (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities and check"),
         (2, ("--timeout", "nan", "-e", "show locks"), "number of seconds, up to a year: value: 'nan'"),
         (2, ("--timeout", "1e300", "-e", "show locks"), "value: '1e300'"),

@@ -350,9 +350,8 @@ class Catalog:
 
 def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockManager) -> None:
     session = Session(manager, user="ann", database="dw", catalog=Catalog())
-    run(session, "lock table t partition (hr=5, dt='1') exclusive; lock table unknown partition (hr=5, dt='1') shared")
+    run(session, "lock table t partition (hr='05', dt='1') exclusive")
     assert manager.show("dw.t/dt=1/hr=5")
-    assert manager.show("dw.unknown/hr=5/dt=1")
     for wrong, said in {
         "hr=5": "partitioned by dt=…/hr=…",
         "dt='1', x=5": "partitioned by dt=…/hr=…",
@@ -361,6 +360,29 @@ def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockMan
         with pytest.raises(InvalidRequest, match=said):
             run(session, f"lock table t partition ({wrong}) shared")
     assert run(session, "show locks t partition (hr='05', dt='1')").text == "dw@t@dt=1/hr=5\tEXCLUSIVE"
+
+
+def test_what_does_not_exist_is_not_locked_and_can_be_unlocked(manager: LockManager) -> None:
+    run(Session(manager, user="ann", database="dw"), "lock table tt shared")
+    session = Session(manager, user="ann", database="dw", catalog=Catalog())
+    with pytest.raises(InvalidRequest, match=r"dw\.tt: there is no such table; did you mean dw\.t\?"):
+        run(session, "lock table tt shared")
+    assert run(session, "unlock table tt").rows
+
+
+def test_columns_may_be_declared_where_no_catalog_knows_them(manager: LockManager) -> None:
+    run(Session(manager, user="ann"), "lock table dw.t partition (n='x') shared")
+    with pytest.raises(InvalidRequest, match=r"'07' looks like .* partition_columns=\{'dw.t': \['n string'\]\}"):
+        run(Session(manager, user="ann"), "lock table dw.t partition (n='07') shared")
+    declared = {"dw.t": ["d date", "n string"]}
+    session = Session(manager, user="ann", partition_columns=declared)
+    run(session, "lock table dw.t partition (n='07', d='2024-2-9') exclusive")
+    assert manager.show("dw.t/d=2024-02-09/n=07")
+    explained = run(session, "explain locks insert into dw.t partition (n='07', d='2024-2-9') select 1").text
+    assert (explained or "").endswith("dw.t.d=2024-02-09/n=07 -> EXCLUSIVE")
+    assert run(session, "unlock table dw.t partition (n='07', d='2024-2-9')").rows
+    with pytest.raises(InvalidRequest, match="'strng' is not a type"):
+        Session(manager, user="ann", partition_columns={"dw.t": ["n strng"]})
 
 
 def test_a_store_that_frees_what_nobody_renews_takes_no_lock_table(manager: LockManager) -> None:

@@ -9,6 +9,7 @@ from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
+from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import Tables
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
@@ -27,7 +28,7 @@ from airflow_hivelock.locks.statements.statement import (
 from airflow_hivelock.locks.transactional import ListsTransactional
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
@@ -41,6 +42,7 @@ class Session:
     own locks the object alone); the lock stands until ``UNLOCK TABLE``, which frees what the same user has locked so.
 
     :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
+    :param partition_columns: of tables that no catalog knows, as :func:`.plan` takes them.
     :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
     :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
     :param force: UNLOCK frees the leases of others, too.
@@ -55,6 +57,7 @@ class Session:
         user: str,
         database: str = "default",
         catalog: Catalog | None = None,
+        partition_columns: Mapping[str, Sequence[str]] | None = None,
         timeout_s: float | None = 0.0,
         lease_s: float = MAX_LEASE_S,
         force: bool = False,
@@ -69,6 +72,8 @@ class Session:
         self.user = user
         self.database = LockObject(database).database
         self.catalog = catalog
+        self.partition_columns = partition_columns
+        Tables(None, (), partition_columns)  # refuses what cannot be meant
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.force = force
@@ -124,7 +129,7 @@ class Session:
                 f"{statement.target}: LOCK has no meaning in a metastore, which frees what nobody renews; Hive refuses "
                 "it there, too. Take the lock with HiveLockOperator, or from a program that renews it"
             )
-        target = self._placed(statement.target)
+        target = self._placed(statement.target, to_lock=True)
         owner = f"cli:{self.user}:{uuid.uuid4()}"
         shared = statement.mode is LockMode.SHARED
         try:
@@ -220,21 +225,26 @@ class Session:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
 
     def _explain(self, statement: ExplainLocks) -> Result:
-        reads, writes = plan.plan_statements(statement.sql, self.catalog, database=statement.database)
+        reads, writes = plan.plan_statements(
+            statement.sql, self.catalog, database=statement.database, partition_columns=self.partition_columns
+        )
         locks = rules.with_parents(reads, writes)
         rows = tuple((str(lock.object), lock.mode.value) for lock in locks)
         return Result(("object", "mode"), rows, plan.explain(reads, writes))
 
-    def _placed(self, target: LockObject) -> LockObject:
-        """*target* with its partition's columns in the table's order, as Hive has it."""
-        if self.catalog is None or not target.partition:
-            return target
-        tables = Tables(self.catalog)
-        known = tables.table(target)
+    def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
+        """*target* with its partition's columns in the table's order, and their values, as Hive has them.
+
+        :param to_lock: whether it is for a lock: one on what is kept under another name, or nowhere, meets nobody.
+        """
+        tables = Tables(self.catalog, (), self.partition_columns)
+        known = tables.table(target) if target.table else None
+        if to_lock and known is None and self.catalog is not None and target.table:
+            raise InvalidRequest(f"{target}: there is no such table{alike(target, self.catalog)}")
         columns = known.partition_columns if known else ()
         levels = sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0]))
         placed = LockObject(target.database, target.table, tuple(levels))
-        return as_kept(placed, tables)
+        return as_kept(placed, tables) if known or to_lock else placed
 
 
 def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
