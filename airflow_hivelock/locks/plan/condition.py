@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant. :param kind: ``string``, ``number`` or ``date``."""
+    """A constant. :param kind: ``string``, ``number``, ``date``, ``boolean`` or ``timestamp``."""
 
     text: str
     kind: str = "string"
@@ -47,6 +47,8 @@ class Literal:
         """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
         if not self.text:
             return names.DEFAULT_PARTITION
+        if self.kind in ("boolean", "timestamp"):
+            return self._canonical(kind) if kind == self.kind else None
         text = not kind or STRING.fullmatch(kind)
         if self.kind == "number" and (text or kind.startswith("char")):
             return (
@@ -289,6 +291,8 @@ def _any(found: Iterable[bool | None]) -> bool | None:
 def _order(value: str, kind: str, literal: Literal) -> int | None:
     """Below, at or above zero as *value*, of a column of type *kind*, compares to *literal*; None: not known."""
     one, other = value, literal.text
+    if literal.kind in ("boolean", "timestamp"):
+        return None
     if kind in INTEGERS or literal.kind == "number":
         if not (_INTEGER.fullmatch(one) and _INTEGER.fullmatch(other)):
             return None

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import Token, TokenType
 
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
-from airflow_hivelock.locks.plan.values import is_date
+from airflow_hivelock.locks.plan.values import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +144,8 @@ class Cursor:
 
     def name(self) -> tuple[tuple[str, ...], Token]:
         """A name of one or more parts, and where it stands."""
+        if self.sees("IDENTIFIER", "("):
+            self.refuse("which name this gives is not known; write the name, or a constant text in IDENTIFIER")
         place = self.token
         parts = [self.identifier()]
         while self.is_type(TokenType.DOT):
@@ -210,17 +213,24 @@ class Cursor:
         place = self.token
         if self.take("NULL"):
             return Literal("", "string")
-        kind = "date" if self.take("DATE") else "string"
+        if word := self.take_any("TRUE", "FALSE"):
+            return Literal(word.lower(), "boolean")
+        kind = (self.take_any("DATE", "TIMESTAMP") or "STRING").lower()
         negative = kind == "string" and self.is_type(TokenType.DASH) and self._pass() == 0
         token = self.next()
-        if kind == "date" and not is_date(token.text):
-            self.statement.refuse(place, "a date is written as DATE '2013-01-01'")
         if token.token_type is TokenType.NUMBER and kind == "string":
             kind, text = "number", f"-{token.text}" if negative else token.text
+            if self.is_type(TokenType.DCOLON):  # 100L is tokenized as 100::BIGINT
+                self.at += 2
         elif token.token_type is TokenType.STRING and not negative:
             text = token.text
         else:
             self.statement.refuse(place, "a constant is wanted here: a string, a number, a date or NULL")
+        if kind == "date":
+            try:
+                text = canonical(text, kind)
+            except InvalidRequest as error:
+                self.statement.refuse(place, str(error))
         if "\\" in self.statement.text[token.start : token.end + 1]:
             self.statement.refuse(
                 place, "a value with '\\' means different things to Hive and Spark; it is not planned"
