@@ -56,7 +56,7 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         cursor.skip_parentheses()
         spec = spec or cursor.optional_spec()
     cursor.take("BY", "NAME")
-    if cursor.word() not in QUERY:
+    if cursor.word() not in (*QUERY, "MAP", "REDUCE"):
         cursor.refuse("a query is wanted here")
     if spec is None:
         _whole(table, planner)

@@ -10,10 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import ErrorLevel, ParseError
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, sources, to_right_branch
@@ -21,6 +22,8 @@ from airflow_hivelock.locks.plan.script import Dialect, Statement, placed, state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sqlglot import Token
 
     from airflow_hivelock.locks.model import LockObject
     from airflow_hivelock.locks.plan.session import Session
@@ -31,7 +34,16 @@ MOST_REFERENCES = 2_000
 FUNCTIONS = frozenset(
     [
         *("EXPLODE", "EXPLODE_OUTER", "INLINE", "INLINE_OUTER", "JSON_TUPLE", "POSEXPLODE", "POSEXPLODE_OUTER"),
-        *("RANGE", "SEQUENCE", "STACK", "VALUES"),
+        *(
+            "COLLATIONS",
+            "RANGE",
+            "SEQUENCE",
+            "SQL_KEYWORDS",
+            "STACK",
+            "VALUES",
+            "VARIANT_EXPLODE",
+            "VARIANT_EXPLODE_OUTER",
+        ),
     ]
 )
 """Table functions that read no table."""
@@ -68,7 +80,9 @@ def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
     """
     if not tokens:
         statement.refuse(None, "a query is wanted here")
-    tokens = _without_table_queries(tokens)
+    tokens = rewrite.query(tokens)
+    if (deep := rewrite.nested(tokens)) is not None:
+        statement.refuse(deep, f"nested more than {rewrite.MOST_NESTED} deep; it is not planned")
     try:
         trees = Dialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
     except RecursionError:
@@ -91,31 +105,6 @@ def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
             from_.this.set("joins", None)
             from_.parent.set("joins", [*joins, *(from_.parent.args.get("joins") or ())])
     return tree
-
-
-def _without_table_queries(tokens: list[Token]) -> list[Token]:
-    """*tokens* with ``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column."""
-    found: list[Token] = []
-    for at, token in enumerate(tokens):
-        if token.token_type is TokenType.TABLE and (at == 0 or tokens[at - 1].token_type in _BEFORE_A_QUERY):
-            for kind, text in ((TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")):
-                found.append(Token(kind, text, token.line, token.col, token.start, token.end))
-        else:
-            found.append(token)
-    return found
-
-
-_BEFORE_A_QUERY = frozenset(
-    {
-        TokenType.L_PAREN,
-        TokenType.R_PAREN,
-        TokenType.UNION,
-        TokenType.EXCEPT,
-        TokenType.INTERSECT,
-        TokenType.ALL,
-        TokenType.DISTINCT,
-    }
-)
 
 
 def _check_nothing_lost(statement: Statement, tokens: list[Token], tree: exp.Expr) -> None:
@@ -151,8 +140,11 @@ class Reader:
     def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
         """Add *view*, and what the query *text* that it stands for reads."""
         self.looks.append(view)
-        named = self.stored(view, text)
-        named.reader._query(named.tree, condition, {})
+        self.read_named(self.stored(view, text), condition)
+
+    def read_named(self, named: Named, condition: Condition = ALWAYS) -> None:
+        """Add what *named* reads."""
+        named.reader._query(named.tree, condition, named.scope)
 
     def stored(self, view: LockObject, text: str) -> Named:
         """The query *text* that *view* stands for."""
@@ -283,7 +275,7 @@ class Reader:
             elif named not in self.session.being_read:
                 self.session.being_read.append(named)
                 renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
-                named.reader._query(named.tree, ALWAYS if renamed else condition, named.scope)
+                self.read_named(named, ALWAYS if renamed else condition)
                 self.session.being_read.pop()
 
     def _object_read(self, node: exp.Table, condition: Condition) -> None:

@@ -1,0 +1,241 @@
+"""Tokens that sqlglot does not understand, written as ones that it does, and that read the same tables."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import Token, TokenType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MOST_NESTED = 100
+"""How deep parentheses may nest: sqlglot's time grows with it, and Python's stack ends."""
+
+_COLLAPSED = 25
+"""How deep an expression may nest before what is deeper in it is taken for unknown; but for queries in it."""
+
+_NAMES = re.compile(r"(?:`[^`\\]+`|\w+)(?:\.(?:`[^`\\]+`|\w+))*")
+_OPENS, _CLOSES = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
+_TYPES = (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT)
+_QUERIES = (TokenType.SELECT, TokenType.FROM, TokenType.TABLE, TokenType.VALUES, TokenType.WITH)
+_BEFORE_A_QUERY = frozenset(
+    {
+        TokenType.L_PAREN,
+        TokenType.R_PAREN,
+        TokenType.UNION,
+        TokenType.EXCEPT,
+        TokenType.INTERSECT,
+        TokenType.ALL,
+        TokenType.DISTINCT,
+    }
+)
+_SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
+
+
+def identifiers(tokens: Sequence[Token]) -> list[Token]:
+    """*tokens* with the name itself for Spark's ``IDENTIFIER('dw.t')``, where the text is a constant."""
+    found: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token, at = tokens[at], at + 1
+        if (
+            token.token_type is TokenType.VAR
+            and token.text.upper() == "IDENTIFIER"
+            and _is(tokens, at, TokenType.L_PAREN)
+        ):
+            end, text = at + 1, ""
+            while _is(tokens, end, TokenType.STRING):
+                text, end = text + tokens[end].text, end + 1
+                if _is(tokens, end, TokenType.DPIPE):
+                    end += 1
+            if _is(tokens, end, TokenType.R_PAREN) and _NAMES.fullmatch(text):
+                for name in re.findall(r"`[^`]+`|\w+", text):
+                    if found and found[-1].start == token.start:
+                        found.append(_like(token, TokenType.DOT, "."))
+                    found.append(_like(token, TokenType.IDENTIFIER, name.strip("`")))
+                at = end + 1
+                continue
+        found.append(token)
+    return found
+
+
+def query(tokens: Sequence[Token]) -> list[Token]:
+    """*tokens* of a query without TABLE as a query, pipes, PTFs, MAP and REDUCE, and deep expressions."""
+    for change in (_tables, _transforms, _pipes, _ptfs, _shallow):
+        tokens = change(tokens)
+    return list(tokens)
+
+
+def nested(tokens: Sequence[Token]) -> Token | None:
+    """The first of *tokens* that is nested too deep."""
+    depth, before = 0, None
+    for token in tokens:
+        depth += (token.token_type in _OPENS) - (token.token_type in _CLOSES)
+        depth += token.token_type is TokenType.LT and before in _TYPES
+        before = token.token_type
+        if depth > MOST_NESTED:
+            return token
+    return None
+
+
+def _tables(tokens: Sequence[Token]) -> list[Token]:
+    """``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column."""
+    found: list[Token] = []
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].token_type if at else TokenType.L_PAREN
+        if token.token_type is TokenType.TABLE and (before in _BEFORE_A_QUERY or before is TokenType.PIPE_GT):
+            found += _all_of(token)
+        else:
+            found.append(token)
+    return found
+
+
+def _transforms(tokens: Sequence[Token]) -> list[Token]:
+    """``SELECT TRANSFORM (…) USING`` for ``MAP … USING`` and ``REDUCE … USING``."""
+    found: list[Token] = []
+    opened = False
+    for at, token in enumerate(tokens):
+        word = token.text.upper()
+        if opened and token.token_type is TokenType.USING:
+            found.append(_like(token, TokenType.R_PAREN, ")"))
+            opened = False
+        starts = word in ("MAP", "REDUCE") and token.token_type is not TokenType.IDENTIFIER and at + 1 < len(tokens)
+        if starts and at and _begins_transform(tokens, at):
+            found += [_like(token, TokenType.SELECT, "SELECT"), _like(token, TokenType.VAR, "TRANSFORM")]
+            found.append(_like(token, TokenType.L_PAREN, "("))
+            opened = True
+        else:
+            found.append(token)
+    return found
+
+
+def _begins_transform(tokens: Sequence[Token], at: int) -> bool:
+    """Whether MAP or REDUCE stands after a source, before a list of columns, and is no function, type or alias."""
+    before, after = tokens[at - 1].token_type, tokens[at + 1].token_type
+    name_before = before in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN)
+    return name_before and after in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STAR)
+
+
+def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
+    """``SELECT … FROM (query) …`` for Spark's ``query |> …``."""
+    if not any(token.token_type is TokenType.PIPE_GT for token in tokens):
+        return tokens
+    groups: list[list[Token]] = [[]]  # what stands in each open parenthesis
+    operators: list[list[Token] | None] = [None]  # and after the last |> there
+    for token in tokens:
+        if token.token_type is TokenType.PIPE_GT:
+            groups[-1], operators[-1] = _piped(groups[-1], operators[-1]), []
+        elif token.token_type is TokenType.L_PAREN:
+            groups.append([])
+            operators.append(None)
+        elif token.token_type is TokenType.R_PAREN and len(groups) > 1:
+            inner = _piped(groups.pop(), operators.pop())
+            said = operators[-1]
+            (groups[-1] if said is None else said).extend([_like(token, TokenType.L_PAREN, "("), *inner, token])
+        else:
+            said = operators[-1]
+            (groups[-1] if said is None else said).append(token)
+    while len(groups) > 1:  # not closed: what follows refuses it
+        inner = _piped(groups.pop(), operators.pop())
+        groups[-1] += [_like(tokens[-1], TokenType.L_PAREN, "("), *inner]
+    return _piped(groups[0], operators[0])
+
+
+def _piped(before: list[Token], operator: list[Token] | None) -> list[Token]:
+    if operator is None or not operator or not before:
+        return before
+    first, rest = operator[0], operator[1:]
+    word = first.text.upper()
+    whole = [*_all_of(first), _like(first, TokenType.L_PAREN, "("), *before, _like(first, TokenType.R_PAREN, ")")]
+    source = whole[2:]
+    if word == "SELECT":
+        return [*operator, *source]
+    if word == "AGGREGATE":
+        by = next((at for at, token in enumerate(rest) if token.token_type is TokenType.GROUP_BY), len(rest))
+        return [whole[0], *(rest[:by] or [whole[1]]), *source, *rest[by:]]
+    if word in ("EXTEND", "SET"):
+        return [whole[0], *rest, *source]
+    if word == "DROP":
+        return whole
+    if word == "AS":
+        return [*whole, *rest]
+    if word in _SET_OPERATORS:
+        return [*whole, *operator]
+    return [*whole, *operator]
+
+
+def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
+    """``(SELECT * FROM t LIMIT 1)`` for Hive's ``f(ON t PARTITION BY …)``; the LIMIT keeps conditions out, as f may."""
+    if not any(_is(tokens, at, TokenType.ON) for at in range(len(tokens))):
+        return tokens
+    found: list[Token] = []
+    opened: list[int | None] = []  # where in it each open parenthesis stands, if ON follows
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            is_ptf = _is(tokens, at + 1, TokenType.ON) and at > 0 and tokens[at - 1].token_type is TokenType.VAR
+            opened.append(len(found) if is_ptf else None)
+        found.append(token)
+        if token.token_type is TokenType.R_PAREN and opened and (start := opened.pop()) is not None:
+            inside = found[start + 2 : -1]
+            source = _source(inside)
+            if source and not any(each.token_type in _QUERIES for each in inside[source:]):
+                limit = [_like(token, TokenType.LIMIT, "LIMIT"), _like(token, TokenType.NUMBER, "1"), token]
+                found[start - 1 :] = [found[start], *_all_of(found[start]), *inside[:source], *limit]
+    return found
+
+
+def _source(tokens: Sequence[Token]) -> int:
+    """How many of *tokens* are a table or query that they begin with, and its alias."""
+    end, depth = 1, int(_is(tokens, 0, TokenType.L_PAREN))
+    while depth and end < len(tokens):
+        depth += _is(tokens, end, TokenType.L_PAREN) - _is(tokens, end, TokenType.R_PAREN)
+        end += 1
+    while _is(tokens, end, TokenType.DOT):
+        end += 2
+    return end + (_is(tokens, end, TokenType.VAR) or _is(tokens, end, TokenType.IDENTIFIER))
+
+
+def _shallow(tokens: Sequence[Token]) -> Sequence[Token]:
+    """One name for what stands in parentheses deeper than is read, unless queries do.
+
+    A condition of which that is a part is not known, and so narrows nothing.
+    """
+    closes: dict[int, int] = {}
+    queries: list[int] = []  # how many there are before each token
+    opened: list[int] = []
+    for at, token in enumerate(tokens):
+        queries.append((queries[-1] if queries else 0) + (token.token_type in _QUERIES))
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(at)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            start = opened.pop()
+            if len(opened) >= _COLLAPSED and at > start + 1:
+                closes[start] = at
+    if not closes:
+        return tokens
+    found: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        found.append(tokens[at])
+        end = closes.get(at)
+        at += 1
+        if end is not None and queries[end] == queries[at - 1]:
+            found.append(_like(tokens[at], TokenType.IDENTIFIER, "unknown of this depth"))
+            at = end
+    return found
+
+
+def _all_of(token: Token) -> Iterator[Token]:
+    for kind, text in ((TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")):
+        yield _like(token, kind, text)
+
+
+def _is(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
+    return at < len(tokens) and tokens[at].token_type is kind
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    """A token in the place of *token*."""
+    return Token(kind, text, token.line, token.col, token.start, token.end)
