@@ -26,7 +26,7 @@ class Table:
         None for a table in Hive's own format.
     :param table_type: the metastore's: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
     :param partition_types: Hive's types of the partition columns; empty where they are not known.
-    :param view_text: the query that a view stands for; empty where it is not known, and for tables.
+    :param view_text: the query that a view, or a materialized view, stands for; empty where it is not known.
     :param view_database: what names without a database are in, in that query; empty for the view's own.
     :param transactional: an ACID table of Hive's.
     :param iceberg: an Iceberg table, whose commits take a lock of their own.
@@ -112,7 +112,7 @@ class MetastoreCatalog:
             None if provider == "hive" else provider,
             found.tableType,
             tuple(column.type.lower() for column in columns),
-            *(_view(found) if found.tableType == "VIRTUAL_VIEW" else ("", "")),
+            *(_view(found) if found.tableType in ("VIRTUAL_VIEW", "MATERIALIZED_VIEW") else ("", "")),
             parameters.get("transactional") == "true",
             parameters.get("table_type") == "iceberg",
         )

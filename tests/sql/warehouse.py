@@ -28,6 +28,7 @@ DDL = (
     "alter table dw.t2 add partition (dt='2013-02-01')",
     "create view dw.all_t as select * from dw.t",
     "create view dw.big_u (big) as select x from dw.u where x > 1",
+    "create view dw.part_t partitioned on (dt) as select * from dw.t",
     "create view dw.day_t as select x, y from dw.all_t where dt = '2013-01-02'",
 )
 
@@ -38,6 +39,12 @@ TABLES = {
     "dw.h": Table(("dt", "hr"), partition_types=("string", "int")),
     "dw.d": Table(("day",), partition_types=("date",)),
     "dw.all_t": Table(table_type=_VIEW, view_text="select `t`.`x`, `t`.`y`, `t`.`dt` from `dw`.`t`"),
+    "dw.part_t": Table(
+        ("dt",),
+        partition_types=("string",),
+        table_type=_VIEW,
+        view_text="select `t`.`x`, `t`.`y`, `t`.`dt` from `dw`.`t`",
+    ),
     "dw.big_u": Table(
         table_type=_VIEW,
         view_text="SELECT `x` AS `big` FROM (select `u`.`x` from `dw`.`u` where `u`.`x` > 1) `dw.big_u`",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType
 
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan.create import DATABASES, no_query, view_query
+from airflow_hivelock.locks.plan.condition import ALWAYS
+from airflow_hivelock.locks.plan.create import DATABASES, ELSEWHERE, index_table, no_query, view_query
 from airflow_hivelock.locks.plan.planner import QUERY
 
 if TYPE_CHECKING:
@@ -29,18 +30,24 @@ def alter(cursor: Cursor, planner: Planner) -> None:
         planner.write(planner.database(cursor))
         cursor.expect("SET")
         cursor.rest()
-    elif cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
+    elif cursor.take("VIEW"):
         _view(cursor, planner)
+    elif cursor.take("MATERIALIZED", "VIEW"):
+        _view(cursor, planner, materialized=True)
+    elif cursor.take("INDEX"):
+        _index(cursor, planner)
+    elif cursor.word() in ELSEWHERE:
+        cursor.rest()
     else:
         cursor.expect("TABLE")
         _table(cursor, planner, planner.table(cursor))
 
 
-def _view(cursor: Cursor, planner: Planner) -> None:
+def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
     target, parts = planner.named(cursor)
     planner.write(target)
     cursor.take("AS")
-    if cursor.word() in QUERY:
+    if cursor.word() in QUERY and not cursor.sees("WITH", "SCHEMA"):
         view_query(cursor, planner, parts, renamed=False, temporary=False)
     elif cursor.take("RENAME", "TO"):
         other = planner.table(cursor)
@@ -50,10 +57,36 @@ def _view(cursor: Cursor, planner: Planner) -> None:
             named = planner.reader(cursor.statement).stored(target, text)
         planner.session.add_view(other, named)
         planner.session.add_made(other)
-    elif cursor.take_any("SET", "UNSET", "ADD", "DROP", "REBUILD", "ENABLE", "DISABLE", "WITH"):
-        cursor.rest()
+    elif cursor.take("REBUILD"):
+        cursor.end()
+        if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
+            cursor.refuse("what this view reads is not known; give a metastore, or name reads and writes instead")
+    elif cursor.take("ADD"):
+        cursor.take("IF", "NOT", "EXISTS")
+        while not cursor.done():  # of a partition of a view Hive reads what the view does
+            planner.read_view(cursor.statement, target, cursor.spec().condition(), materialized)
+    elif cursor.take_any("SET", "UNSET", "DROP", "ENABLE", "DISABLE") or cursor.take("WITH", "SCHEMA"):
+        no_query(cursor)
     else:
         cursor.refuse("this change of a view is not understood")
+
+
+def _index(cursor: Cursor, planner: Planner) -> None:
+    """``INDEX name ON t``: to rebuild it is to write the table that holds it."""
+    name = cursor.identifier()
+    cursor.expect("ON")
+    table = planner.table(cursor)
+    spec = cursor.optional_spec()
+    planner.look(table)
+    if cursor.take("REBUILD"):
+        holds = index_table(name, table)
+        if holds not in planner.session.made and planner.session.tables.table(holds) is None:
+            cursor.refuse("which table holds this index is not known; name reads and writes instead")
+        planner.scan(cursor.statement, table, spec)
+        planner.write(holds)
+        cursor.end()
+    else:
+        no_query(cursor)
 
 
 def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType
+from sqlglot import TokenType, exp
 
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.planner import QUERY
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 DATABASES = ("DATABASE", "SCHEMA", "NAMESPACE")
 NOT_DATA = ("FUNCTION", "MACRO", "ROLE", "TEMPORARY", "VARIABLE")
+ELSEWHERE = ("RESOURCE", "POOL", "TRIGGER", "USER", "GROUP", "APPLICATION", "SCHEDULED", "REMOTE", "DATACONNECTOR")
+"""Plans of resources and their pools, triggers and mappings, and what Hive runs later or elsewhere."""
 
 _CLAUSES = frozenset(
     """
-    AS BUCKETS BY CLUSTER CLUSTERED COLLECTION COMMENT DEFINED DELIMITED DIRECTORIES ESCAPED FIELDS FORMAT INPUTDRIVER INPUTFORMAT
-    INTO ITEMS KEYS LINES LOCATION MAP NULL ON OPTIONS OUTPUTDRIVER OUTPUTFORMAT PARTITIONED ROW SERDE SERDEPROPERTIES
-    SKEWED SORTED STORED TBLPROPERTIES TERMINATED USING WITH COMPACTION SCHEMA BINDING EVOLUTION DEFAULT COLLATION
+    AS BUCKETS BY CLUSTER CLUSTERED COLLECTION COMMENT DEFINED DELIMITED DIRECTORIES DISABLE DISTRIBUTED ENABLE ESCAPED FIELDS FORMAT INPUTDRIVER INPUTFORMAT
+    INTO ITEMS KEYS LINES LOCATION MAP NULL ON OPTIONS OUTPUTDRIVER OUTPUTFORMAT PARTITIONED REWRITE ROW SERDE SERDEPROPERTIES
+    SKEWED SORTED STORED TBLPROPERTIES TERMINATED USING WITH COMPACTION SCHEMA BINDING COMPENSATION TYPE EVOLUTION DEFAULT
+    COLLATION
     """.split()  # noqa: SIM905
 )
 """The words of what stands between a table's name and its query, and names nothing that is locked."""
@@ -39,11 +42,25 @@ def create(cursor: Cursor, planner: Planner) -> None:
         no_query(cursor)
     elif cursor.take("VIEW"):
         _view(cursor, planner, temporary)
+    elif cursor.take("INDEX"):
+        name = cursor.identifier()
+        cursor.expect("ON", "TABLE")
+        table = planner.table(cursor)
+        planner.look(table)
+        while not cursor.done() and not cursor.sees("IN", "TABLE"):
+            cursor.next()
+        if cursor.done():
+            planner.session.add_made(index_table(name, table))
+        cursor.rest()
+    elif cursor.word() in ELSEWHERE:
+        cursor.rest()
     else:
-        cursor.take_any("EXTERNAL", "MANAGED", "TRANSACTIONAL", "MATERIALIZED")
+        materialized = cursor.take("MATERIALIZED")
+        while cursor.take_any("EXTERNAL", "MANAGED", "TRANSACTIONAL"):
+            pass
         if not cursor.take_any("TABLE", "VIEW"):
             cursor.refuse("what is created here is not understood")
-        _table(cursor, planner, temporary, replace)
+        _table(cursor, planner, temporary, replace, materialized)
 
 
 def drop(cursor: Cursor, planner: Planner) -> None:
@@ -53,8 +70,14 @@ def drop(cursor: Cursor, planner: Planner) -> None:
         planner.write(planner.database(cursor))
         cursor.take_any("CASCADE", "RESTRICT")
         cursor.end()
-    elif cursor.take_any(*NOT_DATA):
+    elif cursor.take_any(*NOT_DATA) or cursor.word() in ELSEWHERE:
         no_query(cursor)
+    elif cursor.take("INDEX"):
+        _if_exists(cursor)
+        cursor.identifier()
+        cursor.expect("ON")
+        planner.look(planner.table(cursor))
+        cursor.end()
     else:
         cursor.take("MATERIALIZED")
         if not cursor.take_any("TABLE", "VIEW"):
@@ -77,6 +100,11 @@ def view_query(cursor: Cursor, planner: Planner, parts: tuple[str, ...], renamed
         planner.session.add_view(planner.session.resolve(parts), named)
 
 
+def index_table(name: str, table: LockObject) -> LockObject:
+    """The table that holds the index *name* of *table*, unless it was made with IN TABLE."""
+    return LockObject(table.database, f"{table.database}__{table.table}_{name}__")
+
+
 def no_query(cursor: Cursor) -> None:
     """The rest concerns no data.
 
@@ -92,7 +120,11 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
     existing = _if_not_exists(cursor)
     target, parts = planner.named(cursor)
     renamed = cursor.sees("(")
-    _options(cursor, planner)
+    data_source = _options(cursor, planner)
+    if temporary and data_source and cursor.done():
+        reader = planner.reader(cursor.statement)  # Spark's, over data that is no table of Hive's
+        planner.session.add_temporary_view(parts, Named(exp.Values(expressions=[]), reader, {}))
+        return
     if not cursor.take("AS"):
         cursor.refuse("AS and a query are wanted here; what else a view reads is not known")
     if not temporary:
@@ -103,27 +135,31 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
         planner.look_at(cursor.statement, cursor.rest())
 
 
-def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool) -> None:
+def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, materialized: bool) -> None:
     existing = _if_not_exists(cursor)
     target, _ = planner.named(cursor)
     _options(cursor, planner)
     planner.look(LockObject(target.database))
+    query = None
     if has_query := cursor.take("AS"):
-        planner.read(cursor.statement, cursor.rest())
+        tree = planner.read(cursor.statement, cursor.rest())
+        if materialized:
+            query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()), {})
     cursor.end()
     if temporary:
         planner.session.add_temporary(target)
         return
-    planner.session.add_made(target)
+    planner.session.add_made(target, query)
     # One that exists stays as it is, and nobody has data in one that does not.
     (planner.look if existing and not has_query and not replace else planner.write)(target)
 
 
-def _options(cursor: Cursor, planner: Planner) -> None:
-    """All that stands before AS and a query, or the end."""
+def _options(cursor: Cursor, planner: Planner) -> bool:
+    """All that stands before AS and a query, or the end; whether USING is a part of it."""
+    using = False
     while not cursor.done():
         if cursor.sees("AS") and cursor.word(1) in QUERY:
-            return
+            return using
         if cursor.take("LIKE"):
             if cursor.is_type(TokenType.STRING) or not cursor.word(1):
                 cursor.take_any("FILE", "PARQUET", "ORC", "AVRO")
@@ -131,7 +167,8 @@ def _options(cursor: Cursor, planner: Planner) -> None:
                 planner.look(planner.table(cursor))
         elif cursor.sees("("):
             cursor.skip_parentheses()
-        elif cursor.take("USING") or cursor.take("STORED", "AS") or cursor.take("STORED", "BY"):
+        elif cursor.sees("USING") or cursor.take("STORED", "AS") or cursor.take("STORED", "BY"):
+            using = cursor.take("USING") or using
             cursor.next()
             while cursor.is_type(TokenType.DOT):
                 cursor.next()
@@ -140,6 +177,7 @@ def _options(cursor: Cursor, planner: Planner) -> None:
             cursor.next()
         else:
             cursor.refuse("this is not understood, so what it locks is not known; name reads and writes instead")
+    return using
 
 
 def _if_not_exists(cursor: Cursor) -> bool:

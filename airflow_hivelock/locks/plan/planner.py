@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sqlglot import Token, exp
 
+    from airflow_hivelock.locks.plan.condition import Condition
     from airflow_hivelock.locks.plan.cursor import Cursor, Spec
     from airflow_hivelock.locks.plan.script import Statement
     from airflow_hivelock.locks.plan.session import Session
@@ -72,17 +73,30 @@ class Planner:
         self.reader(statement).read(tree)
         return tree
 
+    def read_view(self, statement: Statement, view: LockObject, condition: Condition, materialized: bool) -> bool:
+        """Add what the query of *view* reads; whether that is known."""
+        reader = self.reader(statement)
+        if materialized:
+            named, kind = self.session.materialized.get(view), "MATERIALIZED_VIEW"
+        else:
+            named, kind = self.session.meanings((view.database, view.table))[-1], "VIRTUAL_VIEW"
+        if named is None and (text := self.session.view_text(view, kind)):
+            named = reader.stored(view, text)
+        if named is not None:
+            reader.read_named(named, condition)
+        return named is not None
+
     def look_at(self, statement: Statement, tokens: Sequence[Token]) -> tuple[exp.Expr, Reader]:
         """Add the tables and views that the query *tokens* names, of which no data is read now; and what reads it later."""
         tree = parse(statement, list(tokens))
-        reader = Reader(self.session.frozen(), statement, self.scans, self.looks)
+        reader = self.reader(statement, self.session.frozen())
         seen = Reader(self.session, statement, [], [])
         seen.read(tree)
         self.look(*seen.looks, *(scan.table for scan in seen.scans))
         return tree, reader
 
-    def reader(self, statement: Statement) -> Reader:
-        return Reader(self.session, statement, self.scans, self.looks)
+    def reader(self, statement: Statement, session: Session | None = None) -> Reader:
+        return Reader(session or self.session, statement, self.scans, self.looks)
 
     def table(self, cursor: Cursor) -> LockObject:
         """The table whose name comes next.

@@ -22,6 +22,7 @@ class Session:
     """:param database: what names without a database are in.
 
     :ivar made: the tables that statements so far have made, under the name that they have now.
+    :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
     """
 
@@ -29,6 +30,7 @@ class Session:
         self.tables = tables
         self.database = LockObject(database).database
         self.made: set[LockObject] = set()
+        self.materialized: dict[LockObject, Named] = {}
         self.being_read: list[Named] = []
         self._temporary: set[LockObject] = set()
         # By name, what it came to mean and when: temporary views by their text, others by their object.
@@ -90,9 +92,12 @@ class Session:
         if self._then is None:
             self._temporary.add(table)
 
-    def add_made(self, table: LockObject) -> None:
+    def add_made(self, table: LockObject, query: Named | None = None) -> None:
+        """:param query: of a materialized view."""
         if self._then is None:
             self.made.add(table)
+            if query is not None:
+                self.materialized[table] = query
 
     def forget(self, parts: tuple[str, ...]) -> bool:
         """Whether that was temporary, and is now dropped."""
@@ -106,10 +111,10 @@ class Session:
             self._mean(parts[0].lower(), None)
         return was_view
 
-    def view_text(self, target: LockObject) -> str | None:
-        """The query that *target* stands for; None where it is no view, or its text is not known."""
+    def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
+        """The query that *target* stands for; None where it is no view of that *kind*, or its text is not known."""
         table = self.tables.table(target)
-        return (table.view_text or None) if table and table.table_type == "VIRTUAL_VIEW" else None
+        return (table.view_text or None) if table and table.table_type == kind else None
 
     def refers_again(self) -> int:
         """How often tables have been referred to, with this time."""

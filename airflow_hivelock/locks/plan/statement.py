@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.script import Statement
 
-_SETTINGS = frozenset({"ADD", "CLEAR", "GRANT", "LIST", "RELOAD", "RESET", "REVOKE", "SET", "UNCACHE"})
+_SETTINGS = frozenset(
+    """
+    ABORT ADD CLEAR COMPILE CRYPTO ERASURE GRANT KILL LIST RELOAD RESET REVOKE SET UNCACHE
+    """.split()  # noqa: SIM905
+)
 """What concerns no data. Their values are not SQL, and may hold anything."""
 
 _EXPLAIN = frozenset(
@@ -36,22 +40,13 @@ _EXPLAIN = frozenset(
 _SHOWS_TABLE = ("COLUMNS", "CREATE", "PARTITIONS", "TBLPROPERTIES", "INDEX", "INDEXES")
 _SHOWS_DATABASE = ("TABLES", "VIEWS", "TABLE", "MATERIALIZED")
 _SHOWS_NEITHER = frozenset(
-    [
-        *(
-            "ALL",
-            "CATALOGS",
-            "COMPACTIONS",
-            "CONF",
-            "CURRENT",
-            "DATABASES",
-            "FUNCTIONS",
-            "GRANT",
-            "LOCKS",
-            "NAMESPACES",
-        ),
-        *("PRINCIPALS", "ROLE", "ROLES", "SCHEMAS", "SYSTEM", "TRANSACTIONS", "USER"),
-    ]
+    """
+    ALL CATALOGS COMPACTIONS CONF CURRENT DATABASES DATACONNECTORS FUNCTIONS GRANT LOCKS NAMESPACES PRINCIPALS PROCESSLIST
+    RESOURCE ROLE ROLES SCHEMAS SYSTEM TRANSACTIONS USER
+    """.split()  # noqa: SIM905
 )
+_NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
+"""DFS commands that look at names, or make what is empty."""
 
 
 def add(statement: Statement, planner: Planner) -> None:
@@ -100,16 +95,23 @@ def _query(cursor: Cursor, planner: Planner) -> None:
 
 
 def _setting(cursor: Cursor, planner: Planner) -> None:
-    statement = cursor.statement
-    text = statement.text[statement.tokens[0].start : statement.end]
-    for comment in ("--", "/*"):
-        if comment in text.rstrip():
-            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
-            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
-    if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
-        cursor.refuse(f"only {CATALOG} has Hive's tables")
     if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
         _expressions(cursor, planner)
+        return
+    _raw_text(cursor)
+    if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
+        cursor.refuse(f"only {CATALOG} has Hive's tables")
+
+
+def _raw_text(cursor: Cursor) -> str:
+    """The text of a statement that is no SQL."""
+    statement = cursor.statement
+    text = statement.text[statement.tokens[0].start : statement.end].rstrip()
+    for comment in ("--", "/*"):
+        if comment in text:
+            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
+            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
+    return text
 
 
 def _declare(cursor: Cursor, planner: Planner) -> None:
@@ -202,17 +204,26 @@ def _repair(cursor: Cursor, planner: Planner) -> None:
     cursor.take("REPAIR")
     cursor.expect("TABLE")
     (planner.look if only_looks else planner.write)(planner.table(cursor))
+    cursor.optional_spec()
     if cursor.take_any("ADD", "DROP", "SYNC"):
         cursor.expect("PARTITIONS")
-    cursor.optional_spec()
+        if cursor.sees("("):
+            cursor.skip_parentheses()
     cursor.end()
+
+
+def _files(cursor: Cursor, _planner: Planner) -> None:
+    words = _raw_text(cursor).split()
+    if len(words) < 2 or words[1].removeprefix("-").lower() not in _NO_DATA_OF:
+        cursor.refuse("which tables' files this touches is not known; name reads and writes instead")
 
 
 def _analyze(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("ANALYZE", "TABLE")
     table = planner.table(cursor)
     planner.scan(cursor.statement, table, cursor.optional_spec())
-    cursor.expect("COMPUTE", "STATISTICS")
+    if not cursor.take("CACHE", "METADATA"):
+        cursor.expect("COMPUTE", "STATISTICS")
     no_query(cursor)
 
 
@@ -334,6 +345,7 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "DELETE": _query,
     "DESC": _describe,
     "DESCRIBE": _describe,
+    "DFS": _files,
     "DROP": _drop,
     "EXECUTE": _execute,
     "EXPORT": _export,
@@ -353,6 +365,5 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
 _NOT_PLANNED = {
     "LOCK": "a lock that SQL takes would wait for the one that it runs under; leave LOCK out",
     "UNLOCK": "this would free the locks that it runs under; leave UNLOCK out",
-    "DFS": "which tables' files this touches is not known; name reads and writes instead",
     "": "a statement is wanted here",
 }
