@@ -110,7 +110,7 @@ demo: install
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))
 
 reference: install
-	AIRFLOW_HOME=$(VENV)/airflow $(BIN)/python -m tests.docs.reference
+	AIRFLOW_HOME=$(CURDIR)/$(VENV)/airflow $(BIN)/python -m tests.docs.reference
 
 # atheris has no wheel for every machine: without it, by form only.
 $(VENV)/fuzz: $(VENV)/installed
