@@ -79,7 +79,10 @@ class PostgresServer(Server):
     def unpack(self, file: Path) -> None:
         """Start with what another has packed."""
         with tarfile.open(file) as archive:
-            archive.extractall(self._data, filter="fully_trusted")  # which also keeps the owner
+            archive.extraction_filter = lambda member, _: (
+                member
+            )  # trusted, owners and all; early Pythons have no filters
+            archive.extractall(self._data)
 
     @property
     def url(self) -> str:

@@ -10,10 +10,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from kazoo.client import KazooClient
 
-from tests.servers import HiveError, HiveSession, Metastore, ServerError, ZooKeeperServer
+from tests.servers import HiveError, HiveSession, Metastore, PostgresServer, ServerError, ZooKeeperServer
 from tests.servers.server import accepts
 from tests.servers.zookeeper import NAMESPACE
 
@@ -168,3 +169,13 @@ def test_hive_reads_what_spark_wrote(hive: HiveSession, metastore: Metastore, tm
     )
     assert hive.run("show partitions flights") == ["dt=2013-01-01", "dt=2013-01-02"]
     assert hive.run("select carrier from flights where dt = '2013-01-02'") == ["AA"]
+
+
+def test_a_database_server_starts_with_what_another_has_packed(tmp_path: Path) -> None:
+    with PostgresServer(tmp_path / "first") as first, psycopg.connect(first.url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
+    first.pack(tmp_path / "packed.tar")
+    second = PostgresServer(tmp_path / "second")
+    second.unpack(tmp_path / "packed.tar")
+    with second, psycopg.connect(second.url) as connection:
+        assert connection.execute("SELECT number FROM kept").fetchall() == [(7,)]
