@@ -176,9 +176,10 @@ class Backend(Protocol):
         """The lease that *owner* holds, whichever attempt acquired it, else None."""
         ...
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free somebody else's lease, and write who, when, which and why to the audit trail.
 
+        :param seen: free it only while it is :meth:`~airflow_hivelock.locks.model.Lease.unchanged` from that.
         :return: False if no such lease stands.
         """
         ...

@@ -234,10 +234,12 @@ class LockManager:
         """
         return self.backend.watch([lock.object for lock in request.locks], wake)
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free somebody else's lease; who, when, which and why goes to the audit trail.
 
         :param reason: and *user*: kept in one line each.
+        :param seen: free it only while it is as it was seen: not taken over since, and with the same work under it.
+        :return: whether this call freed it.
         :raises InvalidRequest: without a reason or a user, or for one that cannot be kept.
         """
         said = [" ".join(text.split()) if isinstance(text, str) else "" for text in (reason, user)]
@@ -246,7 +248,7 @@ class LockManager:
                 f"force release of {lease_id[:80]!r}: say why (reason) and who (user), each in up to "
                 f"{MAX_SAID_LENGTH:,} printable characters; both are kept in the audit trail"
             )
-        return self.backend.force_release(lease_id, reason=said[0], user=said[1])
+        return self.backend.force_release(lease_id, reason=said[0], user=said[1], seen=seen)
 
     def force_release_all(
         self,

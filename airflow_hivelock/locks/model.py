@@ -253,6 +253,10 @@ class Lease:
         """What runs under that name."""
         return next((work for work in self.works if work.name == name), None)
 
+    def unchanged(self, seen: Lease | None) -> bool:
+        """Whether nobody has taken it over, and no work begun or ended under it, since it was *seen*; None: nobody looked."""
+        return seen is None or (self == seen and self.works == seen.works)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, fit for XCom and trigger arguments; holds no secret, and not what runs, which changes."""
         return {

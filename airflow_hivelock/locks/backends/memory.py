@@ -114,9 +114,10 @@ class MemoryBackend:
             entry = self._entries.get(owner)
             return entry.lease if entry else None
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         with self._lock:
-            if (lease := self.find(lease_id)) is None:
+            lease = self.find(lease_id)
+            if lease is None or not lease.unchanged(seen):
                 return False
             self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
             return self._remove(lease.owner)

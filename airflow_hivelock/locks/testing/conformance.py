@@ -453,6 +453,32 @@ class BackendConformance:
             manager.renew(lease)
         assert other.acquire(owner="next", writes=[DAY1])
 
+    def test_force_release_leaves_alone_what_was_taken_over_since_it_was_seen(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="cleared", writes=[DAY1], attempt=1)
+        (seen,) = other.leases()
+        taken = manager.acquire(owner="cleared", writes=[DAY1], attempt=2)
+        assert not other.force_release(lease.id, reason="its task has failed", user="ops", seen=seen)
+        manager.verify(taken)
+        (seen,) = other.leases()
+        assert other.force_release(lease.id, reason="its task has failed", user="ops", seen=seen)
+
+    @where(remembers=True)
+    def test_force_release_leaves_alone_under_what_work_has_begun_since_it_was_seen(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.start_work(manager.acquire(owner="chain", writes=[DAY1]), "first", "app-1")
+        (seen,) = other.leases()
+        manager.start_work(lease, "second", "app-2")
+        assert not other.force_release(lease.id, reason="its run is over", user="ops", seen=seen)
+        (seen,) = other.leases()
+        manager.record_work(lease, "second", None)
+        assert not other.force_release(lease.id, reason="its run is over", user="ops", seen=seen)
+        manager.verify(lease)
+        (seen,) = other.leases()
+        assert other.force_release(lease.id, reason="its run is over", user="ops", seen=seen)
+
     @where(audits=True)
     def test_leases_are_force_released_by_object_and_by_age_and_the_audit_trail_says_who_why_and_which(
         self, manager: LockManager, other: LockManager

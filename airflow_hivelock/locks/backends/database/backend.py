@@ -139,14 +139,15 @@ class DatabaseBackend:
     def lease_of(self, owner: str) -> Lease | None:
         return self._lease(self.store.tables.request.c.owner_key == owner_key(owner))
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         store, table = self.store, self.store.tables.audit
 
         def release(connection: Connection) -> bool:
             found = store.records(connection, *self._named(lease_id), store.standing)
-            if not found or not store.end(connection, State.ENDED, "standing", of_place=found[0].place):
+            if not found or not (record := found[0]).lease.unchanged(seen):
                 return False
-            record = found[0]
+            if not store.end(connection, State.ENDED, "standing", of_place=record.place):
+                return False
             entry = {"lease_id": lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
             connection.execute(insert(table).values(**entry, user_name=user, at_us=store.clock_us))
             return True

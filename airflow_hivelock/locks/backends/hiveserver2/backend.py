@@ -171,7 +171,7 @@ class HiveServer2Backend:
     def release(self, lease: Lease) -> NoReturn:
         self._refuse(lease.id)
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> NoReturn:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> NoReturn:
         self._refuse(lease_id)
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:

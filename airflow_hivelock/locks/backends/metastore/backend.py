@@ -200,7 +200,7 @@ class MetastoreBackend:
         known = known_as(owner)
         return next((replace(lease, owner=owner) for lease in self.leases() if lease.owner == known), None)
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free a lease, or a lock of Hive's own by its number, ``metastore-17``; the log is the only audit trail.
 
         :raises Unsupported: the lock belongs to a transaction.
@@ -209,6 +209,8 @@ class MetastoreBackend:
         with self.session() as session:
             standing = [row for row in session.rows() if row.id == number]
             if not standing:
+                return False
+            if seen is not None and not any(lease.unchanged(seen) for lease in self._leases(standing)):
                 return False
             session.unlock(number)
         locks = ", ".join(str(row.lock) for row in standing[:6])

@@ -286,9 +286,11 @@ class ZooKeeperBackend:
         record = self._read(key)
         return record.lease(key) if record and record.holds else None
 
-    def force_release(self, lease_id: str, *, reason: str, user: str) -> bool:
+    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         releasing = self.turns(f"lease {lease_id} changed while it was released")
         while (record := self._record_of(lease_id)) is not None:
+            if not record.lease(owner_key(record.owner)).unchanged(seen):
+                return False
             entry = {
                 "lease": lease_id,
                 "owner": record.owner,
