@@ -51,6 +51,7 @@ class Processes:
     :param boot: the kernel's id of this boot, for process ids begin anew with each.
     :param started: when the task's process was, in the kernel's ticks since boot; tells it from a later one of its id.
     :param mark: in the environment of what it starts.
+    :param submits: whether it hands work on, to a cluster say: that they have ended then tells nothing of that.
     """
 
     kind: ClassVar = "processes"
@@ -60,6 +61,7 @@ class Processes:
     host: str = field(default_factory=socket.gethostname)
     boot: str = field(default_factory=lambda: _boot())
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    submits: bool = False
 
     def __post_init__(self) -> None:
         """:raises ValueError: what tells no process from others: it comes out of a store, and what it says is killed."""
@@ -68,6 +70,8 @@ class Processes:
         _one_line(self.boot, "boot")
         if not _MARK.fullmatch(self.mark):
             raise ValueError(f"mark={self.mark!r:.80}")
+        if not isinstance(self.submits, bool):
+            raise ValueError(f"submits={self.submits!r:.80}")
 
     def running(self) -> bool:
         """Whether any of them still runs.
@@ -219,7 +223,14 @@ def running(works: Iterable[Work]) -> list[str]:
 
     :raises CannotTell: whether one of them does.
     """
-    return [f"{application} of {work.name}" for work in works if (application := of(work)).running()]
+    found = []
+    for work in works:
+        application = of(work)
+        if application.running():
+            found.append(f"{application} of {work.name}")
+        elif isinstance(application, Processes) and application.submits:
+            raise CannotTell(f"{application} of {work.name} has ended, and may have left work to a cluster")
+    return found
 
 
 def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:

@@ -1,14 +1,18 @@
-"""The keeper renews the leases of tasks that cannot do so themselves, and tells of those that nobody needs any more.
+"""The keeper renews the leases of tasks that cannot do so themselves, and frees those that nobody needs any more.
 
 A task renews its lease while it runs. While it waits for a slot, is deferred, or its lock stands between the tasks of a
-run, the keeper does: an asset watcher's trigger, which uses no slot, one for all. Whoever's run is over it lets lapse;
-its event then starts the DAGs that are scheduled on :data:`SUSPECT_LEASES`, such as the force release of stale locks.
+run, the keeper does: an asset watcher's trigger, which uses no slot, one for all. A lease whose task or run is over it
+frees, once nothing runs under it: a task whose store was away as it ended could not, nor one that was killed. Where that
+cannot be told from here, it lets the lease lapse; its event then starts the DAGs that are scheduled on
+:data:`SUSPECT_LEASES`, such as the force release of stale locks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetWatcher
@@ -18,17 +22,26 @@ from airflow_hivelock import metrics, supervisor
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, HiveLockError, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.owners import Owner
-from airflow_hivelock.stale import judge_owner
+from airflow_hivelock.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
+from airflow_hivelock.waiting import OUTAGE_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.settings import Settings
 
-EVERY_S = 60.0
+EVERY_S = 20.0
 REPEAT_S = 600.0
-"""How often it tells of leases that it has told of before."""
+"""How often it tells of leases that it has told of before, and tries a connection that has not worked yet."""
+
+SETTLE_S = 30.0
+"""How long a run has to be over before its leases are: Airflow takes seconds to stop a task that was marked."""
+
+AT_ONCE = 100
+"""Of how many runs Airflow is asked at once."""
 
 SWEEP_S = 3600.0
 
@@ -38,17 +51,27 @@ class HiveLockKeeper(BaseEventTrigger):
     a lease outlives a take-over of the triggerer by far.
 
     :param every_s: how often it looks, in seconds.
+    :param ends: whether it ends with its connection: when that is gone, or has never worked for as long as a waiter
+        would put up with. An asset's keeper must not: Airflow would start it anew at once.
     """
 
-    def __init__(self, hivelock_conn_id: str = HiveLockHook.default_conn_name, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self,
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        every_s: float = EVERY_S,
+        ends: bool = False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.hivelock_conn_id = hivelock_conn_id
         self.every_s = every_s
+        self.ends = ends
         self._hook: HiveLockHook | None = None
+        self._trial = _Trial(every_s)
+        self._over_since: dict[str, float] = {}
         self._swept_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {"hivelock_conn_id": self.hivelock_conn_id, "every_s": self.every_s}
+        kwargs = {"hivelock_conn_id": self.hivelock_conn_id, "every_s": self.every_s, "ends": self.ends}
         return f"{type(self).__module__}.{type(self).__name__}", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -59,9 +82,8 @@ class HiveLockKeeper(BaseEventTrigger):
             try:
                 suspects = await self._keep()
             except Exception as error:  # noqa: BLE001 - a keeper that ended of it would let every lease lapse
-                if isinstance(error, StoreUnavailable):
-                    metrics.store_failed()
-                self.log.warning("The leases cannot be kept; trying again in %g s: %r", self.every_s, error)
+                if not self._goes_on(error):
+                    return
             else:
                 repeat = time.monotonic() > told_at + REPEAT_S
                 if suspects.keys() - told or (suspects and repeat):
@@ -69,34 +91,132 @@ class HiveLockKeeper(BaseEventTrigger):
                     yield TriggerEvent({"suspects": suspects})  # type: ignore[no-untyped-call]
                 told = set(suspects)
 
+    def _goes_on(self, error: Exception) -> bool:
+        """Whether to try again after *error*, and says when."""
+        settings = None if self._hook is None else self._hook.settings
+        if not self._trial.is_due(settings):
+            return True
+        if isinstance(error, StoreUnavailable):
+            metrics.store_failed()
+        silent = isinstance(error, supervisor.CannotTell)
+        failing_s, pause_s = (0.0, 0.0) if silent else self._trial.failed(settings)
+        if self.ends and pause_s and (isinstance(error, InvalidRequest) or failing_s > OUTAGE_S):
+            self.log.error(
+                "Nobody keeps the leases of connection %r any more, until a task waits with it again: %s",
+                self.hivelock_conn_id,
+                error,
+            )
+            return False
+        self.log.warning(
+            "The leases of connection %r cannot be kept; trying again in %g s%s: %r",
+            self.hivelock_conn_id,
+            pause_s or self.every_s,
+            ", or when the connection has changed" if pause_s else "",
+            error,
+        )
+        return True
+
     async def _keep(self) -> dict[str, str]:
-        """Renew what is due and needed; the others by lease id, each with the reason why it is suspect."""
+        """Free what is over and renew what is due; the rest by lease id, each with the reason why it is suspect."""
         hook, answers = await self._load()
+        if not self._trial.is_due(hook.settings):
+            return {}
         manager = await asyncio.to_thread(hook.manager)
+        (standing, waiters), now = await asyncio.to_thread(lambda: (manager.requests(), manager.now()))
+        owned = [
+            (owner, lease)
+            for lease in standing
+            if (owner := Owner.parse(lease.owner)) and owner.installation == hook.installation
+        ]
+        verdicts = await self._judge(owned) if answers else {}
+        self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         suspects: dict[str, str] = {}
-        for owner, lease in await asyncio.to_thread(_due, manager, hook.installation):
-            try:
-                # Who is silent is asked once: to wait for each lease in turn would be too late for the last.
-                verdict = judge_owner(owner, *await supervisor.run_of(owner)) if answers else None
-            except supervisor.CannotTell as error:
-                self.log.warning("Renewing lease %s all the same: %s", lease.id, error)
-                verdict, answers = None, not isinstance(error.__cause__, TimeoutError)
-            if verdict is not None and verdict.stale:
-                suspects[lease.id] = verdict.reason
-                continue
-            try:
-                await asyncio.to_thread(manager.renew, lease)
-            except (LockLost, ExceedsMaxLeaseTime) as error:
-                self.log.info("Not renewed: %s", error)
-            except StoreUnavailable:
-                raise
-            except HiveLockError as error:  # this one alone: the others have to be renewed all the same
-                self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
+        for owner, lease in owned:
+            if (verdict := verdicts.get(lease.id)) is None:
+                if _is_due(lease, now):
+                    await self._renew(manager, lease)
+            elif (why := await self._free(manager, hook.installation, owner, lease, verdict)) is not None:
+                suspects[lease.id] = why
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
-        await asyncio.to_thread(metrics.standing, manager, hook.installation, len(suspects))
+        metrics.standing(standing, waiters, now, hook.installation, len(suspects))
+        self._trial.worked(hook.settings)
         return suspects
+
+    async def _judge(self, owned: Iterable[tuple[Owner, Lease]]) -> dict[str, Verdict]:
+        """The leases that are over by Airflow's word. What Airflow does not say is not over."""
+        of_dag: dict[str, list[tuple[Owner, Lease]]] = defaultdict(list)
+        for owner, lease in owned:
+            of_dag[owner.dag_id].append((owner, lease))
+        verdicts: dict[str, Verdict] = {}
+        try:
+            for dag_id, leases in of_dag.items():
+                for owner, lease in [each async for each in self._in_doubt(dag_id, leases)]:
+                    verdict = await _by_airflow(owner, lease)
+                    if verdict.stale:
+                        verdicts[lease.id] = verdict
+        except supervisor.CannotTell as error:
+            # It is not asked again: to wait for each lease in turn would be too late for the last renewal.
+            self.log.warning("Keeping the leases of which Airflow says nothing: %s", error)
+        return verdicts
+
+    async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
+        """Those that may be over, by few questions: most are not."""
+        over = {owner.run_id for owner, lease in leases if lease.id in self._over_since}
+        for run_ids in _parts(sorted({owner.run_id for owner, _ in leases} - over)):
+            if not await supervisor.all_go_on(dag_id, run_ids):
+                over |= set(run_ids)
+        mine = [(owner, lease) for owner, lease in leases if owner.run_id not in over and is_for_its_task(owner, lease)]
+        for run_ids in _parts(sorted({owner.run_id for owner, _ in mine})):
+            states = await supervisor.states_in(dag_id, run_ids, {owner.task_id for owner, _ in mine})
+            for owner, lease in mine:
+                key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
+                if owner.run_id in run_ids and states.get(owner.run_id, {}).get(key) in (None, *supervisor.FINISHED):
+                    yield owner, lease
+        for owner, lease in leases:
+            if owner.run_id in over:
+                yield owner, lease
+
+    async def _free(
+        self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
+    ) -> str | None:
+        """Free *lease* if nothing can be at work under it; else why not, if somebody elsewhere has to look."""
+        own = is_for_its_task(owner, lease)
+        since = self._over_since.setdefault(lease.id, time.monotonic())
+        if not own and time.monotonic() < since + SETTLE_S:
+            return None
+        if not own and verdict.unknown:
+            return verdict.reason  # what has run under it is recorded nowhere
+        try:
+            verdict = await asyncio.wait_for(asyncio.to_thread(judge_work, owner, lease, verdict), supervisor.ANSWER_S)
+        except (supervisor.CannotTell, TimeoutError) as error:
+            return f"{verdict.reason}, but {error!r}"
+        if not verdict.stale:
+            self.log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+            return None
+        try:
+            freed = await asyncio.to_thread(
+                manager.force_release, lease.id, reason=verdict.reason, user=f"keeper of {installation}", seen=lease
+            )
+        except StoreUnavailable:
+            raise
+        except HiveLockError as error:
+            return f"{verdict.reason}, but {error}"
+        if freed:
+            metrics.force_released()
+            self.log.info("Freed lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+        return None
+
+    async def _renew(self, manager: LockManager, lease: Lease) -> None:
+        try:
+            await asyncio.to_thread(manager.renew, lease)
+        except (LockLost, ExceedsMaxLeaseTime) as error:
+            self.log.info("Not renewed: %s", error)
+        except StoreUnavailable:
+            raise
+        except HiveLockError as error:  # this one alone: the others have to be renewed all the same
+            self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
 
     async def _load(self) -> tuple[HiveLockHook, bool]:
         """The connection, and whether Airflow answers; where it does not, as while its database is away, as it was last."""
@@ -104,25 +224,62 @@ class HiveLockKeeper(BaseEventTrigger):
         try:
             await asyncio.wait_for(hook.load(), supervisor.ANSWER_S)
         except (InvalidRequest, TimeoutError) as error:  # Airflow's SDK takes a database that is away for no connection
-            if self._hook is None:
+            if isinstance(error, InvalidRequest) and await supervisor.answers():
+                self._hook = None
                 raise
+            if self._hook is None:
+                raise supervisor.CannotTell(f"Airflow does not give connection {self.hivelock_conn_id!r}") from error
             self.log.warning("Going by what connection %r said before: %r", self.hivelock_conn_id, error)
-            return self._hook, not isinstance(error, TimeoutError)
+            return self._hook, False
         self._hook = hook
         return hook, True
 
 
-def _due(manager: LockManager, installation: str) -> list[tuple[Owner, Lease]]:
-    """The installation's leases of which a third has passed: their tasks do not renew them."""
-    now = manager.now()
-    owned = ((Owner.parse(lease.owner), lease) for lease in manager.leases())
-    return [
-        (owner, lease)
-        for owner, lease in owned
-        if owner and owner.installation == installation
-        if lease.expires and (lease.expires - now).total_seconds() < lease.lease_s * 2 / 3
-    ]
+class _Trial:
+    """Whether a connection has ever worked, as it is now; and if not, when to try it again."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._good: Settings | None = None
+        self._bad: Settings | None = None
+        self._since = self._again_at = self._pause_s = 0.0
+
+    def is_due(self, settings: Settings | None) -> bool:
+        return settings != self._bad or time.monotonic() >= self._again_at
+
+    def worked(self, settings: Settings) -> None:
+        self._good, self._bad, self._pause_s = settings, None, 0.0
+
+    def failed(self, settings: Settings | None) -> tuple[float, float]:
+        """For how long it has failed, and how long to leave it alone, in seconds; 0 for one that has worked before."""
+        now = time.monotonic()
+        if settings is not None and settings == self._good:
+            return 0.0, 0.0
+        if settings != self._bad or not self._pause_s:
+            self._since, self._pause_s = now, self._every_s / 2
+        self._bad = settings
+        self._pause_s = min(self._pause_s * 2, REPEAT_S)
+        self._again_at = now + self._pause_s
+        return now - self._since, self._pause_s
+
+
+async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
+    if is_for_its_task(owner, lease) and (verdict := judge_task(owner, await supervisor.state_of(owner))).stale:
+        return verdict
+    return judge_owner(owner, *await supervisor.run_of(owner))
+
+
+def _is_due(lease: Lease, now: datetime) -> bool:
+    """Whether a third of it has passed: its task does not renew it."""
+    return lease.expires is not None and (lease.expires - now).total_seconds() < lease.lease_s * 2 / 3
+
+
+def _parts(items: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(items)
+    while part := list(islice(rest, AT_ONCE)):
+        yield part
 
 
 SUSPECT_LEASES = Asset("hivelock_suspect_leases", watchers=[AssetWatcher(name="keeper", trigger=HiveLockKeeper())])
-"""Schedule a DAG on it, and the keeper runs; the DAG starts when there are leases of runs that are over."""
+"""Schedule a DAG on it, and the keeper runs; the DAG starts when there are leases that are over, or unknown, of which it
+cannot be told here whether work goes on under them."""

@@ -13,7 +13,7 @@
 ``hivelock.leases.oldest_s``     gauge    since when the oldest of them is held, s; 0 for none
 ``hivelock.waiting``             gauge    this Airflow's requests in the queue, told by the keeper
 ``hivelock.waiting.longest_s``   gauge    since when the first of them waits, s; 0 for none: what to build an alert on
-``hivelock.suspect``             gauge    leases of runs that are over, told by the keeper
+``hivelock.suspect``             gauge    leases that are over, but for what the keeper cannot tell
 ===============================  =======  ============================================================================
 """
 
@@ -31,7 +31,9 @@ from airflow.sdk.observability.metrics import stats_utils
 from airflow_hivelock.owners import Owner
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.manager import LockManager
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.model import Lease, Waiter
 
 log = structlog.get_logger(__name__)
 
@@ -71,13 +73,13 @@ def store_failed() -> None:
     _emit(stats.incr, "hivelock.store_error")
 
 
-def standing(manager: LockManager, installation: str, suspect: int) -> None:
+def standing(
+    leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime, installation: str, suspect: int
+) -> None:
     """How many of *installation*'s leases stand and of its requests wait, since when, and how many leases are *suspect*.
 
-    It costs the store one look at all requests, and asking for its time.
+    :param now: the store's clock.
     """
-    leases, waiters = manager.requests()
-    now = manager.now()
     for name, extreme, found in (("leases", "oldest_s", leases), ("waiting", "longest_s", waiters)):
         ours = [item for item in found if (owner := Owner.parse(item.owner)) and owner.installation == installation]
         ages_s = [(now - item.since).total_seconds() for item in ours]

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -26,6 +27,7 @@ from airflow_hivelock.inspection import check_order
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.owners import Owner
 from airflow_hivelock.spark import URL
 from airflow_hivelock.supervisor import CannotTell
 from airflow_hivelock.triggers import HiveLockTrigger
@@ -155,6 +157,16 @@ class HiveLockMixin(AcquiresLocks):
         """
         return True
 
+    def submits(self) -> None:
+        """Record that what runs here is about to hand work on, to a cluster say: its end then tells nothing of that work."""
+        if self._held is not None:
+            self._held.submits()
+
+    def _submits(self) -> bool:
+        """Whether that has to be expected from the start."""
+        overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
+        return overridden or bool(getattr(self, "deferrable", False))
+
     def _stop_work(self) -> None:
         super().on_kill()
 
@@ -187,9 +199,9 @@ class HiveLockMixin(AcquiresLocks):
 
         :raises CannotTell: whether something does; the locks stay.
         """
-        here, earlier = applications.encode(Processes()), lease.work(name)
+        here, earlier = Processes(submits=resumed or self._submits()), lease.work(name)
         if earlier is not None and resumed:
-            return manager.record_work(lease, name, here)
+            return manager.record_work(lease, name, applications.encode(here))
         if earlier is not None:
             try:
                 application = applications.of(earlier)
@@ -204,7 +216,7 @@ class HiveLockMixin(AcquiresLocks):
                     f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
                     f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
                 ) from error
-        return manager.start_work(lease, name, here)
+        return manager.start_work(lease, name, applications.encode(here))
 
     @contextmanager
     def _under(self, lease: Lease | None, context: Any, resumed: bool = False) -> Iterator[None]:
@@ -213,7 +225,8 @@ class HiveLockMixin(AcquiresLocks):
             self._unlocked = True
             yield
             return
-        hook, name = HiveLockHook(self.hivelock_conn_id), _work_name(context["ti"])
+        hook = HiveLockHook(self.hivelock_conn_id)
+        name = Owner.of(hook.installation, context["ti"]).work
         manager = hook.manager()
         begun = lease.work(name) is not None
         lease = self._start_work(manager, lease, name, context, resumed)
@@ -310,6 +323,11 @@ class _Held:
             return
         self._application = application  # first, for it runs whether or not that can be recorded
         self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
+
+    def submits(self) -> None:
+        """Record that the work is about to go on where its processes' end tells nothing of it."""
+        if isinstance(self._application, Processes):
+            self.record(replace(self._application, submits=True))
 
     def pause(self, elsewhere: str | None) -> None:
         """Record that nothing of the work runs here, if that is so.
@@ -410,8 +428,3 @@ class _Held:
             self._stop_work()
         except Exception:  # noqa: BLE001 - the wrapped operator's, and can raise anything
             self._log.exception("The work could not be stopped")
-
-
-def _work_name(ti: Any) -> str:
-    """What the task's work is called under its lease, in all of its tries."""
-    return ti.task_id if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]"

@@ -15,7 +15,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.acquiring import AcquiresLocks
 from airflow_hivelock.applications import SparkJob, running
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LockMode, LockObject
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.mixin import HiveLockMixin
@@ -24,7 +24,7 @@ from airflow_hivelock.releasing import ReleasesLocks, holds_for_others, leases_o
 from airflow_hivelock.spark import URL
 from airflow_hivelock.stale import Verdict, judge
 from airflow_hivelock.triggers import HiveLockTrigger
-from airflow_hivelock.waiting import OFF
+from airflow_hivelock.waiting import OFF, RETRY_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
 """False makes Spark write with Hive's writer. Its own shares a directory among the writers of different partitions,
 who then lose each other's files without a word."""
 
-_RELEASED = Verdict(False, "it has been released meanwhile")
+_RELEASED = Verdict(False, "it has been released or taken over meanwhile")
 
 
 class HiveLockOperator(AcquiresLocks):
@@ -99,7 +99,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
 
     :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
         setups), or of all upstream where none is directly.
-    :param work_timeout: how long to wait for that work.
+    :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """
 
     template_fields: Sequence[str] = ("lease",)
@@ -129,15 +129,23 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream.
         """
         self._check_upstream()
-        ti = context["ti"]
-        self._await_work(ti.run_id)
-        freed = []
-        for manager, lease in self._leases(ti.run_id):
-            if manager.release(lease):
-                self.log.info("Released lease %s of %s", lease.id, lease.owner)
-                metrics.released(lease.since)
-                freed.append(lease.id)
-        return freed
+        run_id = context["ti"].run_id
+        deadline = time.monotonic() + self.work_timeout.total_seconds()
+        freed: list[str] = []
+        while True:
+            try:
+                self._await_work(run_id, deadline)
+                for manager, lease in self._leases(run_id):
+                    if manager.release(lease):
+                        self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                        metrics.released(lease.since)
+                        freed.append(lease.id)
+                return freed
+            except StoreUnavailable as error:
+                if isinstance(error, AccessDenied) or time.monotonic() > deadline:
+                    raise
+                self.log.warning("Nothing is released yet; trying again in %g s: %s", RETRY_S, error)
+                time.sleep(RETRY_S)
 
     def _check_upstream(self) -> None:
         if self._of_upstream and not self._locks():
@@ -171,12 +179,11 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 if (lease := manager.find(given.id)) is not None:
                     yield manager, lease
 
-    def _await_work(self, run_id: str) -> None:
+    def _await_work(self, run_id: str, deadline: float) -> None:
         """Wait until no task works under the leases, and what the tasks have left running has ended.
 
         :raises CannotTell: whether it has; the locks stay.
         """
-        deadline = time.monotonic() + self.work_timeout.total_seconds()
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
         while working := unfinished(self.dag_id, run_id, work.values()) or self._left_running(run_id):
             if time.monotonic() > deadline:
@@ -242,9 +249,10 @@ class HiveForceUnlockOperator(BaseOperator):
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
         user = _by_whom(hook, context)
         for holder in self._chosen(manager):
-            verdict = self._judge(hook, manager, holder)
+            lease = manager.find(str(holder.lease_id))
+            verdict = self._judge(hook, manager, holder, lease)
             if verdict.stale and not self.only_report:
-                verdict = self._free(manager, holder, verdict, user)
+                verdict = self._free(manager, holder, lease if self.stale else None, verdict, user)
             what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
             said = "would free" if verdict.stale and self.only_report else what
@@ -259,19 +267,18 @@ class HiveForceUnlockOperator(BaseOperator):
         wanted = chosen.keys() if self.leases is None else self.leases
         return [chosen[lease_id] for lease_id in wanted if lease_id in chosen]
 
-    def _judge(self, hook: HiveLockHook, manager: LockManager, holder: Holder) -> Verdict:
+    def _judge(self, hook: HiveLockHook, manager: LockManager, holder: Holder, lease: Lease | None) -> Verdict:
         if not self.stale:
             return Verdict(True, self.reason)
-        lease = manager.find(str(holder.lease_id))
         if lease is None:
             return _RELEASED
         assert isinstance(self.min_age, timedelta)
         return judge(holder, lease, hook.installation, self.min_age, manager.now())
 
-    def _free(self, manager: LockManager, holder: Holder, verdict: Verdict, user: str) -> Verdict:
+    def _free(self, manager: LockManager, holder: Holder, seen: Lease | None, verdict: Verdict, user: str) -> Verdict:
         """*verdict*, or that somebody else was quicker."""
         reason = f"{self.reason}: {verdict.reason}"
-        if not manager.force_release(str(holder.lease_id), reason=reason, user=user):
+        if not manager.force_release(str(holder.lease_id), reason=reason, user=user, seen=seen):
             return _RELEASED
         metrics.force_released()
         return verdict
@@ -324,6 +331,7 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
                     f"{self.task_id}: in cluster mode the job outlives spark-submit, and nobody could tell when it ends; "
                     "set yarn_track_via_rm_api=True or track_driver_via_k8s_api=True"
                 )
+            self.submits()
             hook._conf = _driver_environment(hook) | hook._conf
             hook._process_spark_submit_log = partial(self._record_from, hook, hook._process_spark_submit_log)
         return hook

@@ -41,6 +41,11 @@ class Owner:
             return None
 
     @property
+    def work(self) -> str:
+        """What the task's own work is called under its lease, in all of its tries."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
+
+    @property
     def query(self) -> str:
         """What SHOW LOCKS … EXTENDED shows a person who meets the lock."""
         mapped = f" map index {self.map_index}" if self.map_index >= 0 else ""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetDagRunState, GetTaskStates
+from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_hivelock.owners import Owner
 
@@ -92,6 +92,37 @@ async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
             raise
         states = (await _ask(GetTaskStates(dag_id=owner.dag_id, run_ids=[owner.run_id]))).task_states
     return state, {key: state or "" for key, state in states.get(owner.run_id, {}).items()}
+
+
+async def answers() -> bool:
+    """Whether Airflow answers a trigger, from its database: that a connection is not found tells nothing of that."""
+    try:
+        await _ask(GetDRCount(dag_id="", run_ids=[""]))
+    except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+        return False
+    return True
+
+
+async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
+    """Whether each of those runs is known and not over, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    going = [DagRunState.QUEUED.value, DagRunState.RUNNING.value]
+    with _or_cannot_tell(f"whether {len(run_ids)} runs of {dag_id} go on"):
+        answer = await _ask(GetDRCount(dag_id=dag_id, run_ids=list(run_ids), states=going))
+        return int(answer.count) == len(run_ids)
+
+
+async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The states of those tasks, by run and by Airflow's own names for them, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetTaskStates(dag_id=dag_id, run_ids=list(run_ids), task_ids=sorted(task_ids))
+    with _or_cannot_tell(f"how tasks of {len(run_ids)} runs of {dag_id} are"):
+        found = (await _ask(question)).task_states
+    return {run_id: {key: state or "" for key, state in states.items()} for run_id, states in found.items()}
 
 
 def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:

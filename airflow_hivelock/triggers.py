@@ -319,7 +319,7 @@ def _keep_leases(conn_id: str) -> None:
 
 
 async def _keep(conn_id: str) -> None:
-    async for _ in HiveLockKeeper(conn_id).run():
+    async for _ in HiveLockKeeper(conn_id, ends=True).run():
         pass  # who starts the force release is the keeper that an asset watches with
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, MaskSecret, TaskStatesResult
+from airflow.sdk.execution_time.comms import DRCount, GetDRCount, MaskSecret, TaskStatesResult
 
 from airflow_hivelock import supervisor
 from airflow_hivelock.keeper import HiveLockKeeper
@@ -31,8 +31,8 @@ class Supervisor:
         self.asked.append(type(message))
         if isinstance(message, self.silent):
             await asyncio.get_running_loop().create_future()
-        if isinstance(message, GetDagRunState):
-            return DagRunStateResult.model_validate({"state": "running"})
+        if isinstance(message, GetDRCount):
+            return DRCount(count=len(message.run_ids or ()))
         return TaskStatesResult(task_states={})
 
 
@@ -63,7 +63,7 @@ def renewed(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("silent", [MaskSecret, GetDagRunState], ids=["connection", "runs"])
+@pytest.mark.parametrize("silent", [MaskSecret, GetDRCount], ids=["connection", "runs"])
 def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
     silent: type, airflow: Supervisor, renewed: list[str]
 ) -> None:
@@ -82,7 +82,7 @@ def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
     assert airflow.asked[-1] is silent, "it was asked again"
 
 
-def test_a_connection_that_cannot_be_found_any_more_is_gone_by_as_it_was(
+def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone_by_as_it_was(
     airflow: Supervisor, renewed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow's SDK says that there is none where its database could not be asked."""
@@ -91,11 +91,13 @@ def test_a_connection_that_cannot_be_found_any_more_is_gone_by_as_it_was(
         keeper = HiveLockKeeper()
         await keeper._keep()
         monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
-        airflow.asked = []
+        airflow.silent = GetDRCount
         await keeper._keep()
-        with pytest.raises(InvalidRequest, match="does not exist"):
+        with pytest.raises(supervisor.CannotTell, match="hivelock_default"):
             await HiveLockKeeper()._keep()
+        airflow.silent = ()
+        with pytest.raises(InvalidRequest, match="does not exist"):
+            await keeper._keep()
 
     asyncio.run(body())
     assert len(renewed) == 6
-    assert airflow.asked.count(GetDagRunState) == 3

@@ -598,16 +598,16 @@ def test_where_a_task_waits_leases_are_renewed_even_after_an_error(
 ) -> None:
     """Where waiters fill the triggerer, Airflow starts no keeper of its own."""
     errors = [OSError("Airflow is away")]
-    due = keeper._due
+    requests = manager.requests
 
-    def flaky(*given: Any) -> Any:
+    def flaky() -> Any:
         if errors:
             raise errors.pop()
-        return due(*given)
+        return requests()
 
-    monkeypatch.setattr(keeper, "_due", flaky)
+    monkeypatch.setattr(manager, "requests", flaky)
     monkeypatch.setattr(triggers, "_keepers", {})
-    monkeypatch.setattr(triggers, "HiveLockKeeper", lambda conn_id: keeper.HiveLockKeeper(conn_id, every_s=0.05))
+    monkeypatch.setattr(triggers, "HiveLockKeeper", lambda conn_id, ends: keeper.HiveLockKeeper(conn_id, 0.05, ends))
     kept = manager.acquire(owner="here/dag/run/kept/-1", writes=["dw.kept"], lease_s=1)
 
     async def body() -> None:

@@ -1,0 +1,242 @@
+"""What the keeper frees: what is over by Airflow's word and by that of what ran. Nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import (
+    DagRunStateResult,
+    DRCount,
+    ErrorResponse,
+    GetDagRunState,
+    GetDRCount,
+    TaskStatesResult,
+)
+
+from airflow_hivelock import keeper as module
+from airflow_hivelock import stale
+from airflow_hivelock.applications import MARK, Processes, SparkJob, encode
+from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.owners import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks import Lease, LockManager
+
+
+class Airflow:
+    """Knows runs of one DAG: by run id, their state, and their tasks' states."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, str] = {}
+        self.tasks: dict[str, dict[str, str | None]] = {}
+        self.asked: list[type] = []
+
+    def knows(self, run: str, state: str, **tasks: str | None) -> None:
+        self.runs[run], self.tasks[run] = state, tasks
+
+    async def asend(self, message: Any) -> Any:
+        return self.send(message)
+
+    def send(self, message: Any) -> Any:
+        self.asked.append(type(message))
+        if isinstance(message, GetDRCount):
+            return DRCount(count=sum(self.runs.get(run) in (message.states or ()) for run in message.run_ids or ()))
+        if isinstance(message, GetDagRunState):
+            if message.run_id not in self.runs:
+                raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
+            return DagRunStateResult(state=self.runs[message.run_id])  # type: ignore[arg-type]
+        if not hasattr(message, "run_ids"):
+            return None
+        wanted = message.task_ids
+        states = {
+            run: {task: state for task, state in self.tasks[run].items() if wanted is None or task in wanted}
+            for run in message.run_ids
+            if run in self.tasks
+        }
+        return TaskStatesResult(task_states={run: tasks for run, tasks in states.items() if tasks})
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    played = Airflow()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
+    monkeypatch.setattr(module, "SETTLE_S", 0.0)
+    return played
+
+
+@pytest.fixture
+def writer() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a task's, which writes until it is killed."""
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(["sleep", "300"], env={MARK: mark}) as process:
+        process.mark = mark  # type: ignore[attr-defined]
+        yield process
+        process.kill()
+
+
+def gone() -> Processes:
+    """Processes of this host that have ended."""
+    return Processes(pid=2**30, started=1)
+
+
+def acquire(manager: LockManager, task: str = "load", run: str = "run", **options: Any) -> Lease:
+    return manager.acquire(owner=str(Owner("here", "dag", run, task)), writes=[f"dw.{task}_{run}"], **options)
+
+
+def works(manager: LockManager, what: Processes | SparkJob | None, **options: Any) -> Lease:
+    """The lease of a HiveLockMixin task at work."""
+    lease = acquire(manager, **options)
+    return manager.start_work(lease, "load", "" if what is None else encode(what))
+
+
+def keep(rounds: int = 1, keeper: HiveLockKeeper | None = None) -> dict[str, str]:
+    """What is suspect after so many rounds."""
+
+    async def body() -> dict[str, str]:
+        kept = keeper or HiveLockKeeper()
+        for _ in range(rounds):
+            suspects = await kept._keep()
+        return suspects
+
+    return asyncio.run(body())
+
+
+@pytest.mark.parametrize("state", ["success", "failed", "skipped", "upstream_failed", "removed"])
+def test_the_lease_of_a_task_that_is_over_goes_though_its_run_goes_on(
+    state: str, airflow: Airflow, manager: LockManager
+) -> None:
+    lease = works(manager, gone())
+    airflow.knows("run", "running", load=state, report="running")
+    assert not keep()
+    assert not manager.show()
+    (audit,) = manager.audit()
+    assert (audit.lease_id, audit.user) == (lease.id, "keeper of here")
+    assert audit.reason == f"task load of run run of dag is {state}"
+
+
+@pytest.mark.parametrize("state", [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "restarting"])
+def test_the_lease_of_a_task_that_goes_on_stays(state: str | None, airflow: Airflow, manager: LockManager) -> None:
+    works(manager, gone())
+    airflow.knows("run", "running", load=state)
+    keep(3)
+    assert manager.show()
+
+
+def test_a_lease_stays_while_a_process_of_its_killed_task_writes_on(
+    airflow: Airflow, manager: LockManager, writer: subprocess.Popen[bytes]
+) -> None:
+    works(manager, replace(gone(), mark=writer.mark))  # type: ignore[attr-defined]
+    airflow.knows("run", "failed", load="failed")
+    assert not keep(3)
+    assert manager.show()
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    keep()
+    assert not manager.show()
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        (replace(gone(), host="another"), "can only be asked for there"),
+        (replace(gone(), submits=True), "may have left work to a cluster"),
+        (SparkJob("no_such_connection", "driver-1"), "cannot be asked for through connection"),
+        (None, "was deferred"),
+    ],
+    ids=["on another host", "in a cluster, perhaps", "in a cluster that does not answer", "deferred"],
+)
+def test_a_lease_under_which_somebody_may_work_stays_and_is_told_of(
+    work: Any, why: str, airflow: Airflow, manager: LockManager
+) -> None:
+    lease = works(manager, work)
+    airflow.knows("run", "failed", load="failed")
+    assert why in keep(3)[lease.id]
+    assert manager.show()
+
+
+def test_a_lock_task_s_lease_is_for_those_behind_it(airflow: Airflow, manager: LockManager) -> None:
+    lease = manager.start_work(acquire(manager, "lock"), "job", encode(gone()))
+    airflow.knows("run", "running", lock="success", job="success", report="running")
+    keep(3)
+    assert manager.find(lease.id), "the report works under it"
+    airflow.knows("run", "failed", lock="success", job="success", report="failed", unlock="failed")
+    keep()
+    assert not manager.show()
+
+
+def test_a_run_has_to_be_over_for_a_while_before_what_is_recorded_nowhere_is(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow takes seconds to stop a task that was marked."""
+    monkeypatch.setattr(module, "SETTLE_S", 30.0)
+    now = [1000.0]
+    monkeypatch.setattr("airflow_hivelock.keeper.time.monotonic", lambda: now[0])
+    acquire(manager, "lock")
+    airflow.knows("run", "failed", lock="success", job="failed")
+    keeper = HiveLockKeeper()
+    keep(2, keeper)
+    assert manager.show()
+    airflow.knows("run", "running", lock="success", job="running")
+    now[0] += 31
+    keep(1, keeper)
+    airflow.knows("run", "failed", lock="success", job="failed")
+    keep(1, keeper)
+    assert manager.show(), "it was cleared meanwhile"
+    now[0] += 31
+    keep(1, keeper)
+    assert not manager.show()
+
+
+def test_the_lease_of_a_lock_task_that_airflow_does_not_know_stays_and_is_told_of(
+    airflow: Airflow, manager: LockManager
+) -> None:
+    """As after its database came out of a backup: plain tasks behind it are recorded nowhere."""
+    lease = acquire(manager, "lock")
+    assert "unknown to Airflow" in keep(2)[lease.id]
+    assert manager.show()
+
+
+def test_what_another_try_takes_over_meanwhile_stays(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works(manager, gone())
+    airflow.knows("run", "running", load="failed")
+    judged = stale.judge_work
+
+    def judge_late(*given: Any) -> Any:
+        verdict = judged(*given)
+        acquire(manager, attempt=2)
+        return verdict
+
+    monkeypatch.setattr(module, "judge_work", judge_late)
+    keep()
+    assert manager.show()
+    assert not manager.audit()
+
+
+def test_somebody_else_s_leases_stay(airflow: Airflow, manager: LockManager) -> None:
+    manager.start_work(manager.acquire(owner="there/dag/run/load/-1", writes=["dw.t"]), "load", encode(gone()))
+    manager.acquire(owner="cli:ann:1", writes=["dw.u"])
+    keep(2)
+    assert len(manager.leases()) == 2
+
+
+def test_hundreds_of_leases_at_work_cost_a_few_questions(airflow: Airflow, manager: LockManager) -> None:
+    for n in range(150):
+        works(manager, gone(), run=f"r{n}")
+        airflow.knows(f"r{n}", "running", load="running")
+    airflow.asked.clear()
+    keep()
+    assert len(manager.leases()) == 150
+    assert len(airflow.asked) < 8

@@ -1,0 +1,168 @@
+"""A connection that does not work is not tried for ever, and is tried again when it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DRCount, GetDRCount
+
+from airflow_hivelock import hooks
+from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.locks import LockManager, StoreUnavailable
+from airflow_hivelock.locks.backends.memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONNECTION = "AIRFLOW_CONN_HIVELOCK_DEFAULT"
+
+
+def connection(host: str) -> str:
+    return json.dumps({"conn_type": "hivelock", "host": host, "extra": {"installation": "here"}})
+
+
+class Stores:
+    """Which hosts answer, and which were tried."""
+
+    def __init__(self) -> None:
+        self.good: set[str] = set()
+        self.tried: list[str] = []
+
+    def __call__(self, url: str) -> LockManager:
+        host = url.partition("://")[2].partition(":")[0]
+        self.tried.append(host)
+        if host not in self.good:
+            raise StoreUnavailable(f"{host} does not answer")
+        return LockManager(MemoryBackend())
+
+
+class Answering:
+    """An Airflow that answers, or not."""
+
+    silent = False
+
+    async def asend(self, message: Any) -> Any:
+        if self.silent:
+            raise OSError("the database is away")
+        return DRCount(count=0) if isinstance(message, GetDRCount) else None
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> Stores:
+    played = Stores()
+    monkeypatch.setattr(hooks, "_shared_manager", played)
+    return played
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    played = Answering()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
+    return played
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch, airflow: Answering) -> Callable[..., int]:
+    """Let a keeper look so often, 20 s apart; how often it did before it ended."""
+    now = [1000.0]
+    real = asyncio.sleep
+    monkeypatch.setattr("airflow_hivelock.keeper.time.monotonic", lambda: now[0])
+
+    def play(kept: HiveLockKeeper, count: int, at: dict[int, Callable[[], Any]] | None = None) -> int:
+        looks = 0
+
+        async def sleep(seconds: float) -> None:
+            nonlocal looks
+            if looks == count:
+                raise asyncio.CancelledError
+            (at or {}).get(looks, lambda: None)()
+            looks += 1
+            now[0] += seconds
+            await real(0)
+
+        async def body() -> None:
+            async for _ in kept.run():
+                pass
+
+        monkeypatch.setattr("airflow_hivelock.keeper.asyncio.sleep", sleep)
+        with suppress(asyncio.CancelledError):
+            asyncio.run(body())
+        return looks
+
+    return play
+
+
+def test_a_store_that_never_answered_is_tried_less_and_less_often(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    monkeypatch.setenv(CONNECTION, connection("typo"))
+    hour = 180
+    assert rounds(HiveLockKeeper(), hour) == hour, "an asset's keeper must not end"
+    assert 5 <= len(stores.tried) <= 12
+    assert lines().count("cannot be kept; trying again in") == len(stores.tried)
+    assert "or when the connection has changed" in lines()
+
+
+def test_the_keeper_of_waiters_ends_with_a_store_that_never_answered(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    monkeypatch.setenv(CONNECTION, connection("typo"))
+    assert 30 < rounds(HiveLockKeeper(ends=True), 180) < 100
+    assert "Nobody keeps the leases of connection 'hivelock_default' any more, until a task waits with it" in lines()
+
+
+def test_a_connection_that_was_mended_is_tried_at_once(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores.good = {"right"}
+    monkeypatch.setenv(CONNECTION, connection("typo"))
+    rounds(HiveLockKeeper(), 102, {100: lambda: monkeypatch.setenv(CONNECTION, connection("right"))})
+    assert stores.tried[-2:] == ["right", "right"]
+
+
+def test_a_store_that_has_worked_is_tried_every_time(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what is over is freed as soon as it is back."""
+    stores.good = {"zk"}
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+    assert rounds(HiveLockKeeper(ends=True), 100, {10: stores.good.clear}) == 100
+    assert len(stores.tried) == 100
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_connection_that_is_gone_is_noticed(
+    ends: bool,
+    stores: Stores,
+    rounds: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Callable[[], str],
+) -> None:
+    stores.good = {"zk"}
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+    assert rounds(HiveLockKeeper(ends=ends), 100, {10: lambda: monkeypatch.delenv(CONNECTION)}) == (11 if ends else 100)
+    assert len(stores.tried) == 10
+    assert "does not exist" in lines()
+    assert lines().count("does not exist") < 10
+
+
+def test_a_connection_that_a_silent_airflow_does_not_find_is_gone_by_as_it_was(
+    airflow: Answering,
+    stores: Stores,
+    rounds: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores.good = {"zk"}
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+
+    def silence() -> None:
+        monkeypatch.delenv(CONNECTION)
+        airflow.silent = True
+
+    assert rounds(HiveLockKeeper(ends=True), 100, {10: silence}) == 100
+    assert len(stores.tried) == 100
