@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.deaths.play import running
-from tests.deaths.row import FORCE, Row, row
+from tests.deaths.row import KEEPER, Row, row
 from tests.deaths.working import _ends
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ def chain_marked_success(play: Play) -> None:
     _ends(play)
 
 
-@_row("the run marked failed", "unlock task", FORCE)
+@_row("the run marked failed", "unlock task", KEEPER)
 def chain_run_marked_failed(play: Play) -> None:
     _started(play).mark_run("failed")
     _ends(play)
 
 
-@_row("the run marked success", "unlock task", FORCE)
+@_row("the run marked success", "unlock task", KEEPER)
 def chain_run_marked_success(play: Play) -> None:
     _started(play).mark_run("success")
     _ends(play)
 
 
-@_row("dagrun_timeout", "unlock task", FORCE)
+@_row("dagrun_timeout", "unlock task", KEEPER)
 def chain_run_timed_out(play: Play) -> None:
     run = _started(play, "chain_run_timed")
     run.await_end()
@@ -120,7 +120,7 @@ def chain_lock_cleared(play: Play) -> None:
     assert running(play.lives()[0].pid)
 
 
-@_row("the unlock task killed while it waits for what a killed job started", FORCE)
+@_row("the unlock task killed while it waits for what a killed job started", KEEPER)
 def chain_unlock_killed(play: Play) -> None:
     run = _started(play)
     run.kill()
@@ -141,7 +141,7 @@ def open_run_called(play: Play) -> None:
     _started(play, "open_run_called")
 
 
-@_row("no unlock task and no callback", FORCE)
+@_row("no unlock task and no callback", KEEPER)
 def open_alone(play: Play) -> None:
     _started(play, "open")
 
@@ -181,7 +181,7 @@ def plain_marked_success(play: Play) -> None:
     _ends(play)
 
 
-@_row("a plain operator's run marked failed", "unlock task", FORCE)
+@_row("a plain operator's run marked failed", "unlock task", KEEPER)
 def plain_run_marked_failed(play: Play) -> None:
     _started(play, "chain_plain").mark_run("failed")
     _ends(play)

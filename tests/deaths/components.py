@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.deaths.play import NEXT_DAY, WAIT_S
-from tests.deaths.row import FORCE, Row, row
+from tests.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
+from tests.deaths.row import KEEPER, Row, row
 from tests.deaths.working import _ends
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ _row = partial(row, ROWS)
 
 OUTAGE_S = 15.0
 """Longer than a session of ZooKeeper's lasts."""
+
+FREED_S = 60.0
+"""Within what the keeper frees what is over, once the lock store answers."""
 
 DATABASE_OUTAGE_S = 75.0
 """Longer than a task's supervisor bears it."""
@@ -52,7 +55,7 @@ def triggerer_killed(play: Play) -> None:
 
 
 # Who is granted a lock while no task can be started fails at once, and leaves it to the force release.
-@_row("API server killed; what Airflow has not heard of for too long it ends", FORCE, "task", "trigger")
+@_row("API server killed; what Airflow has not heard of for too long it ends", KEEPER, "task", "trigger")
 def api_server_killed(play: Play) -> None:
     _two(play)
     play.stage.af.process("api-server").kill()
@@ -87,7 +90,7 @@ def zookeeper_away(play: Play) -> None:
     _in_turn(play, first)
 
 
-@_row("marked failed while ZooKeeper is away", FORCE, "task")
+@_row("marked failed while ZooKeeper is away", KEEPER, "task")
 def marked_failed_without_zookeeper(play: Play) -> None:
     run = play.start("own")
     play.writing()
@@ -98,7 +101,7 @@ def marked_failed_without_zookeeper(play: Play) -> None:
     zookeeper.start()
 
 
-@_row("the work ends while ZooKeeper is away", FORCE, "task")
+@_row("the work ends while ZooKeeper is away", KEEPER, "task")
 def success_without_zookeeper(play: Play) -> None:
     run = play.start("own")
     play.writing()
@@ -108,6 +111,20 @@ def success_without_zookeeper(play: Play) -> None:
     _ends(play)
     time.sleep(OUTAGE_S)
     zookeeper.start()
+
+
+@_row(
+    "the work of five tasks ends while ZooKeeper is away for 75 s; what a sixth has left writes on",
+    KEEPER,
+    "unlock task",
+)
+def zookeeper_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 75.0)
+
+
+@_row("the same for three minutes", KEEPER, "unlock task")
+def zookeeper_long_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 180.0)
 
 
 @_row("scheduler killed, its workers not", "task")
@@ -120,7 +137,7 @@ def scheduler_killed(play: Play) -> None:
     first.open()
 
 
-@_row("Airflow's database hangs; one works, one waits, of one that is deferred the keeper renews", FORCE, "task")
+@_row("Airflow's database hangs; one works, one waits, of one that is deferred the keeper renews", KEEPER, "task")
 def database_hangs(play: Play) -> None:
     first, _ = _two(play)
     kept = play.start("elsewhere_kept")
@@ -133,7 +150,7 @@ def database_hangs(play: Play) -> None:
         _in_turn(play, first)
 
 
-@_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", FORCE, "task")
+@_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", KEEPER, "task")
 def database_killed(play: Play) -> None:
     first, _ = _two(play)
     database = play.stage.af.postgres
@@ -143,6 +160,35 @@ def database_killed(play: Play) -> None:
     database.start()
     with play.stage.af.reviving():
         _in_turn(play, first)
+
+
+def _work_ends_without_zookeeper(play: Play, outage_s: float) -> None:
+    ends = [play.start("mapped"), play.start("chained"), play.start("own_two_days_later")]
+    days = ["dt=0", "dt=1", "dt=2", DAY, LATER_DAY]
+    for day in days:
+        play.writing(1, day)
+    killed = play.start("own_next_day")
+    play.writing(1, NEXT_DAY)
+    killed.kill()
+    killed.await_end()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    for run in ends:
+        run.open()
+    for day in days:
+        _ends(play, day)
+    time.sleep(outage_s)
+    zookeeper.start()
+    back = time.monotonic()
+    play.until(lambda: not any(play.owners(day) for day in days), "what is over to be freed")
+    assert time.monotonic() - back < FREED_S
+    assert play.owners(NEXT_DAY) == [killed.owner()], "freed under the hands of a writer"
+    killed.open()
+    _ends(play, NEXT_DAY)
+    ended = time.monotonic()
+    play.until(lambda: not play.owners(NEXT_DAY), "what is over to be freed")
+    assert time.monotonic() - ended < FREED_S
+    print(f"freed {ended - back:.0f} s, and {time.monotonic() - ended:.0f} s")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ T = TypeVar("T")
 WAIT_S = 240.0
 """For any one thing to happen: only what hangs takes so long."""
 
-DAY, NEXT_DAY = "dt=2013-01-15", "dt=2013-01-16"
+DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
 OVER = ("success", "failed")
 
 

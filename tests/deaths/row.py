@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     Act = Callable[[Play], None]
 
 FORCE = "force release"
+KEEPER = "keeper"
 NOBODY = ""
 """There is no lock to free."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.model import LockObject
+from tests.deaths.row import FORCE, KEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,7 +89,9 @@ def locks_on(name: str, log: Sequence[Transaction], layout: Layout) -> list[Held
 
 def freed_by(play: Play, manager: LockManager, home: Path) -> Iterator[str]:
     """Who freed each of the runs' leases, by what it has logged."""
-    forced = {entry.lease_id: "force release" for entry in manager.audit(play.table)}
+    forced = {
+        entry.lease_id: KEEPER if entry.user.startswith("keeper of ") else FORCE for entry in manager.audit(play.table)
+    }
     for tenure in sorted(manager.history(play.table), key=lambda tenure: tenure.granted):
         if not tenure.owner.startswith("rival"):
             yield forced.get(tenure.lease_id) or _logged(tenure.lease_id, tenure.owner, home) or "unlogged"

@@ -7,8 +7,8 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.deaths.play import Run, running
-from tests.deaths.row import FORCE, Row, row
+from tests.deaths.play import DAY, Run, running
+from tests.deaths.row import KEEPER, Row, row
 
 if TYPE_CHECKING:
     from tests.deaths.play import Play
@@ -48,7 +48,7 @@ def retries_exhausted(play: Play) -> None:
     assert len(play.lives()) == 2
 
 
-@_row("task process killed; what it started writes on", FORCE)
+@_row("task process killed; what it started writes on", KEEPER)
 def killed(play: Play) -> None:
     run = play.start("own")
     play.writing()
@@ -56,7 +56,7 @@ def killed(play: Play) -> None:
     _is_kept_for_the_orphan(play)
 
 
-@_row("task process killed, with release_locks in callbacks; what it started writes on", FORCE)
+@_row("task process killed, with release_locks in callbacks; what it started writes on", KEEPER)
 def killed_called(play: Play) -> None:
     run = play.start("own_called")
     play.writing()
@@ -64,17 +64,17 @@ def killed_called(play: Play) -> None:
     _is_kept_for_the_orphan(play)
 
 
-@_row("task process and its work killed", FORCE)
+@_row("task process and its work killed", KEEPER)
 def killed_with_work(play: Play) -> None:
     _kill_with_work(play, "own")
 
 
-@_row("task process and its work killed, release_locks as a task's callback", FORCE, "DAG callback")
+@_row("task process and its work killed, release_locks as a task's callback", KEEPER, "DAG callback")
 def killed_with_work_called(play: Play) -> None:
     _kill_with_work(play, "own_called")
 
 
-@_row("task process and its work killed, release_locks in default_args", FORCE, "DAG callback")
+@_row("task process and its work killed, release_locks in default_args", KEEPER, "DAG callback")
 def killed_with_work_defaults(play: Play) -> None:
     _kill_with_work(play, "own_defaults")
 
@@ -99,7 +99,7 @@ def killed_again(play: Play) -> None:
     assert play.owners() == [run.owner()]
 
 
-@_row("supervisor and task killed", FORCE)
+@_row("supervisor and task killed", KEEPER)
 def supervisor_killed(play: Play) -> None:
     run = play.start("own")
     play.writing()
@@ -178,7 +178,7 @@ def timed_out(play: Play) -> None:
     run.reach("failed")
 
 
-@_row("one of three mapped tasks killed, the others end well", FORCE, "task")
+@_row("one of three mapped tasks killed, the others end well", KEEPER, "task")
 def mapped_killed(play: Play) -> None:
     run = play.start("mapped")
     for number in range(3):
@@ -201,9 +201,9 @@ def backfill_cleared(play: Play) -> None:
     play.writing(2)
 
 
-def _ends(play: Play) -> None:
-    """Somebody ends the work: its gate stays shut."""
-    play.until(lambda: not running(play.lives()[-1].pid), "the work to be ended")
+def _ends(play: Play, day: str = DAY) -> None:
+    """Somebody ends the work, or it ends by itself."""
+    play.until(lambda: not running(play.lives(day)[-1].pid), "the work to be ended")
 
 
 def _kill_with_work(play: Play, dag_id: str) -> None:

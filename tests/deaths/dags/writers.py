@@ -16,7 +16,7 @@ from airflow_hivelock import HiveForceUnlockOperator, HiveLockMixin, HiveLockOpe
 from tests.deaths import writer
 from tests.deaths.remote import Remote
 
-DAY, NEXT_DAY = "dt=2013-01-15", "dt=2013-01-16"
+DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
 AT_ONCE: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(0)}
 CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure", "retry")}
 RUN_CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure")}
@@ -69,6 +69,12 @@ def chain(*jobs: Any, unlock: bool = True, **lock_options: Any) -> None:
 
 with DAG("own", **options()):
     LockedBash(task_id="job", **names(), **writes(), skip_on_exit_code=99)
+
+with DAG("own_next_day", **options()):
+    LockedBash(task_id="job", **names(NEXT_DAY), **writes(NEXT_DAY))
+
+with DAG("own_two_days_later", **options()):
+    LockedBash(task_id="job", **names(LATER_DAY), **writes(LATER_DAY))
 
 with DAG("own_again", **options()):
     LockedBash(task_id="job", **names(), **writes(), **AT_ONCE)
