@@ -6,12 +6,13 @@ import re
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred, XComArg
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_hivelock.arguments import CheckedPartial, Waiting, check_names, check_waiting
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout
 from airflow_hivelock.locks.model import Lease, LockRequest
@@ -23,8 +24,8 @@ from airflow_hivelock.waiting import Wait, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
-Waiting = Literal["trigger", "defer", "reschedule", "poke"]
 
 RESCHEDULE = timedelta(minutes=1)
 """How long after a poke that found the locks taken the next one comes."""
@@ -70,8 +71,6 @@ class NamesLocks(StrictNames, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if support_concurrency not in (None, True, False):
-            raise ValueError(f"support_concurrency={support_concurrency!r} of {self.task_id}: use True, False or None")
         self.reads = reads
         self.writes = writes
         self.lock_sql = self._own_sql() if lock_sql is True else lock_sql or ""
@@ -80,6 +79,23 @@ class NamesLocks(StrictNames, BaseOperator):
         self.partition_columns = partition_columns
         self.support_concurrency = support_concurrency
         self.hivelock_conn_id = hivelock_conn_id
+        check_names(vars(self) | {"dag": self.dag if self.has_dag() else None})  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        """Refuse what cannot be meant, when the DAG is parsed; those of a mapped task one by one.
+
+        :raises InvalidRequest: naming the task and the argument.
+        """
+        check_names(given)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Airflow's."""
+        cls.check_arguments(kwargs)
+        made = super().partial(**kwargs)
+        made.__class__ = CheckedPartial
+        return made
 
     def resolve_template_files(self) -> None:
         """Airflow's, when it has parsed the DAG: a file's text is shipped to the triggerer, which has not the file."""
@@ -177,15 +193,18 @@ class AcquiresLocks(NamesLocks):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if waiting not in get_args(Waiting):
-            raise ValueError(f"waiting={waiting!r} of {self.task_id}: use one of {', '.join(get_args(Waiting))}")
-        for name, value in (("lease_duration", lease_duration), ("timeout", timeout or timedelta())):
-            if not isinstance(value, timedelta):
-                raise TypeError(f"{name}={value!r} of {self.task_id}: give a timedelta")
+        check_waiting(
+            {"task_id": self.task_id, "lease_duration": lease_duration, "timeout": timeout, "waiting": waiting}
+        )
         self.lease_duration = lease_duration
         self.lock_timeout = timeout  # not self.timeout, which is a sensor's own
         self.waiting = waiting
         self._killed = False
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        super().check_arguments(given)
+        check_waiting(given)
 
     def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease | None:
         """The lease, waited for in the chosen style; None where locking is turned off.

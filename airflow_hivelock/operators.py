@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 from airflow_hivelock import metrics
 from airflow_hivelock.acquiring import AcquiresLocks
 from airflow_hivelock.applications import SparkJob, running
+from airflow_hivelock.arguments import as_written, check_span, is_rendered
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LockMode, LockObject
@@ -27,7 +28,7 @@ from airflow_hivelock.triggers import HiveLockTrigger
 from airflow_hivelock.waiting import OFF, RETRY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.applications import Application
     from airflow_hivelock.locks.manager import LockManager
@@ -63,6 +64,10 @@ class HiveLockOperator(AcquiresLocks):
             raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
         if self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        super().check_arguments({"lock_sql": given.get("sql"), **given})
 
     def resolve_template_files(self) -> None:
         """Airflow's, when it has parsed the DAG, whose every task is known by now."""
@@ -113,6 +118,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
         self.lease = lease
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
@@ -234,6 +240,21 @@ class HiveForceUnlockOperator(BaseOperator):
         self.only_report = dry_run  # not self.dry_run, which is Airflow's method
         self.reason = reason
         self.hivelock_conn_id = hivelock_conn_id
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        """What no rendering mends is refused when the DAG is parsed."""
+        for name, given in (("leases", self.leases), ("objects", self.objects)):
+            if given is not None and not is_rendered(given) and not isinstance(given, list | tuple):
+                raise InvalidRequest(f"{self.task_id}: {name}={given!r} must be a list of names, as in [{given!r}]")
+        for target in as_written(self.objects or ()):
+            LockObject.parse(target)
+        if not is_rendered(self.min_age):
+            check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
+        if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
+            raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r}; use True or False")
+        if not self.reason.strip():
+            raise InvalidRequest(f"{self.task_id}: say why (reason); the audit trail keeps it")
 
     def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
         """What was freed, or would be (``dry_run``), and what was left, each as lease, owner and reason."""

@@ -22,7 +22,7 @@ from airflow_hivelock.locks.errors import (
     Superseded,
 )
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.locks.plan import plan, plan_statements
+from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,9 +88,9 @@ class Wanted:
 
     def __post_init__(self) -> None:
         """:raises InvalidRequest: naming the input that is wrong: of another type, as out of another version's trigger."""
-        for what, names in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
-            if isinstance(names, str) or not isinstance(names, Iterable):
-                raise InvalidRequest(f"{what}={names!r} must be a list of names, as in [{names!r}]")
+        for what, given in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
+            if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+                raise InvalidRequest(f"{what}={given!r} must be a list of names, as in [{given!r}]")
         for what, text in (("lock_sql", self.sql), ("lock_database", self.database)):
             if not isinstance(text, str):
                 raise InvalidRequest(f"{what}={text!r} must be one text: of statements, separated by ';', or a name")
@@ -100,6 +100,16 @@ class Wanted:
             )
         if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
             raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
+        if self.support_concurrency not in (None, True, False):
+            raise InvalidRequest(f"support_concurrency={self.support_concurrency!r}; use True, False or None")
+
+    def check(self) -> None:
+        """Look at what no metastore is needed for.
+
+        :raises InvalidRequest: naming the input that is wrong.
+        """
+        check_names(self.reads, self.writes, self.unpartitioned, self.partition_columns)
+        check_statements(self.sql, self.database, self.unpartitioned, self.partition_columns)
 
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""

@@ -222,8 +222,10 @@ def test_everybodys_is_never_freed_at_once() -> None:
 
 @pytest.mark.parametrize("wrong", [{"dry_run": "False"}, {"min_age": "0:05:00"}])
 def test_what_a_template_did_not_turn_into_a_value_is_refused(wrong: dict[str, Any], manager: LockManager) -> None:
+    operator = HiveForceUnlockOperator(task_id="force", dry_run="{{ dry }}", min_age="{{ age }}")
+    operator.only_report, operator.min_age = {"dry_run": False, "min_age": NOW, **wrong}.values()
     with pytest.raises(InvalidRequest, match="render_template_as_native_obj"):
-        force(**wrong)
+        HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
 
 
 def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Callable[..., Ran]) -> None:

@@ -126,7 +126,7 @@ def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT * FRM dw.planes", "line 1, column 14"),
+        ("SELECT * {{ 'FRM' }} dw.planes", "line 1, column 14"),
         ("SELECT * FROM dw.t WHERE dt = '{{ nothing }}'", "'nothing' is undefined"),
         ("nowhere.sql", "'nowhere.sql' is not found where this DAG's templates are"),
     ],
@@ -168,7 +168,9 @@ def test_the_operators_own_schema_is_the_default_database(manager: LockManager) 
     with dag():
         task = LockedHive(task_id="work", hql="DROP TABLE t", schema="dw", lock_sql=True)
         assert (task.lock_sql, task.lock_database) == ("DROP TABLE t", "dw")
-        assert LockedHive(task_id="other", hql="x", schema="dw", lock_sql="y", lock_database="z").lock_database == "z"
+        assert (
+            LockedHive(task_id="other", hql="x", schema="dw", lock_sql="USE y", lock_database="z").lock_database == "z"
+        )
 
 
 @pytest.mark.parametrize("off_by", ["connection", "default_args", "task"])

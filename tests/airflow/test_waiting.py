@@ -16,8 +16,8 @@ from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
-from airflow_hivelock.acquiring import Waiting
 from airflow_hivelock.applications import running
+from airflow_hivelock.arguments import Waiting
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.supervisor import CannotTell

@@ -5,6 +5,6 @@
 
 from airflow_hivelock.locks.plan.data import check_names, plan
 from airflow_hivelock.locks.plan.explanation import explain, explain_json
-from airflow_hivelock.locks.plan.text import Dynamic, plan_statements
+from airflow_hivelock.locks.plan.text import Dynamic, check_statements, plan_statements
 
-__all__ = ["Dynamic", "check_names", "explain", "explain_json", "plan", "plan_statements"]
+__all__ = ["Dynamic", "check_names", "check_statements", "explain", "explain_json", "plan", "plan_statements"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
@@ -12,10 +14,10 @@ from airflow_hivelock.locks.plan.session import Session
 from airflow_hivelock.locks.plan.tables import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.catalog import Catalog
-    from airflow_hivelock.locks.model import LockObject
+    from airflow_hivelock.locks.plan.planner import Planner
 
 Dynamic = Literal["documented", "hive"]
 
@@ -51,30 +53,57 @@ def plan_statements(
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
     if dynamic not in ("documented", "hive"):
         raise InvalidRequest(f"dynamic={dynamic!r} is neither 'documented' nor 'hive'")
-    # It takes seconds to import sqlglot, and a DAG that names its data has no need of it.
-    from airflow_hivelock.locks.plan.planner import Planner
-    from airflow_hivelock.locks.plan.script import statements
-    from airflow_hivelock.locks.plan.statement import add
-
     tables = Tables(catalog, unpartitioned, partition_columns)
-    planner = Planner(Session(tables, database), dynamic == "hive", limit)
-    try:
-        for statement in statements(sql):
-            add(statement, planner)
+    with _not_too_deep():
+        planner = _planner(sql, tables, database, dynamic, limit)
         looks = set(planner.looks)
         reads = read(planner.scans, tables, looks, limit)
-    except HiveLockError:
-        raise
-    except RecursionError as error:
-        raise InvalidRequest(
-            "the SQL is nested too deep to be planned; plan it in parts, or name reads and writes"
-        ) from error
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
     warn_of_missing((each for each in reads if each not in made), tables)
     shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
     whole = {target for target in exclusive if not target.partition}
     kept = {target for target in looks.union(shared) if target not in exclusive and not _below(target, whole)}
     return sorted(kept), exclusive
+
+
+def check_statements(
+    sql: str,
+    database: str = "default",
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Refuse what :func:`plan_statements` refuses whatever a catalog says; and names of tables that cannot be meant.
+
+    :raises InvalidRequest: showing the place that is not understood.
+    """
+    tables = Tables(None, unpartitioned, partition_columns)
+    LockObject(database)
+    if sql:
+        with _not_too_deep():
+            _planner(sql, tables, database, "documented", MAX_OBJECTS)
+
+
+def _planner(sql: str, tables: Tables, database: str, dynamic: Dynamic, limit: int) -> Planner:
+    """What the statements touch."""
+    # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
+    from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.script import statements
+    from airflow_hivelock.locks.plan.statement import add
+
+    planner = Planner(Session(tables, database), dynamic == "hive", limit)
+    for statement in statements(sql):
+        add(statement, planner)
+    return planner
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as error:
+        raise InvalidRequest(
+            "the SQL is nested too deep to be planned; plan it in parts, or name reads and writes"
+        ) from error
 
 
 def _below(target: LockObject, whole: set[LockObject]) -> bool:

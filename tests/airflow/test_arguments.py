@@ -1,0 +1,190 @@
+"""What cannot be meant is refused when the DAG is parsed: before a task takes a slot, or a run begins."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_hivelock import (
+    HiveForceUnlockOperator,
+    HiveLockMixin,
+    HiveLockOperator,
+    HiveLockSensor,
+    HiveUnlockOperator,
+)
+from airflow_hivelock.locks import InvalidRequest
+
+TASK = {"task_id": "t"}
+
+
+class LockedBash(HiveLockMixin, BashOperator):
+    """BashOperator under locks."""
+
+    def __init__(self, bash_command: str = "true", **kwargs: Any) -> None:
+        super().__init__(bash_command=bash_command, **kwargs)
+
+
+class LockedWithSql(HiveLockMixin, EmptyOperator):
+    """With a ``sql`` and a ``schema`` of its own, as Airflow's operators for Hive."""
+
+    def __init__(self, *, sql: str, schema: str = "default", **kwargs: Any) -> None:
+        self.sql, self.schema = sql, schema
+        super().__init__(**kwargs)
+
+
+NAMES_LOCKS = [HiveLockOperator, HiveLockSensor, LockedBash]
+
+WRONG = [
+    ({"writes": "dw.t"}, r"t: writes='dw\.t' must be a list of names, as in \['dw\.t'\]"),
+    ({"reads": 5}, "t: reads=5 must be a list"),
+    ({"reads": {"dw.t": 1}, "writes": ["dw.u"]}, "must be a list"),
+    ({"writes": ["dw.t/dt"]}, "'dt' is not a partition level"),
+    ({"writes": ["dw.t/"]}, "ends in '/'"),
+    ({"writes": ["d-w.t"]}, "'d-w' is not a database name"),
+    ({"reads": ["dw.t", None]}, "None is not the name of a lock object"),
+    ({"reads": ["dw.t/dt=2013-02-01..2013-01-01"]}, "ends before it begins"),
+    ({"reads": ["dw.t/n=1..200000"]}, "ranges over"),
+    ({"reads": ["dw.t/dt={{ ds }}", "dw.t/dt"]}, "'dt' is not a partition level"),
+    ({"lock_sql": "INSERT INTO"}, "t: line 1"),
+    ({"lock_sql": "SELECT 'x FROM dw.t"}, "does not end"),
+    ({"lock_sql": "SELECT * FROM t", "lock_database": "no-name"}, "'no-name' is not a database name"),
+    ({"reads": ["dw.t"], "unpartitioned": "dw.t"}, "unpartitioned='dw.t' must be a list"),
+    ({"reads": ["dw.t"], "unpartitioned": ["dw.t/dt=1"]}, "is not a table"),
+    ({"reads": ["dw.t"], "partition_columns": ["dt"]}, "must be a dict"),
+    ({"reads": ["dw.t"], "partition_columns": {"dw.t": "dt"}}, "must be a list of columns"),
+    ({"reads": ["dw.t"], "support_concurrency": "no"}, "use True, False or None"),
+]
+
+WRONG_WAITING = [
+    ({"timeout": timedelta(seconds=-1)}, "timeout"),
+    ({"timeout": 60}, "give a timedelta"),
+    ({"lease_duration": timedelta()}, "lease_duration"),
+    ({"lease_duration": timedelta(days=400)}, "a year at most"),
+    ({"waiting": "sleep"}, "use one of trigger, defer, reschedule, poke"),
+]
+
+RIGHT: list[dict[str, Any]] = [
+    {"writes": ["dw.t/dt={{ ds }}"]},
+    {"writes": "{{ ti.xcom_pull('names') }}"},
+    {"writes": ["{% if true %}dw.t{% endif %}"]},
+    {"lock_sql": "INSERT INTO {{ params.table }} SELECT"},
+    {"lock_sql": "no_such_file.sql"},
+    {"lock_sql": "SELECT * FROM t WHERE dt = '2013-1-5'"},
+    {"reads": ["dw.t/dt=2013-1-5"]},
+    {"reads": ("dw.t/dt=2013-01-01..2013-01-31",)},
+]
+"""What rendering mends, or a metastore decides."""
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=str)
+def test_names_and_sql_that_cannot_be_meant_are_refused(cls: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        cls(**TASK, **options)
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
+@pytest.mark.parametrize(("options", "said"), WRONG_WAITING, ids=str)
+def test_how_to_wait_is_refused(cls: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        cls(**TASK, writes=["dw.t"], **options)
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+@pytest.mark.parametrize("options", RIGHT, ids=str)
+def test_what_is_rendered_or_a_metastore_decides_is_left_alone(cls: Any, options: dict[str, Any]) -> None:
+    cls(**TASK, **options)
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+def test_what_another_task_returns_is_left_alone(cls: Any) -> None:
+    with DAG("given", schedule=None):
+        names = EmptyOperator(task_id="names").output
+        cls(task_id="all", writes=names)
+        cls(task_id="one", writes=[names, "dw.t"])
+
+
+def test_an_operator_s_own_sql_and_schema_are_looked_at() -> None:
+    with pytest.raises(InvalidRequest, match="line 1"):
+        LockedWithSql(**TASK, sql="INSERT INTO", lock_sql=True)
+    LockedWithSql(**TASK, sql="INSERT INTO {{ x }}", lock_sql=True)
+    LockedWithSql(**TASK, sql="SELECT * FROM t", schema="{{ x }}", lock_sql=True)
+
+
+def test_other_marks_of_templates_are_the_dag_s_own() -> None:
+    with DAG("marks", schedule=None, jinja_environment_kwargs={"variable_start_string": "[["}):
+        HiveLockOperator(**TASK, writes=["dw.t/dt=[[ ds ]]", "[[ name ]]"])
+
+
+MAPPED = [
+    (lambda cls: cls.partial(**TASK, writes="dw.t"), "writes='dw.t' must be a list"),
+    (lambda cls: cls.partial(**TASK, lock_sql="INSERT INTO"), "line 1"),
+    (lambda cls: cls.partial(**TASK).expand(writes=[["dw.a"], ["dw.b/dt"]]), "'dt' is not a partition level"),
+    (lambda cls: cls.partial(**TASK).expand(lock_sql=["SELECT * FROM t", "INSERT INTO"]), "line 1"),
+    (lambda cls: cls.partial(**TASK).expand_kwargs([{"writes": ["dw.a"]}, {"writes": "dw.b"}]), "'dw.b' must be"),
+]
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+@pytest.mark.parametrize(("make", "said"), MAPPED)
+def test_a_mapped_task_is_looked_at_as_far_as_its_values_are_known(cls: Any, make: Any, said: str) -> None:
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match=said):
+        make(cls)
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
+def test_so_is_how_a_mapped_task_waits(cls: Any) -> None:
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="use one of"):
+        cls.partial(**TASK, waiting="sleep").expand(writes=[["dw.a"]])
+
+
+def test_a_mapped_task_may_have_what_is_known_later() -> None:
+    with DAG("mapped", schedule=None) as dag:
+        names = EmptyOperator(task_id="names").output
+        HiveLockOperator.partial(task_id="one", lease_duration=timedelta(hours=2)).expand(writes=names)
+        HiveLockOperator.partial(task_id="two").expand(writes=[["dw.t/dt={{ ds }}"], names])
+        LockedBash.partial(task_id="three", writes=["dw.t"]).expand(bash_command=["true", "false"])
+        LockedBash.partial(task_id="four").expand_kwargs(names)
+        LockedBash.partial(task_id="five").expand_kwargs([{"writes": ["dw.a"]}, names])
+    assert [type(dag.get_task(task_id)).__name__ for task_id in ("one", "three")] == ["MappedOperator"] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"objects": "dw.t"}, "objects='dw.t' must be a list"),
+        ({"objects": ["dw.t/dt"]}, "'dt' is not a partition level"),
+        ({"leases": "id"}, "leases='id' must be a list"),
+        ({"min_age": "5 minutes"}, "min_age='5 minutes'; give a timedelta"),
+        ({"min_age": timedelta(minutes=-1)}, "min_age"),
+        ({"dry_run": "no"}, "dry_run='no'; use True or False"),
+        ({"reason": " "}, "say why"),
+    ],
+)
+def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        HiveForceUnlockOperator(task_id="t", **options)
+
+
+def test_an_unlock_s_patience_is_a_time_span() -> None:
+    with pytest.raises(InvalidRequest, match="work_timeout=60; give a timedelta"):
+        HiveUnlockOperator(**TASK, work_timeout=60)  # type: ignore[arg-type]
+
+
+def test_to_look_at_names_costs_a_dag_of_hundreds_of_tasks_next_to_nothing() -> None:
+    def made_s(**options: Any) -> float:
+        begun = time.process_time()
+        for n in range(100):
+            LockedBash(task_id=f"t{n}", **options)
+        return (time.process_time() - begun) / 100
+
+    plain = {"writes": ["dw.t/dt={{ ds }}"]}
+    named = {"writes": ["dw.t/dt=2013-01-15"], "reads": [f"dw.u{n}/dt=2013-01-01..2013-01-31" for n in range(3)]}
+    made_s(**named)
+    assert min(made_s(**named) for _ in range(5)) - min(made_s(**plain) for _ in range(5)) < 0.001
