@@ -123,11 +123,7 @@ class HiveLockKeeper(BaseEventTrigger):
             return {}
         manager = await asyncio.to_thread(hook.manager)
         (standing, waiters), now = await asyncio.to_thread(lambda: (manager.requests(), manager.now()))
-        owned = [
-            (owner, lease)
-            for lease in standing
-            if (owner := Owner.parse(lease.owner)) and owner.installation == hook.installation
-        ]
+        owned = _owned(standing, hook.installation)
         verdicts = await self._judge(owned) if answers else {}
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         suspects: dict[str, str] = {}
@@ -267,6 +263,11 @@ async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
     if is_for_its_task(owner, lease) and (verdict := judge_task(owner, await supervisor.state_of(owner))).stale:
         return verdict
     return judge_owner(owner, *await supervisor.run_of(owner))
+
+
+def _owned(leases: Iterable[Lease], installation: str) -> list[tuple[Owner, Lease]]:
+    owned = ((Owner.parse(lease.owner), lease) for lease in leases)
+    return [(owner, lease) for owner, lease in owned if owner and owner.installation == installation]
 
 
 def _is_due(lease: Lease, now: datetime) -> bool:

@@ -119,16 +119,21 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, 
         manager.close()
 
 
-class Work(HiveLockMixin, BaseOperator):
-    """Fails where it is told to."""
+class Fails(BaseOperator):
+    """Where it is told to."""
 
     def __init__(self, *, fails: bool = False, **kwargs: Any) -> None:
-        super().__init__(hivelock_conn_id="planted", **kwargs)
+        super().__init__(**kwargs)
         self.fails = fails
 
     def execute(self, context: Any) -> None:
         if self.fails:
             raise RuntimeError("as it was told to")
+
+
+class Work(HiveLockMixin, Fails):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(hivelock_conn_id="planted", **kwargs)
 
 
 def chain(waiting: str) -> DAG:

@@ -101,10 +101,12 @@ def test_a_job_is_recorded_while_spark_submit_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original = manager.record_work
+    recorded: list[Any] = []
 
     def record_work(lease: Any, name: str, application: str | None) -> Any:
-        assert applications.decode(application or "") == SparkJob("spark_default", JOB_ID)
-        spark_submit.with_name("recorded").touch()
+        recorded.append(applications.decode(application or ""))
+        if recorded[-1] == SparkJob("spark_default", JOB_ID):
+            spark_submit.with_name("recorded").touch()
         return original(lease, name, application)
 
     monkeypatch.setattr(manager, "record_work", record_work)
@@ -113,6 +115,9 @@ def test_a_job_is_recorded_while_spark_submit_goes_on(
     assert run(works, logical_date=DAY).state == "success"
     assert f"spark.yarn.appMasterEnv.{URL}=memory://" in spark_submit.read_text().split()
     assert not manager.show()
+    submits, job = recorded
+    assert submits.submits, "until its id is known, the end of spark-submit tells nothing of the job"
+    assert job == SparkJob("spark_default", JOB_ID)
 
 
 def test_a_job_that_nobody_could_follow_is_not_submitted(

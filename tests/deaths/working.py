@@ -79,7 +79,7 @@ def killed_with_work_defaults(play: Play) -> None:
     _kill_with_work(play, "own_defaults")
 
 
-@_row("task process and its work killed, release_locks as the DAG's callback", "DAG callback")
+@_row("task process and its work killed, release_locks as the DAG's callback", KEEPER, "DAG callback")
 def killed_with_work_run_called(play: Play) -> None:
     _kill_with_work(play, "own_run_called")
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.keeper import _due
+from airflow_hivelock.keeper import _is_due, _owned
 from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, rules
 from airflow_hivelock.locks import manager as managers
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
@@ -104,7 +104,9 @@ class Stage:
         assert self.lease.id in leases, "a lease is hidden"
         assert self.lease.id in {tenure.lease_id for tenure in reader.history()}
         assert ("ann", "fuzz") in {(entry.user, entry.reason) for entry in reader.audit()}
-        assert self.lease.id in {lease.id for _, lease in _due(later(reader), "here")}, "a lease would not be renewed"
+        owned = _owned((after := later(reader)).leases(), "here")
+        due = {lease.id for _, lease in owned if _is_due(lease, after.now())}
+        assert self.lease.id in due, "a lease would not be renewed"
         for shown in views(reader):
             if "leases" in shown.data:
                 page_holders.judge(shown.data, 2**47, lambda owners: {}, {})

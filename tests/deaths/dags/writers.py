@@ -76,6 +76,10 @@ with DAG("own_next_day", **options()):
 with DAG("own_two_days_later", **options()):
     LockedBash(task_id="job", **names(LATER_DAY), **writes(LATER_DAY))
 
+with DAG("own_three", **options()):
+    for _n in range(3):
+        LockedBash(task_id=f"job{_n}", **names(f"dt={_n}"), **writes(f"dt={_n}"))
+
 with DAG("own_again", **options()):
     LockedBash(task_id="job", **names(), **writes(), **AT_ONCE)
 
