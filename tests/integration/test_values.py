@@ -136,6 +136,16 @@ def test_a_partition_that_hive_made_under_an_odd_name_is_locked_under_it(catalog
     assert plan([], ["shop.events/n=007"], catalog)[1] == [LockObject.parse("shop.events/n=7")]
 
 
+def test_who_reads_a_value_locks_the_partition_that_hive_made_of_another_spelling(
+    servers: tuple[Path, Metastore, HiveSession], catalog: Catalog
+) -> None:
+    odd = LockObject.parse("shop.events/n=07")
+    query = "select a from shop.events where n = 7"
+    assert servers[2].run(query) == ["1"]
+    assert odd in plan_statements(query, catalog)[0]
+    assert odd in plan(["shop.events/n=7"], [], catalog)[0]
+
+
 def test_a_name_that_the_metastore_does_not_know(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InvalidRequest, match=r"no such table to read; did you mean shop\.sales\?"):
         plan(["shop.slaes/d=2024-02-09"], [], catalog)

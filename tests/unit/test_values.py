@@ -165,6 +165,23 @@ def test_a_partition_that_exists_under_a_name_is_meant_by_it(kind: str, value: s
     assert lock(value, OneTable(kind)) != value
 
 
+def test_who_reads_a_value_reads_what_exists_in_another_spelling() -> None:
+    catalog = OneTable("int", ("07", "8", "9"))
+    read = {f"dw.t/c={value}" for value in ("7", "07")}
+    for found in (
+        plan(["dw.t/c=7"], [], catalog)[0],
+        plan_statements("select * from dw.t where c = 7", catalog)[0],
+        plan_statements("select * from dw.t where c in (7, 7)", catalog)[0],
+        plan_statements("alter table dw.t drop partition (c = 7)", catalog)[1],
+    ):
+        assert {str(target) for target in found} - {"dw.t"} == read
+    assert {str(each) for each in plan(["dw.t"], [], catalog)[0]} == {"dw.t", "dw.t/c=07", "dw.t/c=8", "dw.t/c=9"}
+    assert [str(each) for each in plan_statements("select * from dw.t where c = 8", catalog)[0]] == ["dw.t", "dw.t/c=8"]
+    days = OneTable("date", ("2024-2-9", "2024-2-10"))
+    found, _ = plan_statements("select * from dw.t where c = '2024-02-09'", days)
+    assert [str(each) for each in found] == ["dw.t", "dw.t/c=2024-02-09", "dw.t/c=2024-2-9"]
+
+
 def test_what_is_declared_counts_whatever_the_metastore_says() -> None:
     declared = {"dw.t": ["c string"]}
     assert lock("07", OneTable("int"), declared) == "07"

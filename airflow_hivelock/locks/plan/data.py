@@ -152,13 +152,13 @@ def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int
     if table.table_type == "VIRTUAL_VIEW" and not table.view_text:
         log.warning("%s is a view: a lock on it does not protect the tables below it; name those as well", target)
     if len(target.partition) == len(table.partition_columns):
-        return [target]
+        return [target, *tables.meant_by(target)]
     found = tables.listed(target)
     if found is None:
         return "its partitions cannot be listed; give a metastore, or name the partitions with all their columns"
     if len(found) > limit:
         return f"it has more than {limit:,} partitions; name those that are read"
-    return [target, *found]
+    return [target, *found, *tables.meant_by(target)]
 
 
 def as_kept(target: LockObject, tables: Tables) -> LockObject:

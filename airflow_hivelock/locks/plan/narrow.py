@@ -24,12 +24,12 @@ def narrow(target: LockObject, condition: Condition, tables: Tables, limit: int)
         return [target]
     named = _named(target, condition, table, tables, limit)
     depth = len(named[0].partition) if named else len(table.partition_columns)
-    if not condition.columns() & set(table.partition_columns[depth:]):
-        return named
-    if tables.catalog is None:
-        return named  # a prefix: all that it holds
-    found = [partition for prefix in named for partition in tables.listed(prefix) or ()]
-    found = [partition for partition in found if _may_hold(condition, partition, table)]
+    found = named  # a prefix: all that it holds
+    if condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
+        listed = [partition for prefix in named for partition in tables.listed(prefix) or ()]
+        found = [partition for partition in listed if _may_hold(condition, partition, table)]
+    respelt = [each for each, kept in tables.respelt(target).items() if _may_hold(condition, kept, table)]
+    found = list(dict.fromkeys([*found, *respelt]))
     return found if len(found) <= limit else [target]
 
 

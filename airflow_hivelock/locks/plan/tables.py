@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan.values import type_of
+from airflow_hivelock.locks.plan.values import as_written, canonical, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -61,6 +62,47 @@ class Tables:
         if self.catalog is None or self.table(target) is None:
             return False
         return target in self._existing(LockObject(target.database, target.table))
+
+    def respelt(self, table: LockObject) -> dict[LockObject, LockObject]:
+        """Partitions of *table* that exist under another name than their values are kept under, and that name.
+
+        Hive's inserts into dynamic partitions make them: ``n=07`` of an int, which a read of ``n = 7`` reads, too.
+        """
+        known = self.table(table)
+        if self.catalog is None or known is None or all(map(as_written, known.partition_types)):
+            return {}
+        return self._respelt(table)
+
+    def meant_by(self, target: LockObject) -> list[LockObject]:
+        """Partitions that exist under another name, and are kept as *target* or below it."""
+        return self._meant(LockObject(target.database, target.table)).get(target, []) if target.partition else []
+
+    @cached_property
+    def _meant(self) -> Callable[[LockObject], dict[LockObject, list[LockObject]]]:
+        def meant(table: LockObject) -> dict[LockObject, list[LockObject]]:
+            found: dict[LockObject, list[LockObject]] = {}
+            for partition, kept in self.respelt(table).items():
+                for each in (kept, *kept.parents):
+                    found.setdefault(each, []).append(partition)
+            return found
+
+        return lru_cache(maxsize=None)(meant)
+
+    @cached_property
+    def _respelt(self) -> Callable[[LockObject], dict[LockObject, LockObject]]:
+        def respelt(table: LockObject) -> dict[LockObject, LockObject]:
+            known = self.table(table)
+            kinds = known.partition_types if known else ()
+            found = {}
+            for partition in self._partitions(table):
+                with suppress(InvalidRequest):  # a value that has no one name is asked for by none
+                    levels = zip(partition.partition, kinds, strict=True)
+                    kept = tuple((column, canonical(value, kind)) for (column, value), kind in levels)
+                    if kept != partition.partition:
+                        found[partition] = LockObject(table.database, table.table, kept)
+            return found
+
+        return lru_cache(maxsize=None)(respelt)
 
     @cached_property
     def _existing(self) -> Callable[[LockObject], frozenset[LockObject]]:

@@ -93,6 +93,11 @@ def canonical(value: str, kind: str) -> str:
     return _plain(value)
 
 
+def as_written(kind: str) -> bool:
+    """Whether each value of that type has one spelling, or nothing is known of it."""
+    return not kind or STRING.fullmatch(kind) is not None
+
+
 def is_date(text: str) -> bool:
     """Whether it is a date in the form that is kept, ``2013-01-01``."""
     try:
