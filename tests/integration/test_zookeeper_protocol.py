@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue, turns
@@ -255,10 +255,19 @@ def test_real_hives_clean_up_keeps_nobody_waiting(zookeeper: ZooKeeperServer, hi
             assert store.client.submit(Exists(f"/{name}")) == [None]
 
 
-def test_what_lies_above_hives_namespace_need_not_be_writable(zookeeper: ZooKeeperServer, hive: KazooClient) -> None:
-    layout = Layout("/closed/hive", "/hivelock-closed")
-    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts), layout)) as manager:
-        hive.set_acls("/closed", [make_acl("world", "anyone", read=True)])
+@pytest.fixture(params=[True, False], ids=["readable", "closed"])
+def guarded_root(hive: KazooClient, request: pytest.FixtureRequest) -> Iterator[Layout]:
+    """Namespaces on a ZooKeeper whose own root nobody may write, nor read perhaps."""
+    layout = Layout(f"/hive-guarded-{request.param}", f"/hivelock-guarded-{request.param}")
+    for path in layout.directories:
+        hive.ensure_path(path)
+    hive.set_acls("/", [make_acl("world", "anyone", read=request.param, admin=True)])
+    yield layout
+    hive.set_acls("/", OPEN_ACL_UNSAFE)
+
+
+def test_what_lies_above_hives_namespace_need_not_be_open(zookeeper: ZooKeeperServer, guarded_root: Layout) -> None:
+    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts), guarded_root)) as manager:
         for owner in ("first", "second"):
             before = zxid(zookeeper)
             lease = manager.acquire(owner=owner, writes=["dw.t/p=1"])

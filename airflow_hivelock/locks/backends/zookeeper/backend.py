@@ -112,6 +112,7 @@ class ZooKeeperBackend:
         self._ahead_ms: int | None = None
         self._read_before: dict[str, Record] = {}
         self._make(self.layout.directories)
+        self.namespace.ready()
 
     @classmethod
     def connect(

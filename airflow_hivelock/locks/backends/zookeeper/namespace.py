@@ -22,7 +22,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
-from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -62,12 +62,19 @@ class Namespace:
         self._client = client
         self._layout = layout
         self.probed = True
-        """Whether this session may write wherever :meth:`unchanged` does."""
+        """Whether this session may look, and write, wherever :meth:`unchanged` does."""
+
+    def ready(self) -> None:
+        """Look once whether what the namespace lies in may be looked at."""
+        try:
+            self._client.submit(Get(self._layout.above))
+        except AccessDenied:
+            self.probed = False
 
     def reads(self, locks: Sequence[Lock]) -> list[Get | Children]:
         """What to read, behind the transaction that takes the tickets, for the first :meth:`survey`."""
         tops = (lock.object for lock in locks if len(lock.object.path) <= _TABLE)
-        roots = self._layout.above, self._layout.namespace
+        roots = self._layout.above if self.probed else self._layout.namespace, self._layout.namespace
         return [*map(Get, roots), *(Children(self._layout.object(target)) for target in tops)]
 
     def survey(self, locks: Sequence[Lock], upper: Sequence[Any] | None = None) -> Survey:
@@ -80,7 +87,7 @@ class Namespace:
         """
         tops = [lock.object for lock in locks if len(lock.object.path) <= _TABLE]
         above, root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
-        if above is None:
+        if above is None and self.probed:
             raise StoreUnavailable(
                 f"{self._layout.above} is gone from ZooKeeper, and Hive's namespace with it; connect again"
             )
@@ -90,7 +97,7 @@ class Namespace:
             below = [lock.object for lock in locks if lock.object.path in listed and lock.object not in seen]
             level = self._present(below, self._client.submit(*(Children(self._layout.object(t)) for t in below)))
             seen |= level
-        return Survey(above.stat.created, root.stat.created if root else None, seen)
+        return Survey(above.stat.created if above else 0, root.stat.created if root else None, seen)
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
