@@ -359,7 +359,10 @@ class ZooKeeperAcquisition:
         survey = store.namespace.survey(locks, objects)
         children = survey.children
         held = self._barrier()
-        if foreign := store.namespace.foreign_conflicts(locks, children, held):
+        foreign = store.namespace.foreign_conflicts(locks, children, held)
+        if not foreign and self._refused_at is not None:  # another try in vain would write my record, and so wake me
+            foreign = store.namespace.foreign_below(locks, children, _NO_PLACE)
+        if foreign:
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         if not held:
