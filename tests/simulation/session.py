@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kazoo.protocol.states import KazooState
+
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Sync
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, RequestTooLarge, StoreUnavailable
 from tests.simulation.schedule import Killed
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class Network:
 
     :param lose: how likely a request's connection breaks before its reply is here.
     :param lose_rare: how likely the first one of its kind does; the next ones less and less.
+    :param refuse: how likely a grant at once is refused before it is sent, or for its ACL.
     :param switch: how likely others go on between a reply and what is made of it.
     :param clients: who had which session.
     """
@@ -37,8 +40,15 @@ class Network:
     lose: float = 0.0
     lose_rare: float = 0.0
     switch: float = 0.0
+    refuse: float = 0.0
     kinds: Counter[object] = field(default_factory=Counter)
     clients: dict[int, SimulatedSession] = field(default_factory=dict)
+
+    def refuses(self, request: Request) -> bool:
+        """Whether *request* is more than may be asked of the store: a grant at once says more, and of more nodes."""
+        if not self.refuse or not isinstance(request, Commit):
+            return False
+        return any("/unchanged-" in op.path for op in request.ops) and self.dice.chance(self.refuse)
 
     def loses(self, request: Request) -> bool:
         """Whether the reply to *request* is lost."""
@@ -55,6 +65,8 @@ class SimulatedSession:
 
     :param name: whose; for the trace.
     :param steady: nothing goes wrong with it while its process lives.
+
+    A real session may stand above it (:mod:`.wire`): it listens, and looks after itself.
     """
 
     def __init__(self, network: Network, name: str, *, steady: bool = False) -> None:
@@ -71,6 +83,7 @@ class SimulatedSession:
         self._connection = 0
         self._in_flight: list[Commit] = []
         self._lapsed: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[str], None]] = []
         self._connect()
 
     @property
@@ -96,12 +109,14 @@ class SimulatedSession:
         if not requests:
             return []
         self._turn(requests[0])
+        if not self._schedule.quiet and self._network.refuses(requests[0]):
+            raise self._dice.pick((RequestTooLarge, AccessDenied))("simulated: no such transaction from you")
         if not self._zookeeper.lives(self._session):
             self._notice_expiry()
-            if self._dice.chance(0.5):
+            if self.listeners or self._dice.chance(0.5):
                 raise StoreUnavailable("simulated: session expired; nothing was sent")
         connection = self._connection
-        if self._session != self._synced:
+        if self._session != self._synced and not self.listeners:
             self._serve(Sync(), requests)
             self._turn(requests[0])
         replies: list[Any] = []
@@ -140,6 +155,7 @@ class SimulatedSession:
         if self._zookeeper.lives(self._session):
             self._note("connection lost")
             self._connection += 1
+            self._tell(KazooState.SUSPENDED, KazooState.CONNECTED)
             for wake in self._zookeeper.reconnect(self._session, self._follower(), self._zxid):
                 wake()
 
@@ -170,8 +186,14 @@ class SimulatedSession:
 
     def _notice_expiry(self) -> None:
         self._connect()
+        self._tell(KazooState.SUSPENDED, KazooState.LOST, KazooState.CONNECTED)
         for wake in self._lapsed:
             wake()
+
+    def _tell(self, *states: str) -> None:
+        for state in states:
+            for listener in self.listeners:
+                listener(state)
 
     def _connect(self) -> None:
         self._connection += 1

@@ -40,8 +40,9 @@ class Worker:
         """Connected at the first use."""
         while self._manager is None:
             try:
+                client = self.world.client_of(self.session)
                 backend = ZooKeeperBackend(
-                    self.session, patience_s=self.patience_s, clock=self._clock, sleep=self.world.schedule.sleep
+                    client, patience_s=self.patience_s, clock=self._clock, sleep=self.world.schedule.sleep
                 )
                 self._manager = LockManager(backend, self._clock)
             except StoreUnavailable:

@@ -8,21 +8,25 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal, session
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
+from tests.simulation.claims import Violation
 from tests.simulation.dice import Dice, Names
 from tests.simulation.hive import Habits, HiveUser
 from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
 from tests.simulation.schedule import Schedule
 from tests.simulation.session import Network, SimulatedSession
+from tests.simulation.wire import Wire
 from tests.simulation.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Client
     from tests.simulation.schedule import Task
 
 CRASHES_MAX = 12
@@ -39,6 +43,7 @@ class Weather:
     faults: float
     kinds: tuple[str, ...]
     late: float
+    refuse: float
     catch_up: float
     followers: int
 
@@ -57,6 +62,7 @@ class Weather:
             faults=dice.pick((0.0, 0.002, 0.01, 0.05)),
             kinds=dice.pick((("expire", "drop", "crash"), ("crash",), ("expire",))),
             late=dice.pick((0.0, 0.3)),
+            refuse=dice.pick((0.0, 0.0, 0.0, 0.05)),
             catch_up=dice.pick((0.2, 0.02)),
             followers=dice.pick((1, 2, 3)),
         )
@@ -88,7 +94,9 @@ class World:
         self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
         self.checks = Checks(self._session_of, self.schedule.progress)
         self.zookeeper = ZooKeeper(weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
-        self.network = Network(self.zookeeper, self.schedule, dice, weather.lose, weather.lose_rare, weather.late)
+        self.network = Network(
+            self.zookeeper, self.schedule, dice, weather.lose, weather.lose_rare, weather.late, weather.refuse
+        )
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
         self.workload = Workload(self)
         self._hives = dice.below(4)
@@ -100,6 +108,8 @@ class World:
         self._tries_before_drain = dice.pick((1, 1, 5))
         self._at_once = dice.chance(0.6)
         self._crashes = 0
+        self._real_sessions = dice.chance(0.4)
+        self._version = dice.pick(("3.9.5", "3.9.5", "3.4.14"))
 
     @property
     def started(self) -> int:
@@ -112,6 +122,13 @@ class World:
         self.tasks_of[client] = []
         return client
 
+    def client_of(self, session: SimulatedSession) -> Client:
+        """What a backend works with: in some runs the real session over the simulated one."""
+        return KazooSession(session.name) if self._real_sessions else session
+
+    def _wire(self, hosts: str, **options: object) -> Wire:
+        return Wire(next(client for client in self.tasks_of if client.name == hosts), self._version)
+
     def spawn(self, client: SimulatedSession, suffix: str, run: Callable[[], None]) -> None:
         """A new thread of the client's process."""
         self.tasks_of[client].append(self.schedule.spawn(f"{client.name}{suffix}", run))
@@ -120,6 +137,8 @@ class World:
         failure: Exception | None = None
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(acquisition, "uuid", Names()))
+            stack.enter_context(mock.patch.object(session, "KazooClient", self._wire))
+            stack.enter_context(mock.patch.object(session.log, "error", _complained))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
@@ -148,10 +167,10 @@ class World:
 
     def _start_hive(self) -> None:
         for number in range(self._hives):
-            session = self.connect(f"hive{number}", steady=self._steady_hive)
+            client = self.connect(f"hive{number}", steady=self._steady_hive)
             rounds = 1 + self.dice.below(2 * self.workload.rounds)
-            user = HiveUser(session, self, rounds, self._habits)
-            self.spawn(session, "", user.work)
+            user = HiveUser(client, self, rounds, self._habits)
+            self.spawn(client, "", user.work)
 
     def _disturb(self) -> None:
         """What happens by itself before a step."""
@@ -189,6 +208,11 @@ class World:
         client.die()
         for task in tasks:
             self.schedule.kill(task)
+
+
+def _complained(said: str, *given: object) -> None:
+    """The real session says that the store has gone back, which it does not do here."""
+    raise Violation(said % given)
 
 
 def _locks(data: dict[str, str]) -> tuple[Lock, ...]:

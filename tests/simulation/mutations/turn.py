@@ -97,3 +97,21 @@ def barrier_kept_behind(patch: Patch) -> None:
 def gone_before_it_is_watched(patch: Patch) -> None:
     """Hive's lock goes between the look at it and the watch on it, and nobody wakes me."""
     edit(patch, ZooKeeperAcquisition, "_wait_for_hive", "if standing is None:", "if False:")
+
+
+def hive_unlocks_one_of_two_partitions(stage: Stage) -> None:
+    ours, hive = stage.process("ours"), stage.hive()
+    locked = [hive.lock_table(f"w/a/p={number}", "SHARED") for number in range(2)]
+    asked = ours.asks("a", [], ["w.a"])
+    asked.poll()
+    hive.unlock(locked[:1])
+    assert isinstance(asked.poll(), Blocked)
+    assert not asked.flag.raised, "it is told at once of what it has written itself"
+    hive.unlock(locked[1:])
+    asked.lease()
+
+
+@mutation(hive_unlocks_one_of_two_partitions)
+def tries_in_vain_again_and_again(patch: Patch) -> None:
+    """Each try against a lock of Hive's below mine writes my own record, which wakes me: for the next one, without a pause."""
+    edit(patch, ZooKeeperAcquisition, "_try", "if not foreign and self._refused_at is not None:", "if False:")
