@@ -12,7 +12,7 @@ import structlog
 
 from airflow_hivelock import applications, supervisor
 from airflow_hivelock.owners import Owner
-from airflow_hivelock.stale import judge_owner
+from airflow_hivelock.stale import judge_owner, judge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -108,7 +108,7 @@ def of_task(owner: Owner, told: Told, jobs: Collection[str], now: datetime) -> D
     if verdict.stale:
         what = "run unknown" if told.run is None else "run over"
         return _over(what, f"{verdict.reason[0].upper()}{verdict.reason[1:]}", told.ended, now)
-    name = owner.task_id if owner.map_index < 0 else f"{owner.task_id}[{owner.map_index}]"
+    name = owner.work
     run = f"its run is {told.run}"
     if told.task is None:
         return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run; {run}")
@@ -118,7 +118,7 @@ def of_task(owner: Owner, told: Told, jobs: Collection[str], now: datetime) -> D
         return Doing("works", "working", f"Task {name} is running", told.at)
     if told.task == "success" and name not in jobs:
         doing = _between({other: state for other, state in told.active.items() if other != name}, run, told)
-    elif told.task in supervisor.FINISHED:
+    elif judge_task(owner, told.task).stale:
         word = "not released" if told.task == "success" else told.task.replace("_", " ")
         return _over(word, f"Task {name} is over ({told.task}) and has not released its lock; {run}", told.at, now)
     elif told.task == "deferred" and name in jobs:
