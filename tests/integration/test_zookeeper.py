@@ -27,7 +27,6 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, layout, record
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
-    Check,
     Children,
     Commit,
     Create,
@@ -40,7 +39,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
-from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
 from tests.servers import ZooKeeperServer, free_port
@@ -176,51 +174,6 @@ def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeper
         assert queries == [700_000] * 3
         assert layout._lock_data.cache_info().currsize <= before + 1
         manager.release(lease)
-
-
-class Outrun(KazooSession):
-    """A session before each of whose removals somebody bumps the guard, unless a ticket stands that keeps all out."""
-
-    def __init__(self, hosts: str, queue: str) -> None:
-        super().__init__(hosts, 5)
-        self._queue = queue
-        self.bumps = 0
-
-    def submit(self, *requests: Request) -> list[Any]:
-        tickets = len(super().submit(Children(self._queue))[0].names) if self._removes(requests) else 2
-        if tickets == 1:
-            super().submit(Commit((SetData(self._queue, b"", -1),)))
-            self.bumps += 1
-        return super().submit(*requests)
-
-    def _removes(self, requests: tuple[Request, ...]) -> bool:
-        return any(isinstance(r, Commit) and any(isinstance(op, Check) for op in r.ops) for r in requests)
-
-
-def test_readers_that_come_without_a_break_do_not_keep_a_lease_from_its_release(zookeeper: ZooKeeperServer) -> None:
-    layout = Layout("/hive-drained", "/hivelock-drained")
-    session = Outrun(zookeeper.hosts, layout.queue("dw.flights"))
-    with LockManager(ZooKeeperBackend(session, layout)) as manager:
-        lease = manager.acquire(owner="reader", reads=[DAY])
-        assert manager.release(lease)
-        assert session.bumps == TRIES_BEFORE_DRAIN
-        assert manager.acquire(owner="writer", writes=[DAY]), "the drain outlived the release"
-
-
-def test_a_drain_that_was_left_behind_is_void(zookeeper: ZooKeeperServer) -> None:
-    """Its removal's reply was lost, and its process lives on: nobody else would ever take the ticket away."""
-    layout = Layout("/hive-void", "/hivelock-void")
-    backend = ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)
-    with LockManager(backend) as manager:
-        lease = manager.acquire(owner="reader", reads=[DAY])
-        record = backend._standing(lease)
-        assert record
-        backend.queues.drain(record, owner_key("reader"))
-        waiting = Polling(manager, "writer", writes=["dw.flights/dt=2013-01-02"])
-        assert waiting.blocked().by[0].owner == "reader", "a drain keeps everybody out"
-        assert manager.release(lease)
-        manager.release(waiting.granted())
-        assert manager.acquire(owner="reader", reads=[DAY])
 
 
 def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -> None:

@@ -12,15 +12,12 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, queue, turns
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue, turns
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists, Request, SetData
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
-from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
-from airflow_hivelock.locks.testing import Polling
 from tests.benchmarks.measure import zxid
-from tests.integration.test_zookeeper import Outrun
 from tests.servers.lock_manager import HiveLockManagers
 
 if TYPE_CHECKING:
@@ -107,56 +104,6 @@ def test_the_oldest_lease_still_excludes_others_once_more_tickets_were_seen_than
         manager.waiters()  # has seen them all
         with pytest.raises(LockTimeout, match="the oldest"):
             manager.acquire(owner="writer", writes=["dw.t"])
-
-
-def test_a_ticket_whose_record_was_swept_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
-    """A drain whose reply was lost stands while its session lives, and the record of its owner is gone after some days."""
-    with connect_zookeeper() as gone, connect_zookeeper() as manager:
-        lease = gone.acquire(owner="gone", reads=["dw.t"])
-        drains(gone, lease)
-        assert gone.release(lease)
-        store: Any = gone.backend
-        store.client.submit(Commit((Delete(store.layout.record(owner_key("gone"))),)))
-        request = rules.request("next", writes=["dw.t"])
-        assert isinstance(outcome_of(manager, request), Lease)
-
-
-def test_a_dead_waiter_behind_a_void_drain_is_passed(connect_zookeeper: Callable[[], LockManager]) -> None:
-    with connect_zookeeper() as ours, connect_zookeeper() as manager:
-        dying = connect_zookeeper()
-        lease = ours.acquire(owner="reader", reads=["dw.t"])
-        drains(ours, lease)
-        Polling(dying, "dead", writes=["dw.t"]).blocked()
-        dying.close()
-        assert ours.release(lease)  # and so the drain is void
-        request = rules.request("next", writes=["dw.t"])
-        assert isinstance(outcome_of(manager, request), Lease), "nobody holds, and nobody is granted"
-
-
-def test_a_release_that_fails_while_it_drains_blocks_nobody(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
-) -> None:
-    with connect_zookeeper() as manager:
-        store: Any = manager.backend
-        session = FailsDraining(zookeeper.hosts, store.layout.queue("dw.t"))
-        with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
-            lease = ours.acquire(owner="reader", reads=["dw.t"])
-            with pytest.raises(StoreUnavailable, match="while it drains"):
-                ours.release(lease)
-            assert manager.acquire(owner="elsewhere in the database", writes=["dw.u"])
-
-
-def test_a_drain_that_nobody_gives_back_ends(
-    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its making was not heard of, and the release is not tried again: only the end of its session would take it away."""
-    monkeypatch.setattr(acquisition, "DRAIN_S", 1.0)
-    with connect_zookeeper() as ours, connect_zookeeper() as manager:
-        lease = ours.acquire(owner="reader", reads=["dw.t"])
-        drains(ours, lease)
-        waiter = Polling(manager, "elsewhere in the database", writes=["dw.u"])
-        assert waiter.blocked().recheck_s, "nobody tells it when the drain ends"
-        waiter.granted()
 
 
 class Overtaken(KazooSession):
@@ -359,53 +306,6 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
             assert session.tries < 50, "it has kept the server busy"
             session.other = None
             assert manager.release(lease)
-
-
-class LosesDrains(Outrun):
-    """The session ends, and with it all drains, right before what they were taken for is removed."""
-
-    lost = 0
-
-    def submit(self, *requests: Request) -> list[Any]:
-        if not self.lost and self._removes(requests) and self.bumps == TRIES_BEFORE_DRAIN:
-            drained = [op.path for r in requests if isinstance(r, Commit) for op in r.ops if "/queue/dw" in op.path]
-            drains = [
-                path for path in drained if (found := super(Outrun, self).submit(Exists(path))[0]) and found.ephemeral
-            ]
-            super(Outrun, self).submit(Commit(tuple(map(Delete, drains))))
-            self.lost = len(drains)
-        return super().submit(*requests)
-
-
-def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "GIVE_UP_S", 3.0)
-    with connect_zookeeper() as manager:
-        store: Any = manager.backend
-        session = LosesDrains(zookeeper.hosts, store.layout.queue("dw.t0"))
-        with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
-            lease = ours.acquire(owner="reader", reads=[f"dw.t{number}" for number in range(60)])
-            assert ours.release(lease)
-            assert session.lost == 61
-
-
-class FailsDraining(Outrun):
-    """Its connection is lost once, as it removes what it has drained the queue for."""
-
-    failed = False
-
-    def submit(self, *requests: Request) -> list[Any]:
-        if not self.failed and self._removes(requests) and self.bumps == TRIES_BEFORE_DRAIN:
-            self.failed = True
-            raise StoreUnavailable("connection lost while it drains")
-        return super().submit(*requests)
-
-
-def drains(manager: LockManager, lease: Lease) -> None:
-    """Take the drains of a release that goes no further."""
-    store: Any = manager.backend
-    store.queues.drain(store._standing(lease), owner_key(lease.owner))
 
 
 def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Blocked:
