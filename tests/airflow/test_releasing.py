@@ -130,11 +130,30 @@ class TestUnlock:
         def down(_: Any) -> bool:
             raise StoreUnavailable("zk1 is down")
 
+        monkeypatch.setattr(operators, "RETRY_S", 0.05)
         monkeypatch.setattr(manager, "release", down)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
-            lock >> HiveUnlockOperator(task_id="unlock")
+            lock >> HiveUnlockOperator(task_id="unlock", work_timeout=timedelta(milliseconds=200))
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
+
+    def test_it_bears_an_outage_of_the_lock_store(
+        self, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        release, outages = manager.release, [StoreUnavailable("zk1 is down")] * 3
+
+        def flaky(lease: Lease) -> bool:
+            if outages:
+                raise outages.pop()
+            return release(lease)
+
+        monkeypatch.setattr(operators, "RETRY_S", 0.05)
+        monkeypatch.setattr(manager, "release", flaky)
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            lock >> HiveUnlockOperator(task_id="unlock")
+        assert run(releases, logical_date=DAY).state == "success"
+        assert not manager.show()
 
 
 class TestCallbackInTheTask:
