@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,12 @@ SETTLE_S = 30.0
 AT_ONCE = 100
 """Of how many runs Airflow is asked at once."""
 
+LOOK_S = 30.0
+"""How long a look at what runs under a lease may take: a cluster that does not answer keeps no other lease waiting."""
+
 SWEEP_S = 3600.0
+
+_looks = ThreadPoolExecutor(4, "hivelock-looks")
 
 
 class HiveLockKeeper(BaseEventTrigger):
@@ -126,13 +132,14 @@ class HiveLockKeeper(BaseEventTrigger):
         owned = _owned(standing, hook.installation)
         verdicts = await self._judge(owned) if answers else {}
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
-        suspects: dict[str, str] = {}
+        over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
+        whys = await asyncio.gather(
+            *(self._free(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
+        )
+        suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
         for owner, lease in owned:
-            if (verdict := verdicts.get(lease.id)) is None:
-                if _is_due(lease, now):
-                    await self._renew(manager, lease)
-            elif (why := await self._free(manager, hook.installation, owner, lease, verdict)) is not None:
-                suspects[lease.id] = why
+            if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
+                await self._renew(manager, lease)
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
@@ -179,17 +186,20 @@ class HiveLockKeeper(BaseEventTrigger):
     ) -> str | None:
         """Free *lease* if nothing can be at work under it; else why not, if somebody elsewhere has to look."""
         own = is_for_its_task(owner, lease)
+        first = lease.id not in self._over_since
         since = self._over_since.setdefault(lease.id, time.monotonic())
         if not own and time.monotonic() < since + SETTLE_S:
             return None
         if not own and verdict.unknown:
             return verdict.reason  # what has run under it is recorded nowhere
         try:
-            verdict = await asyncio.wait_for(asyncio.to_thread(judge_work, owner, lease, verdict), supervisor.ANSWER_S)
+            looking = asyncio.get_running_loop().run_in_executor(_looks, judge_work, owner, lease, verdict)
+            verdict = await asyncio.wait_for(looking, LOOK_S)
         except (supervisor.CannotTell, TimeoutError) as error:
             return f"{verdict.reason}, but {error!r}"
         if not verdict.stale:
-            self.log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+            if first:
+                self.log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
             return None
         try:
             freed = await asyncio.to_thread(
@@ -203,6 +213,13 @@ class HiveLockKeeper(BaseEventTrigger):
             metrics.force_released()
             self.log.info("Freed lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
         return None
+
+    async def _lapses(self, owner: Owner) -> bool:
+        """Whether a lease of which it cannot be told here who works under it is not renewed: its run is over."""
+        try:
+            return judge_owner(owner, *await supervisor.run_of(owner)).stale
+        except supervisor.CannotTell:
+            return False
 
     async def _renew(self, manager: LockManager, lease: Lease) -> None:
         try:

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,6 +165,47 @@ def test_a_lease_under_which_somebody_may_work_stays_and_is_told_of(
     airflow.knows("run", "failed", load="failed")
     assert why in keep(3)[lease.id]
     assert manager.show()
+
+
+@pytest.mark.parametrize(("run", "renewed"), [("running", True), ("failed", False)])
+def test_where_it_cannot_be_told_a_lease_lapses_only_with_its_run(
+    run: str, renewed: bool, airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a metastore, say, time frees what is not renewed."""
+    lease = works(manager, replace(gone(), host="another"), lease_s=60)
+    airflow.knows("run", run, load="failed")
+    later = manager.now() + timedelta(seconds=30)
+    monkeypatch.setattr(manager.backend, "now", lambda: later)
+    assert lease.id in keep(2)
+    assert (manager.show()[0].expires == later + timedelta(seconds=60)) is renewed
+
+
+def test_what_a_killed_task_has_left_is_protected_for_as_long_as_it_runs(
+    airflow: Airflow, manager: LockManager, writer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works(manager, replace(gone(), mark=writer.mark), lease_s=60)  # type: ignore[attr-defined]
+    airflow.knows("run", "failed", load="failed")
+    later = manager.now() + timedelta(seconds=30)
+    monkeypatch.setattr(manager.backend, "now", lambda: later)
+    keep(2)
+    assert manager.show()[0].expires == later + timedelta(seconds=60)
+
+
+def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(module, "LOOK_S", 0.5)
+    monkeypatch.setattr(SparkJob, "running", lambda self: answered.wait(20))
+    silent = works(manager, SparkJob("spark", "driver-1"), run="a")
+    other = works(manager, gone(), run="b")
+    for each in ("a", "b"):
+        airflow.knows(each, "failed", load="failed")
+    try:
+        assert set(keep()) == {silent.id}
+    finally:
+        answered.set()
+    assert manager.find(other.id) is None
 
 
 def test_a_lock_task_s_lease_is_for_those_behind_it(airflow: Airflow, manager: LockManager) -> None:
