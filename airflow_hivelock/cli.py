@@ -62,7 +62,10 @@ _seconds.__name__ = "number of seconds, up to a year:"  # argparse's words in an
 
 
 def _columns(text: str) -> dict[str, list[str]]:
-    found = ast.literal_eval(text)
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(text) from error
     if not isinstance(found, dict):
         raise ValueError(text)
     return found

@@ -95,6 +95,8 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
             """--partition-columns "{'dw.u': ['d string']}" takes the value as it is written""",
         ),
         (2, ("--partition-columns", "dw.u", "-e", "show locks"), "invalid dict of lists of columns: value: 'dw.u'"),
+        (2, ("--partition-columns", "dw.u d", "-e", "show locks"), "invalid dict of lists of columns: value: 'dw.u d'"),
+        (2, ("--partition-columns", "{1: ['d']}", "-e", "show locks"), "1 is not the name of a lock object"),
         (2, ("--partition-columns", "{'dw.u': 'd'}", "-e", "show locks"), "must be a list of columns"),
         (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities and check"),
         (2, ("--timeout", "nan", "-e", "show locks"), "number of seconds, up to a year: value: 'nan'"),
