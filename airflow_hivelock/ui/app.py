@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import json
 import secrets
 import time
 from collections import defaultdict
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,8 +86,6 @@ _shown: dict[tuple[str, str], Shown] = {}
 _needy: dict[str, tuple[Lease, ...]] = {}
 """By connection that has been looked at, the leases that need somebody: whether their work still runs is asked."""
 
-_warming: set[asyncio.Task[None]] = set()
-
 _clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
 
 
@@ -123,20 +119,8 @@ async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
 
 
 @app.get("/")
-async def page(connection: str = "") -> FileResponse:
-    """The page; what it will ask for is looked at meanwhile, for a first look at thousands of locks takes a while."""
-    warming = asyncio.create_task(_warm(connection))
-    _warming.add(warming)
-    warming.add_done_callback(_warming.discard)
+def page() -> FileResponse:
     return FileResponse(FILES["index.html"])
-
-
-async def _warm(connection_id: str) -> None:
-    with suppress(Exception):  # the page gets them as answers to its own questions
-        known = await _connections()
-        first = [each for each in (connection_id, HiveLockHook.default_conn_name, *known) if each in known]
-        if first:
-            await _current(first[0])
 
 
 @app.get("/static/{name}")
