@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -281,7 +281,10 @@ def test_a_transaction_notices_children_made_since_the_look(zookeeper: ZooKeeper
 
 
 def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
-    with ZooKeeperServer(tmp_path) as server, connect(server.url) as manager, connect(server.url) as other:
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer(tmp_path))
+        url = f"{server.url}?timeout_s=60"  # a busy machine takes long to start it
+        manager, other = (stack.enter_context(connect(url)) for _ in range(2))
         lease = manager.acquire(owner="holder", writes=[DAY])
         waiting = Polling(other, "waiter", writes=[DAY])
         waiting.blocked()
