@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
     from tests.simulation.checks import Checks
-    from tests.simulation.dice import Dice
     from tests.simulation.schedule import Schedule
     from tests.simulation.session import SimulatedSession
+    from tests.simulation.themes import Draw
     from tests.simulation.world import World
 
 SLEEP_S = 0.2
@@ -189,13 +189,13 @@ class Habits:
     pace_s: float
 
     @classmethod
-    def draw(cls, dice: Dice) -> Habits:
+    def draw(cls, draw: Draw) -> Habits:
         return cls(
-            unlocks=dice.pick((0.0, 0.4, 0.9)),
-            cleans=dice.pick((0.0, 0.0, 0.3, 0.9)),
-            leaves=dice.pick((0.0, 0.2)),
-            regular=dice.chance(0.3),
-            pace_s=dice.pick((0.1, 0.1, 0.01)),
+            unlocks=draw("unlocks", 0.0, 0.4, 0.9),
+            cleans=draw("cleans", 0.0, 0.0, 0.3, 0.9),
+            leaves=draw("leaves", 0.0, 0.2),
+            regular=draw("regular", True, False, False),
+            pace_s=draw("pace_s", 0.1, 0.1, 0.01),
         )
 
 

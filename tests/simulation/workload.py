@@ -39,23 +39,24 @@ class Workload:
     """Our side of one run, drawn from its dice."""
 
     def __init__(self, world: World) -> None:
-        dice = world.dice
+        dice, draw = world.dice, world.draw
         self._world = world
         self._dice = dice
-        self._counting = dice.pick((0.0, 0.4))
-        self._no_waits = dice.pick((0.0, 0.2, 0.6))
-        self._gives_up = dice.pick((0.0, 0.1))
-        self._changes = dice.pick((0.0, 0.1))
-        self._reads = dice.pick((0.3, 0.9))
-        self._databases = dice.pick((0.03, 0.03, 0.4))
-        self._naps = dice.pick((3, 10))
-        self._rests_s = dice.pick((0.0, 0.0, 3.0))
-        self._partitions = PARTITIONS[: dice.pick((1, 2, len(PARTITIONS)))]
-        self._rounds = dice.pick((2, 6, 25))
-        self._threads = dice.pick((1, 1, 2, 2, 4))
-        self._machines = 1 + dice.below(3)
-        self._patience_s = dice.pick((86_400.0, 30.0, 0.0, 0.0, 0.5, 0.5))
-        self._owners = [self._draw_owner(f"o{number}") for number in range(2 + dice.below(3))]
+        self._counting = draw("counting", 0.0, 0.4)
+        self._no_waits = draw("no_waits", 0.0, 0.2, 0.6)
+        self._gives_up = draw("gives_up", 0.0, 0.1)
+        self._changes = draw("changes", 0.0, 0.1)
+        self._reads = draw("reads", 0.3, 0.9)
+        self._databases = draw("databases", 0.03, 0.03, 0.4)
+        self._naps = draw("naps", 3, 10)
+        self._rests_s = draw("rests_s", 0.0, 0.0, 3.0)
+        self._partitions = PARTITIONS[: draw("partitions", 1, 2, len(PARTITIONS))]
+        self._rounds = draw("rounds", 2, 6, 25)
+        self._threads = draw("threads", 1, 1, 2, 2, 4)
+        self._machines = draw("machines", 1, 2, 3)
+        self._patience_s = draw("patience_s", 86_400.0, 30.0, 0.0, 0.0, 0.5, 0.5)
+        self._timeouts_s: tuple[float | None, ...] = draw("timeouts_s", (None, None, 0.5, 5.0))
+        self._owners = [self._draw_owner(f"o{number}") for number in range(draw("owners", 2, 3, 4))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
         self._worked_ms: dict[str, int] = {}
@@ -143,5 +144,5 @@ class Workload:
         owner.processes += 1
         wait = not dice.chance(self._no_waits)
         request = replace(owner.requests[dice.chance(self._changes)], attempt=owner.attempt, wait=wait)
-        timeout_s = dice.pick((None, None, 0.5, 5.0)) if wait else 0.0
+        timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
         return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps))

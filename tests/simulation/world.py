@@ -20,6 +20,7 @@ from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
 from tests.simulation.schedule import Schedule
 from tests.simulation.session import Network, SimulatedSession
+from tests.simulation.themes import THEMES, Draw
 from tests.simulation.wire import Wire
 from tests.simulation.workload import Workload
 
@@ -52,19 +53,19 @@ class Weather:
         return not (self.lose or self.lose_rare or self.faults)
 
     @classmethod
-    def draw(cls, dice: Dice) -> Weather:
+    def draw(cls, draw: Draw) -> Weather:
         """Every kind of fault is absent in some runs: together they hide one another's bugs."""
         return cls(
-            switch=dice.pick((0.3, 0.05, 0.9)),
-            pause=dice.pick((0.0, 0.01, 0.05, 0.2)),
-            lose=dice.pick((0.0, 0.002, 0.02)),
-            lose_rare=dice.pick((0.0, 0.0, 1.0)),
-            faults=dice.pick((0.0, 0.002, 0.01, 0.05)),
-            kinds=dice.pick((("expire", "drop", "crash"), ("crash",), ("expire",))),
-            late=dice.pick((0.0, 0.3)),
-            refuse=dice.pick((0.0, 0.0, 0.0, 0.05)),
-            catch_up=dice.pick((0.2, 0.02)),
-            followers=dice.pick((1, 2, 3)),
+            switch=draw("switch", 0.3, 0.05, 0.9),
+            pause=draw("pause", 0.0, 0.01, 0.05, 0.2),
+            lose=draw("lose", 0.0, 0.002, 0.02),
+            lose_rare=draw("lose_rare", 0.0, 0.0, 1.0),
+            faults=draw("faults", 0.0, 0.002, 0.01, 0.05),
+            kinds=draw("kinds", ("expire", "drop", "crash"), ("crash",), ("expire",)),
+            late=draw("late", 0.0, 0.3),
+            refuse=draw("refuse", 0.0, 0.0, 0.0, 0.05),
+            catch_up=draw("catch_up", 0.2, 0.02),
+            followers=draw("followers", 1, 2, 3),
         )
 
 
@@ -90,7 +91,8 @@ class World:
     def __init__(self, seed: int) -> None:
         dice = self.dice = Dice(seed)
         self._seed = seed
-        self.weather = weather = Weather.draw(dice)
+        self.draw = draw = Draw(dice, dice.pick(THEMES))
+        self.weather = weather = Weather.draw(draw)
         self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
         self.checks = Checks(self._session_of, self.schedule.progress)
         self.zookeeper = ZooKeeper(weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
@@ -99,17 +101,17 @@ class World:
         )
         self.tasks_of: dict[SimulatedSession, list[Task]] = {}
         self.workload = Workload(self)
-        self._hives = dice.below(4)
-        self._habits = Habits.draw(dice)
-        self._steady_hive = dice.chance(0.7)
-        self._cached_tickets = dice.pick((0, 3, 20_000))
-        self._remembered = dice.pick((1, 1_000))
-        self._kept_s = dice.pick((0.3, 86_400.0))
-        self._tries_before_drain = dice.pick((1, 1, 5))
-        self._at_once = dice.chance(0.6)
+        self._hives = draw("hives", 0, 1, 2, 3)
+        self._habits = Habits.draw(draw)
+        self._steady_hive = draw("steady_hive", True, True, False)
+        self._cached_tickets = draw("cached_tickets", 0, 3, 20_000)
+        self._remembered = draw("remembered", 1, 1_000)
+        self._kept_s = draw("kept_s", 0.3, 86_400.0)
+        self._tries_before_drain = draw("tries_before_drain", 1, 1, 5)
+        self._at_once = draw("at_once", True, True, False)
         self._crashes = 0
-        self._real_sessions = dice.chance(0.4)
-        self._version = dice.pick(("3.9.5", "3.9.5", "3.4.14"))
+        self._real_sessions = draw("real_sessions", True, False, False)
+        self._version = draw("version", "3.9.5", "3.9.5", "3.4.14")
 
     @property
     def started(self) -> int:

@@ -13,12 +13,14 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import removal, turns
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import Actor
+from tests.simulation.state import ROOT
 
 if TYPE_CHECKING:
     from tests.simulation.stage import Process, Stage
@@ -143,7 +145,27 @@ def drain_stands_while_its_session_lives(patch: Patch) -> None:
     patch.setattr(Queues, "tickets", lambda self, *args: [replace(t, drains=None) for t in original(self, *args)])
 
 
-@mutation(seed=None)
+def _drain_left_behind(stage: Stage) -> tuple[Process, Lease]:
+    """A process that lives, and its lease, the release of which was cut short as it had drained."""
+    ours = stage.process("ours")
+    lease = ours.gets("a", ["w.a/p=1"])
+    _outrun(ours, "a", stage.process("readers"))
+    ours.session.lose_reply(lambda request: isinstance(request, Commit) and isinstance(request.ops[0], Create))
+    with pytest.raises(StoreUnavailable):
+        ours.releases(lease)
+    return ours, lease
+
+
+def a_drain_outlives_its_record(stage: Stage) -> None:
+    ours, lease = _drain_left_behind(stage)
+    ours.releases(lease)
+    assert stage.checks.drains
+    record = f"{ROOT}/requests/{owner_key('a')}"
+    stage.hive().session.submit(Commit((Delete(record),)))  # a week later
+    stage.process("mine").asks("c", ["w.a/p=3"]).lease()
+
+
+@mutation(a_drain_outlives_its_record)
 def ticket_without_a_record_is_read_again(patch: Patch) -> None:
     """A drain whose reply was lost outlives its record: everybody on that table goes round while its session lives."""
     original = ZooKeeperAcquisition._wait_for
@@ -154,7 +176,18 @@ def ticket_without_a_record_is_read_again(patch: Patch) -> None:
     patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
 
 
-@mutation(seed=None)
+def a_waiter_dies_behind_a_drain(stage: Stage) -> None:
+    ours, lease = _drain_left_behind(stage)
+    dead = stage.process("dead")
+    dead.asks("b", [], ["w.a/p=1"]).poll()
+    waiter = stage.process("mine").asks("c", [], ["w.a/p=1"])
+    waiter.poll()
+    dead.session.close()
+    ours.releases(lease)
+    waiter.lease()
+
+
+@mutation(a_waiter_dies_behind_a_drain)
 def void_at_the_head_of_the_line(patch: Patch) -> None:
     """A waiter dies behind a drain that is void by now: who comes next neither breaks the one nor deletes the other."""
     edit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper import acquisition, turns
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Get
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Survey
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -155,3 +156,39 @@ def partitions_not_foretold(patch: Patch) -> None:
         "for target, listing in survey.children.items()",
         "for target, listing in survey.children.items() if not target.partition",
     )
+
+
+def hive_makes_the_namespace_anew_before_the_grant(stage: Stage) -> None:
+    ours, hive = _prepared(stage), stage.hive()
+    hive.clean_up()
+    hive.begin()
+    read = hive.query({"w": "SHARED", "w/a": "SHARED"})
+
+    def hive_writes() -> None:
+        hive.unlock(read[::-1])
+        hive.clean_up()
+        hive.begin()
+        hive.query({"w": "SHARED", "w/a": "EXCLUSIVE"})
+
+    ours.session.before(writes("a", "granted"), hive_writes)
+    assert isinstance(ours.asks("a", ["w.a"]).poll(), Blocked)
+
+
+@mutation(hive_makes_the_namespace_anew_before_the_grant)
+def namespace_not_foretold(patch: Patch) -> None:
+    """Hive's clean-up takes the namespace away as well, and all of it is made anew and counts as far as it did."""
+    edit(patch, Namespace, "unchanged", "created = {self._layout.above: survey.above}", "created = {}")
+
+
+@mutation()
+def namespace_waited_for(patch: Patch) -> None:
+    """Hive's clean-up has taken the namespace away, and everybody waits until Hive makes it again."""
+    patch.setattr(Namespace, "absent", lambda self, survey: [])
+
+
+@mutation()
+def round_and_round(patch: Patch) -> None:
+    """The same without a pause, and without a look at the deadline."""
+    patch.setattr(Namespace, "absent", lambda self, survey: [])
+    patch.setattr(turns, "pause_s", lambda taken: 0.0)
+    patch.setattr(acquisition, "STEP_S", 86_400.0)

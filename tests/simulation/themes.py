@@ -1,0 +1,61 @@
+"""What a run is like, drawn from its dice. What has to come together for one kind of harm hardly ever would by chance alone:
+the theme of a run fixes some of it, and leaves the rest and every step to the dice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tests.simulation.dice import Dice
+
+T = TypeVar("T")
+
+Theme = dict[str, Any]
+
+CLEAN_UP: Theme = {
+    "switch": 0.3, "pause": 0.2, "faults": 0.0, "lose": 0.0, "lose_rare": 0.0, "refuse": 0.0,
+    "hives": 1, "unlocks": 0.0, "cleans": 0.9, "leaves": 0.0, "regular": True, "pace_s": 0.01, "steady_hive": True,
+    "at_once": True, "reads": 0.9, "databases": 0.03, "partitions": 1, "naps": 3, "machines": 1, "rests_s": 0.3, "rounds": 25,
+}  # fmt: skip
+"""Readers, and one user of Hive's whose sessions end, and clean up, again and again."""
+
+DRAINS: Theme = {
+    "pause": 0.05, "faults": 0.02, "kinds": ("crash",), "lose": 0.02, "lose_rare": 1.0, "refuse": 0.0,
+    "hives": 0, "tries_before_drain": 1, "kept_s": 86_400.0, "no_waits": 0.0, "gives_up": 0.0, "databases": 0.03,
+    "partitions": 2, "naps": 3, "machines": 3, "owners": 6, "timeouts_s": (None,), "reads": 0.6,
+}  # fmt: skip
+"""Removals are outrun, their drains are left behind, and those who wait behind them die."""
+
+DATABASES: Theme = {
+    "hives": 1, "databases": 0.5, "partitions": 1, "lose": 0.0, "faults": 0.002, "unlocks": 0.4, "cleans": 0.9,
+    "pace_s": 0.01, "naps": 10, "refuse": 0.0,
+}  # fmt: skip
+"""Much is asked of the whole database, which Hive unlocks and cleans up."""
+
+QUEUES: Theme = {
+    "hives": 0, "databases": 0.4, "partitions": 1, "lose": 0.0, "faults": 0.0, "at_once": True, "naps": 3, "refuse": 0.0,
+    "threads": 2, "machines": 3, "switch": 0.9,
+}  # fmt: skip
+"""Some queue for the whole database, beside others who are granted at once."""
+
+IMPATIENT_HIVE: Theme = {
+    "hives": 2, "unlocks": 0.0, "cleans": 0.0, "pace_s": 0.01, "lose": 0.0, "faults": 0.0, "naps": 3, "patience_s": 86_400.0,
+    "timeouts_s": (None,), "no_waits": 0.0, "gives_up": 0.0,
+}  # fmt: skip
+"""Hive's locks come and go while ours wait for them."""
+
+THEMES: tuple[Theme, ...] = ({}, {}, {}, {}, {}, CLEAN_UP, DRAINS, DATABASES, QUEUES, IMPATIENT_HIVE)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws a run's features by their names."""
+
+    dice: Dice
+    theme: Theme
+
+    def __call__(self, name: str, *choices: T) -> T:
+        drawn = self.dice.pick(choices)
+        fixed: T = self.theme.get(name, drawn)
+        return fixed
