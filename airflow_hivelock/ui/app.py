@@ -29,7 +29,7 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.ui import access, holders, leases, view
-from airflow_hivelock.ui.flights import Flights
+from airflow_hivelock.ui.flights import Flights, Uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -82,6 +82,7 @@ ASK_WHY = 'On the API server\'s host, airflow hivelock --conn-id {} -e "SHOW LOC
 
 app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
 _flights = Flights(PATIENCE_S)
+_uncollected = Uncollected()
 _shown: dict[tuple[str, str], Shown] = {}
 _needy: dict[str, tuple[Lease, ...]] = {}
 """By connection that has been looked at, the leases that need somebody: whether their work still runs is asked."""
@@ -251,7 +252,9 @@ async def _look(connection_id: str, what: str, read: Callable[[HiveLockHook, int
     def look() -> Shown:
         hook = HiveLockHook(connection_id)
         now_ms = _clocks[connection_id].now_ms(hook.manager())
-        found, last = read(hook, now_ms), _shown.get((connection_id, what))
+        with _uncollected():
+            found = read(hook, now_ms)
+        last = _shown.get((connection_id, what))
         shown = Shown(found, now_ms, last.texts if last is not None and last.view == found else {})
         if len(_shown) > MOST_SHOWN:
             _shown.clear()

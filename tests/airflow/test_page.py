@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import threading
@@ -358,6 +359,33 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
         assert await flights.ask("look", read, 1.0) == 2
 
     asyncio.run(play())
+
+
+def test_a_look_is_not_held_up_by_the_garbage_collector(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which took half of the time of a first look at thousands of locks, and runs again whatever becomes of the look."""
+    seen = []
+    requests = manager.backend.requests
+
+    def looked() -> Any:
+        seen.append(gc.isenabled())
+        if len(seen) > 1:
+            raise StoreUnavailable("gone")
+        return requests()
+
+    monkeypatch.setattr(manager.backend, "requests", looked)
+    viewer = login("viewer")
+    for status in (200, 503):
+        page._flights.forget(("hivelock_default", "current"))
+        assert viewer.get(CURRENT).status_code == status
+        assert gc.isenabled()
+    assert seen == [False, False]
+    with page._uncollected():
+        with page._uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "another look still goes on"
+    assert gc.isenabled()
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
