@@ -329,6 +329,7 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
         ),
         ("dfs -ls /a--b;\ninsert into t select 1", "'--' in such a statement"),
         ("execute immediate v", "what this runs is not known"),
+        ("select * from t where x = 1 and", "Required keyword: 'expression' missing"),
         ("insert into t partition (p=date 'soon') select 1", "'soon' is no date"),
         ("alter table t drop partition (p='a\\\\b')", "means different things to Hive and Spark"),
         ("", "asks for no locks"),

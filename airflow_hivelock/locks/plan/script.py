@@ -39,8 +39,10 @@ class Dialect(Spark):
 
     class Parser(SparkParser):
         def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
-            """How many arguments a function takes is for the engine to say."""
-            return expression if isinstance(expression, exp.Func) else super().validate_expression(expression, args)
+            """How many arguments a function takes is for the engine to say; AND and OR, functions here, have two."""
+            if isinstance(expression, exp.Func) and not isinstance(expression, exp.Binary):
+                return expression
+            return super().validate_expression(expression, args)
 
 
 @dataclass(frozen=True)
