@@ -31,7 +31,6 @@ _BEFORE_A_QUERY = frozenset(
         TokenType.DISTINCT,
     }
 )
-_SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
 def identifiers(tokens: Sequence[Token]) -> list[Token]:
@@ -81,11 +80,16 @@ def nested(tokens: Sequence[Token]) -> Token | None:
 
 
 def _tables(tokens: Sequence[Token]) -> list[Token]:
-    """``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column."""
+    """``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column; ``(…)`` for ``TABLE(VALUES …)``."""
     found: list[Token] = []
     for at, token in enumerate(tokens):
         before = tokens[at - 1].token_type if at else TokenType.L_PAREN
-        if token.token_type is TokenType.TABLE and (before in _BEFORE_A_QUERY or before is TokenType.PIPE_GT):
+        if token.token_type is TokenType.TABLE and _is(tokens, at + 1, TokenType.L_PAREN):
+            continue
+        if before is TokenType.L_PAREN and at > 1 and tokens[at - 2].token_type is TokenType.TABLE:
+            found += [] if token.token_type in _QUERIES else _all_of(token)
+            found.append(token)
+        elif token.token_type is TokenType.TABLE and (before in _BEFORE_A_QUERY or before is TokenType.PIPE_GT):
             found += _all_of(token)
         else:
             found.append(token)
@@ -149,21 +153,16 @@ def _piped(before: list[Token], operator: list[Token] | None) -> list[Token]:
     first, rest = operator[0], operator[1:]
     word = first.text.upper()
     whole = [*_all_of(first), _like(first, TokenType.L_PAREN, "("), *before, _like(first, TokenType.R_PAREN, ")")]
-    source = whole[2:]
-    if word == "SELECT":
-        return [*operator, *source]
+    if word in ("SELECT", "EXTEND", "SET"):
+        ends = next((at for at, token in enumerate(rest) if token.token_type is TokenType.WINDOW), len(rest))
+        return [whole[0], *rest[:ends], *whole[2:], *rest[ends:]]
     if word == "AGGREGATE":
-        by = next((at for at, token in enumerate(rest) if token.token_type is TokenType.GROUP_BY), len(rest))
-        return [whole[0], *(rest[:by] or [whole[1]]), *source, *rest[by:]]
-    if word in ("EXTEND", "SET"):
-        return [whole[0], *rest, *source]
+        # What it groups by, which may have an alias, as one more column.
+        by = [_like(each, TokenType.COMMA, ",") if each.token_type is TokenType.GROUP_BY else each for each in rest]
+        return [whole[0], *(by[1:] if _is(by, 0, TokenType.COMMA) else by), *whole[2:]]
     if word == "DROP":
         return whole
-    if word == "AS":
-        return [*whole, *rest]
-    if word in _SET_OPERATORS:
-        return [*whole, *operator]
-    return [*whole, *operator]
+    return [*whole, *(rest if word == "AS" else operator)]
 
 
 def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
