@@ -388,3 +388,65 @@ def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: Lock
         assert manager.show() == []
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])
         assert [lease.owner for lease in manager.leases()] == ["elsewhere"], "the keeper would renew nothing any more"
+
+
+def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
+) -> None:
+    """As when a triggerer stands still for longer than its session lasts, and its waiters poll as they please."""
+    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        waiters = {f"waiter {number}": Polling(still, f"waiter {number}", writes=[DAY]) for number in range(10)}
+        for polling in waiters.values():
+            polling.blocked()
+        waiters.pop("waiter 4").pending.withdraw()
+        stays = Polling(living, "stays", writes=[DAY])
+        stays.blocked()
+        end_session(zookeeper, still)
+        holder.release(lease)
+        lease = stays.granted()
+        for polling in reversed(waiters.values()):
+            polling.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == list(waiters)
+        living.release(lease)
+        for polling in waiters.values():
+            still.release(polling.granted())
+
+
+def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        first, second = Polling(still, "first", writes=[DAY]), Polling(still, "second", writes=[DAY])
+        stays = Polling(living, "stays", writes=[DAY])
+        for polling in (first, second, stays):
+            polling.blocked()
+        end_session(zookeeper, still)
+        holder.release(lease)
+        lease = stays.granted()
+        queue_again = ZooKeeperAcquisition._queue_again
+
+        def as_it_leaves(self: ZooKeeperAcquisition, free: record.Record) -> None:
+            first.pending.withdraw()
+            queue_again(self, free)
+
+        monkeypatch.setattr(ZooKeeperAcquisition, "_queue_again", as_it_leaves)
+        second.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == ["second"]
+        living.release(lease)
+        still.release(second.granted())
+
+
+def end_session(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """As its expiry does."""
+    client = manager.backend.client  # type: ignore[attr-defined]
+    before, ident = client.session, client._zk.client_id
+    ends_it = KazooClient(zookeeper.hosts, client_id=ident)
+    ends_it.start(timeout=30)
+    ends_it.stop()
+    ends_it.close()
+    deadline = time.monotonic() + 60
+    while client.session == before:
+        assert time.monotonic() < deadline, "it never began a new session"
+        time.sleep(0.01)

@@ -110,6 +110,7 @@ class ZooKeeperAcquisition:
                 self._turns = 0
                 if isinstance(outcome, Lease):
                     self._granting = 0
+                    store.lineup.leaves(self)
                 return outcome
             self._turns += 1
             if pause := turns.pause_s(self._turns) or (turns.FIRST_S if store.clock() > until else 0.0):
@@ -121,6 +122,7 @@ class ZooKeeperAcquisition:
         return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
+        self._store.lineup.leaves(self)
         try:
             self._withdraw()
         except StoreUnavailable:
@@ -128,6 +130,7 @@ class ZooKeeperAcquisition:
             raise
 
     def hand_over(self) -> None:
+        self._store.lineup.leaves(self)
         try:
             mine = self._read()
             if mine is not None and mine.process == self._process and mine.queued:
@@ -174,6 +177,8 @@ class ZooKeeperAcquisition:
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         fresh = mine.ticket_epoch == mine.epoch
+        if fresh and self._place:  # it was taken for dead
+            self._bring_back_those_before()
         life = [Delete(self._alive)] if alive is not None else []
         if fresh and looks.queues and self._grant_first(mine, existing, looks.seen(looked), life):
             return
@@ -216,9 +221,30 @@ class ZooKeeperAcquisition:
         if not tickets:
             raise _Again
         self._place = tickets[0].zxid
+        self._store.lineup.stands(self, self._place)
         self._tickets = _named(ticket.path for ticket in tickets)
         self._asked_ms = tickets[0].since_ms
         self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
+
+    def _bring_back_those_before(self) -> None:
+        """Queue again for those of this process that were taken for dead with this one and stood before it."""
+        before = self._store.lineup.before(self._place)
+        _, *nodes = self._store.client.submit(Sync(), *(Get(other._path) for other in before))
+        for other, node in zip(before, nodes, strict=True):
+            if node is not None:
+                other._queue_again(Record.decode(node, other._path))
+
+    def _queue_again(self, free: Record) -> None:
+        """A new ticket for a request that was taken for dead; what it asks for next finds it. Refused if it was quicker."""
+        if free.process != self._process or free.state is not State.FREE:
+            return
+        mine = records.start(free, self._request, self._process, self._begin)
+        creates = self._store.queues.creates(mine, self._key)
+        life = Create(self._alive, mine.process.encode(), ephemeral=True)
+        ops = (*self._writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates))
+        outcome = self._store.client.submit(Commit(ops))[0]
+        if not isinstance(outcome, Refused) and not self._store.lineup.is_back(self, outcome[0].mzxid):
+            self._withdraw()  # it left meanwhile, and did not see this
 
     # At once, where nobody is in the way.
 

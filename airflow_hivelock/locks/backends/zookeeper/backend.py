@@ -32,6 +32,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
+from airflow_hivelock.locks.backends.zookeeper.lineup import Lineup
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Line, Queues, Ticket, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
@@ -105,6 +106,7 @@ class ZooKeeperBackend:
         self.namespace = Namespace(client, self.layout)
         self.queues = Queues(client, self.layout)
         self.removal = Removal(client, self.layout, self.namespace, self.queues, self.turns)
+        self.lineup = Lineup()
         self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
         self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
