@@ -25,6 +25,7 @@ from airflow_hivelock.locks import (
     rules,
 )
 from airflow_hivelock.locks.backends.database import attendant, store, tables
+from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.testing import Polling
 from tests.integration.databases import DAY, HANG_S, database, statements, wait_until
 
@@ -302,6 +303,58 @@ def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypa
     manager.release(reader)
     other.release(late)
     assert manager.release(cut_off.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a triggerer stands still, and its waiters poll as they please."""
+    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    waiters = {f"waiter {number}": Polling(manager, f"waiter {number}", writes=[DAY]) for number in range(10)}
+    for polling in waiters.values():
+        polling.blocked()
+    waiters.pop("waiter 4").pending.withdraw()
+    stays = Polling(other, "stays", writes=[DAY])
+    stays.blocked()
+    change(manager, seen_us="0")
+    other.release(lease)
+    lease = stays.granted()
+    for polling in reversed(waiters.values()):
+        polling.blocked()
+    assert [waiter.owner for waiter in other.waiters()] == list(waiters)
+    other.release(lease)
+    for polling in waiters.values():
+        manager.release(polling.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    first, second = Polling(manager, "first", writes=[DAY]), Polling(manager, "second", writes=[DAY])
+    stays = Polling(other, "stays", writes=[DAY])
+    for polling in (first, second, stays):
+        polling.blocked()
+    change(manager, seen_us="0")
+    other.release(lease)
+    lease = stays.granted()
+    come_back = DatabaseAcquisition._come_back
+
+    def as_it_leaves(self: DatabaseAcquisition) -> None:
+        first.pending.withdraw()
+        come_back(self)
+
+    monkeypatch.setattr(DatabaseAcquisition, "_come_back", as_it_leaves)
+    second.blocked()
+    assert [waiter.owner for waiter in other.waiters()] == ["second"]
+    other.release(lease)
+    manager.release(second.granted())
 
 
 def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

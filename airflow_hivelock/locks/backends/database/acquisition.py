@@ -9,6 +9,8 @@ all of it at once (:mod:`.turn`, :mod:`.sqlite_turn`).
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks.backend import Blocked
@@ -16,7 +18,7 @@ from airflow_hivelock.locks.backends.database import record as records
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.backends.database.record import Record, State
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import StoreUnavailable, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +54,13 @@ class _OtherLocks(Exception):
         self.locks = locks
 
 
+class _TakenForDead(Exception):
+    """It queues again, after those of its process that stood before it."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
 class DatabaseAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`.
 
@@ -75,11 +84,17 @@ class DatabaseAcquisition:
         attendant.know(self)
 
     def step(self) -> Lease | Blocked:
+        comes_back = False
         for _ in range(MAX_TURNS):
             try:
-                turn = self._take_turn() or self._store.transact(self._turn)
+                turn = self._take_turn() or self._store.transact(partial(self._turn, comes_back=comes_back))
             except _OtherLocks as other:
                 self._wanted = self._store.wanted(self._wanted.owner_key, other.locks)
+                continue
+            except _TakenForDead as dead:
+                for earlier in self._attendant.waiting_before(dead.place):
+                    earlier._come_back()
+                comes_back = True
                 continue
             mine = turn.record
             self._untold, self._queued = False, mine if mine.state is State.WAITING else None
@@ -126,12 +141,15 @@ class DatabaseAcquisition:
             existing, self._request, self._locks, self.process, number, began, now_us, self._store.frees
         )
 
-    def _turn(self, connection: Connection) -> Turn:
+    def _turn(self, connection: Connection, *, comes_back: bool = False) -> Turn:
         store, request, wanted = self._store, self._request, self._wanted
         now_us, number, existing, found = store.enter(connection, wanted)
         self._began = self._began or number
-        if existing and existing.process == self.process and existing.state in (State.WAITING, State.GRANTED):
+        acts = existing is not None and existing.process == self.process
+        if existing and acts and existing.state in (State.WAITING, State.GRANTED):
             mine = existing
+        elif existing and acts and self.waits and not comes_back:
+            raise _TakenForDead(existing.place)
         else:
             mine, self._untold = self._start(existing, number, now_us), False
         fresh = existing is None or mine.place != existing.place
@@ -152,6 +170,14 @@ class DatabaseAcquisition:
                 mine, self._untold = mine.granted(number, now_us), True
         store.put(connection, mine, existing, wanted.rows if fresh and mine.state is not State.FREE else ())
         return Turn(mine, now_us, ahead)
+
+    def _come_back(self) -> None:
+        """Queue again, if it was taken for dead; its own next step finds what has become of it."""
+        with suppress(Superseded, _OtherLocks):  # that step learns of these, too
+            self._store.transact(partial(self._turn, comes_back=True))
+        if self.waits is None:
+            self.withdraw()  # it left meanwhile, and did not see this
+        self.wake()
 
     def _look(self, connection: Connection, place: int, found: Sequence[InTheWay], waits: bool) -> Sequence[InTheWay]:
         """Who is in the way, nearest first; what is there for nothing is taken away when nobody else is.

@@ -61,6 +61,13 @@ class Attendant:
             self._expected[place][wake] = epoch
         self.begin()
 
+    def waiting_before(self, place: int) -> list[DatabaseAcquisition]:
+        """Those that wait here with an earlier place, in their order."""
+        waiting = sorted((waits, process) for process, waits in self._waiting().items() if waits[0] < place)
+        with self._lock:
+            known = [self._acquisitions.get(process) for _, process in waiting]
+        return [acquisition for acquisition in known if acquisition is not None]
+
     def begin(self) -> None:
         """There is somebody who waits."""
         with self._lock:
