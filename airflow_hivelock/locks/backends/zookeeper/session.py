@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RECONNECT_S = 5.0
+"""How long at most until a server that was away is tried again: kazoo waits twice as long each time, up to an hour."""
+
 GIVE_UP_AFTER = 3
 """A session that has been without a connection for so many of its time-outs is given up for a new one."""
 
@@ -113,7 +116,13 @@ class KazooSession:
         self._fault, self._denied = "", False
         self._settled, self._untrusted = threading.Event(), 0
         try:
-            zk = KazooClient(self._hosts, timeout=self._timeout_s, read_only=False, **self._security.options())
+            zk = KazooClient(
+                self._hosts,
+                timeout=self._timeout_s,
+                read_only=False,
+                connection_retry={"max_tries": -1, "max_delay": RECONNECT_S},
+                **self._security.options(),
+            )
         except ValueError as error:
             raise InvalidRequest(
                 f"{self._hosts!r}: {error}; name ZooKeeper's servers, as in zk1:2181,zk2:2181"
