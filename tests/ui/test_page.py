@@ -64,7 +64,7 @@ def test_it_says_which_holder_works_which_is_queued_and_which_is_dead(stage: Sta
         dead, ended = (row(frame, f"dw.{name}") for name in ("delays/dt=2013-01-31", "flights/dt=2013-01-30"))
         expect(dead).to_contain_text(re.compile(r"needs you: failed\d\d min · "))
         expect(dead).to_contain_text("work unknown here")
-        expect(ended).to_contain_text("its work has ended")
+        expect(ended).to_contain_text("work has ended")
         expect(row(frame, "dw.delays/dt=2013-01-13").locator(".kind-works")).to_contain_text("working")
         expect(row(frame, "dw.delays/dt=2013-01-16").locator(".kind-idle")).to_contain_text("queued")
         expect(row(frame, "dw.flights/dt=2013-01-08")).to_contain_text("process 4711 on worker-3")

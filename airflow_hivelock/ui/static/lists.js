@@ -27,8 +27,8 @@ export const workText = ([name, what, how]) => `${name}: ${what}${how ? ` – ${
 function workLeft(jobs) {
   const said = new Set(jobs.map(([, , how]) => how));
   if (said.has(undefined)) return "asking about its work…";
-  if (said.has("still runs")) return "its work still runs";
-  return said.size === 1 && said.has("has ended") ? "its work has ended" : "work unknown here";
+  if (said.has("still runs")) return "work still runs";
+  return said.size === 1 && said.has("has ended") ? "work has ended" : "work unknown here";
 }
 
 function stateCell(row) {
