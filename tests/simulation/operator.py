@@ -26,9 +26,9 @@ class Operator:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._forces = world.dice.pick((0.0, 0.0, 0.1))
-        self._round_s = world.dice.pick((ROUND_S, ROUND_S / 4))
-        self._forgets = world.dice.pick((0.0, 0.0, 0.5))
+        self._forces = world.draw("forces", 0.0, 0.0, 0.1)
+        self._round_s = world.draw("round_s", ROUND_S, ROUND_S / 4)
+        self._forgets = world.draw("forgets", 0.0, 0.0, 0.5)
         self._blocked_ms: dict[tuple[str, int], int] = {}
         self._worker = Worker(world.connect("operator"), world)
         self._hive = world.connect("hive-operator", steady=True)

@@ -142,7 +142,7 @@ class Job:
         blocker = error.blocked_by[0]
         nearest = blocker.owner
         soon = self._world.schedule.now_ms - began_ms < PASSING_S * 1000
-        if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive")):
+        if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive", "somebody")):
             self._claims.refused(self._owner.name, owner_key(nearest), began_zxid)
             if not self._world.workload.may_have(nearest, blocker.object, blocker.mode):
                 raise Violation(f"{self._owner.name} is refused because of what {nearest} never asks for: {blocker}")

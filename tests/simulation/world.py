@@ -35,13 +35,17 @@ CRASHES_MAX = 12
 
 @dataclass(frozen=True)
 class Weather:
-    """How rough a run is; each a probability a step."""
+    """How rough a run is; each a probability a step.
+
+    :param faults_in_drains: in place of *faults* while a drain stands, which is seldom.
+    """
 
     switch: float
     pause: float
     lose: float
     lose_rare: float
     faults: float
+    faults_in_drains: float
     kinds: tuple[str, ...]
     late: float
     refuse: float
@@ -50,7 +54,7 @@ class Weather:
 
     @property
     def calm(self) -> bool:
-        return not (self.lose or self.lose_rare or self.faults)
+        return not (self.lose or self.lose_rare or self.faults or self.faults_in_drains)
 
     @classmethod
     def draw(cls, draw: Draw) -> Weather:
@@ -61,6 +65,7 @@ class Weather:
             lose=draw("lose", 0.0, 0.002, 0.02),
             lose_rare=draw("lose_rare", 0.0, 0.0, 1.0),
             faults=draw("faults", 0.0, 0.002, 0.01, 0.05),
+            faults_in_drains=draw("faults_in_drains", 0.0, 0.05),
             kinds=draw("kinds", ("expire", "drop", "crash"), ("crash",), ("expire",)),
             late=draw("late", 0.0, 0.3),
             refuse=draw("refuse", 0.0, 0.0, 0.0, 0.05),
@@ -180,7 +185,8 @@ class World:
         if weather.followers > 1 and dice.chance(weather.catch_up):
             follower = self.zookeeper.followers[1 + dice.below(weather.followers - 1)]
             self.zookeeper.catch_up(follower, min(self.zookeeper.zxid, follower.applied + 1 + dice.below(8)))
-        if weather.faults and dice.chance(weather.faults) and not self.schedule.quiet:
+        faults = weather.faults_in_drains if self.checks.drains else weather.faults
+        if faults and dice.chance(faults) and not self.schedule.quiet:
             match dice.pick(weather.kinds):
                 case "expire":
                     self._victim().expire()

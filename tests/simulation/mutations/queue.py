@@ -249,7 +249,7 @@ def oldest_tickets_left_out(patch: Patch) -> None:
     )
 
 
-@mutation(seed=1896197216)
+@mutation(seed=None)
 def root_of_the_queues_read_last(patch: Patch) -> None:
     """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
     patch.setattr(Looks, "all", lambda self: [*self.queues, *self.objects, self.root])
