@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from tests.airflow_server import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 START_TIMEOUT_S = 600
@@ -129,6 +129,18 @@ class Component:
         self._may_end = self._may_end or number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         if self._process is not None:
             self._process.send_signal(number)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """All members are stopped, as on a machine that is paused or swaps."""
+        pids = self.members()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def kill(self, *pids: int) -> None:
         """SIGKILL the whole component or, when pids are given, only those members of it."""

@@ -108,6 +108,10 @@ class Control:
             raise LookupError(f"no task instance {dag_id} {run_id} {task_id} [{map_index}]")
         return found[0]
 
+    def triggerers(self, trigger_ids: Sequence[int]) -> set[int | None]:
+        """The triggerers to which Airflow has given those triggers, by the ids of their jobs; None for none yet."""
+        return self._metadata.triggerers(trigger_ids)
+
     def runs(self, dag_id: str | None = None, backfill_id: int | None = None) -> list[RunState]:
         return self._metadata.runs(dag_id=dag_id, backfill_id=backfill_id)
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,12 @@ class Metadata:
         job: sa.Select[Any] = sa.select(sa.func.max(sa.column("id"))).select_from(sa.table("job"))
         with self._engine.connect() as connection:
             return connection.scalar(job.where(sa.column("job_type") == job_type)) or 0
+
+    def triggerers(self, trigger_ids: Sequence[int]) -> set[int | None]:
+        """The triggerers to which Airflow has given those triggers, by the ids of their jobs; None for none yet."""
+        given: sa.Select[Any] = sa.select(sa.column("triggerer_id")).select_from(sa.table("trigger"))
+        with self._engine.connect() as connection:
+            return set(connection.scalars(given.where(sa.column("id").in_(trigger_ids))))
 
     def _rows(self, query: sa.Select[Any], order: str, equal: dict[str, Any]) -> list[dict[str, Any]]:
         for name, value in equal.items():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from tests.deaths.play import NEXT_DAY, WAIT_S
 from tests.deaths.row import KEEPER, Row, row
 from tests.deaths.working import _ends
@@ -22,6 +24,11 @@ _row = partial(row, ROWS)
 
 OUTAGE_S = 15.0
 """Longer than a session of ZooKeeper's lasts."""
+
+WAITERS = 4
+
+THRESHOLD_S = 12.0
+"""After so long without a heartbeat a triggerer here counts as dead."""
 
 DATABASE_OUTAGE_S = 75.0
 """Longer than a task's supervisor bears it."""
@@ -49,6 +56,47 @@ def triggerer_killed(play: Play) -> None:
     play.stage.af.process("triggerer").kill()
     play.stage.af.process("triggerer").restart()
     _in_turn(play, first)
+
+
+@_row("two triggerers stand still in turn while tasks wait; Airflow gives theirs to the second, and back", "task")
+def triggerers_stall(play: Play) -> None:
+    rival = play.hold()
+    for _ in range(WAITERS):
+        play.start("own")
+    play.await_waiters(WAITERS)
+    (given_to,), acting = _triggerers(play), _acting(play)
+    first, second = play.stage.af.process("triggerer"), play.stage.af.start("triggerer", "second triggerer")
+    try:
+        with ExitStack() as still:
+            with first.standing_still():
+                play.until(lambda: _acting(play).isdisjoint(acting), "the second to wait for all of them")
+                still.enter_context(second.standing_still())
+                time.sleep(THRESHOLD_S)
+            play.until(lambda: _triggerers(play) == {given_to}, "the first to get them back")
+        play.start("own")
+        play.await_waiters(WAITERS + 1)
+        play.stage.manager.release(rival)
+        for run in play.runs:
+            run.open()
+        for run in play.runs:
+            run.reach("success")
+        assert len(play.lives()) == WAITERS + 1
+    finally:
+        second.stop()
+
+
+def _triggerers(play: Play) -> set[int | None]:
+    """Those to which Airflow has given what waits."""
+    tasks = [play.stage.af.task(run.dag_id, run.run_id, "job") for run in play.runs]
+    return play.stage.af.triggerers([task.trigger_id for task in tasks if task.trigger_id])
+
+
+def _acting(play: Play) -> set[str]:
+    """The processes that wait for the runs' locks, as the lock store has them."""
+    backend = play.stage.manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    records = (backend._read(owner_key(run.owner())) for run in play.runs)
+    return {record.process for record in records if record}
 
 
 # Who is granted a lock while no task can be started fails at once, and leaves it to the force release.
