@@ -142,7 +142,7 @@ class Schedule:
     def turn(self, doing: object) -> None:
         """Let others go first; return when it is this task's turn to do *doing*."""
         task = self.current
-        if getcurrent() is not task.greenlet:
+        if task.ended or getcurrent() is not task.greenlet:
             raise Killed  # and what it does as it ends does not happen, on whosever session that be
         task.doing = doing
         task.turns += 1
