@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.planner import QUERY
@@ -38,7 +38,9 @@ def create(cursor: Cursor, planner: Planner) -> None:
     if cursor.take_any(*DATABASES):
         _if_not_exists(cursor)
         planner.look(planner.database(cursor))
-    elif cursor.take_any("FUNCTION", "MACRO", "ROLE"):
+    elif cursor.take("FUNCTION"):
+        _function(cursor, planner)
+    elif cursor.take_any("MACRO", "ROLE"):
         no_query(cursor)
     elif cursor.take("VIEW"):
         _view(cursor, planner, temporary)
@@ -111,9 +113,30 @@ def no_query(cursor: Cursor) -> None:
     :raises InvalidRequest: it holds a query all the same.
     """
     while not cursor.done():
-        if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
-            cursor.refuse("a query here is not understood; name reads and writes instead")
-        cursor.next()
+        _pass_no_query(cursor)
+
+
+def _pass_no_query(cursor: Cursor) -> None:
+    if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
+        cursor.refuse("a query here is not understood; name reads and writes instead")
+    cursor.next()
+
+
+def _function(cursor: Cursor, planner: Planner) -> None:
+    """What Spark's functions compute, with queries perhaps.
+
+    :raises InvalidRequest: it reads tables, which the function would read wherever it is called.
+    """
+    while not cursor.done() and not cursor.take("RETURN"):
+        _pass_no_query(cursor)
+    if cursor.done():
+        return
+    first = cursor.token
+    computed = cursor.rest()
+    if first and first.token_type is not TokenType.SELECT:
+        computed.insert(0, Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end))
+    if planner.look_at(cursor.statement, computed)[0].find(exp.Table):
+        cursor.statement.refuse(first, "a function that reads tables is not understood; name reads and writes instead")
 
 
 def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
