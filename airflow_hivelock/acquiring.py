@@ -14,7 +14,7 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock.arguments import CheckedPartial, Waiting, check_names, check_waiting
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LockRequest
 from airflow_hivelock.owners import Owner
 from airflow_hivelock.templates import StrictNames, is_file, sql_source
@@ -221,7 +221,11 @@ class AcquiresLocks(NamesLocks):
         wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
         try:
             while (lease := wait.poll()) is None:
-                if self.waiting in ("trigger", "defer"):  # the trigger takes over the place in the queue
+                if self.waiting in ("trigger", "defer"):
+                    # Without a place in the queue: nobody would give it up for a task that is marked failed before its
+                    # trigger has begun. One that cannot be withdrawn now ends with this process's session.
+                    with suppress(StoreUnavailable):
+                        wait.give_up()
                     self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
