@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
-from tests.deaths.play import NEXT_DAY, WAIT_S
+from tests.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
 from tests.deaths.row import KEEPER, Row, row
 from tests.deaths.working import _ends
 
@@ -29,6 +30,9 @@ WAITERS = 4
 
 THRESHOLD_S = 12.0
 """After so long without a heartbeat a triggerer here counts as dead."""
+
+FREED_S = 60.0
+"""Within what the keeper frees what is over, once the lock store answers."""
 
 DATABASE_OUTAGE_S = 75.0
 """Longer than a task's supervisor bears it."""
@@ -158,6 +162,20 @@ def success_without_zookeeper(play: Play) -> None:
     zookeeper.start()
 
 
+@_row(
+    "the work of five tasks ends while ZooKeeper is away for 75 s; what a sixth has left writes on",
+    KEEPER,
+    "unlock task",
+)
+def zookeeper_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 75.0)
+
+
+@_row("the same for three minutes", KEEPER, "unlock task")
+def zookeeper_long_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 180.0)
+
+
 @_row("scheduler killed, its workers not", "task")
 def scheduler_killed(play: Play) -> None:
     first, _ = _two(play)
@@ -191,6 +209,43 @@ def database_killed(play: Play) -> None:
     database.start()
     with play.stage.af.reviving():
         _in_turn(play, first)
+
+
+def _work_ends_without_zookeeper(play: Play, outage_s: float) -> None:
+    ends = [play.start("own_three"), play.start("chained"), play.start("own_two_days_later")]
+    days = ["dt=0", "dt=1", "dt=2", DAY, LATER_DAY]
+    for day in days:
+        play.writing(1, day)
+    killed = play.start("own_next_day")
+    play.writing(1, NEXT_DAY)
+    killed.kill()
+    killed.await_end()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    for run in ends:
+        run.open()
+    for day in days:
+        _ends(play, day)
+    time.sleep(outage_s)
+    zookeeper.start()
+    back = time.monotonic()
+    play.until(lambda: _are_free(play, days), "what is over to be freed")
+    print(f"ZooKeeper was away for {outage_s:g} s; all was free {time.monotonic() - back:.1f} s after it had started")
+    assert time.monotonic() - back < FREED_S
+    assert play.owners(NEXT_DAY) == [killed.owner()], "freed under the hands of a writer"
+    killed.open()
+    _ends(play, NEXT_DAY)
+    ended = time.monotonic()
+    play.until(lambda: not play.owners(NEXT_DAY), "what is over to be freed")
+    assert time.monotonic() - ended < FREED_S
+    print(f"freed {ended - back:.0f} s, and {time.monotonic() - ended:.0f} s")
+
+
+def _are_free(play: Play, days: list[str]) -> bool:
+    try:
+        return not any(play.owners(day) for day in days)
+    except StoreUnavailable:  # it has only just begun to start
+        return False
 
 
 @contextmanager
