@@ -114,6 +114,9 @@ def test_every_button_can_be_reached(stage: Stage, width: int) -> None:
         .filter(([e, box]) => e.offsetParent && (box.left < 0 || box.right > innerWidth)).map(([e]) => e.outerHTML)"""
         assert frame.evaluate(outside) == []
         row(frame, "dw.delays/dt=2013-01-13").locator("button").click(trial=True)
+        holder = row(frame, "dw.delays/dt=2013-01-13").locator("td.c-owner").bounding_box()
+        assert holder is not None
+        assert holder["width"] > 120, "who holds it can be read, too"
 
 
 def test_long_names_are_cut_where_they_are_alike(stage: Stage) -> None:
@@ -130,6 +133,7 @@ def test_long_names_are_cut_where_they_are_alike(stage: Stage) -> None:
                 assert tail["x"] + tail["width"] <= box["x"] + box["width"], "its end is in sight"
                 expect(cell.locator(".tail")).to_have_text(name[-14:])
             show(frame, "timeline")
+            expect(frame.locator("text.name")).to_have_count(2)  # what was asked before them is given for a while
             shown = frame.locator("text.name").evaluate_all("texts => texts.map(text => text.lastChild.data)")
             assert sorted(text[-4:] for text in shown) == ["_new", "_old"]
     finally:

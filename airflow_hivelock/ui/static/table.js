@@ -19,7 +19,7 @@ export class Table {
     this.head = h("tr", { role: "row" }, columns.map((column) => this.#header(column)));
     this.body = h("tbody", { role: "rowgroup" });
     this.table = h("table", { role: "treegrid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
-    this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", {}));
     this.after = this.before.cloneNode(true);
     this.empty = h("p", { class: "empty", hidden: true });
     this.element = h("div", { class: "scroller", onscroll: () => this.#later() }, this.table, this.empty);
