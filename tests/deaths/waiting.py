@@ -91,6 +91,7 @@ def waiter_late(play: Play) -> None:
 def waiter_deferred_marked_failed(play: Play) -> None:
     run = _waiting(play, "own_defer")
     run.reach("deferred")
+    play.await_waiters()  # the trigger: the worker has left the queue as it deferred
     run.mark("failed")
     play.await_waiters(0)
 
