@@ -1,7 +1,7 @@
 """The code blocks of README.md and docs/, by what runs them.
 
 A fence's word says what it holds: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and what they print),
-``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules); ``text`` is what a program has printed, and is not run. No other word is known.
+``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules); ``text`` is what a program has printed or a drawing, and is not run. No other word is known.
 """
 
 from __future__ import annotations

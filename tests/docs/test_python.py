@@ -28,7 +28,7 @@ AROUND_A_PART = """\
 from datetime import datetime; from airflow.sdk import DAG; from airflow_hivelock import *
 with DAG("part", schedule="@daily", start_date=datetime(2013, 1, 1)):
 """
-"""What is written around a part of a DAG, which imports nothing: the names that README.md's table lists."""
+"""What is written around a part of a DAG, which imports nothing: the names that docs/README.md's table lists."""
 
 
 EXAMPLES = [
