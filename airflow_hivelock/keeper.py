@@ -190,6 +190,8 @@ class HiveLockKeeper(BaseEventTrigger):
         since = self._over_since.setdefault(lease.id, time.monotonic())
         if not own and time.monotonic() < since + SETTLE_S:
             return None
+        if not manager.capabilities.remembers:
+            return f"{verdict.reason}; the store does not record what runs under a lease, and frees what is not renewed"
         if not own and verdict.unknown:
             return verdict.reason  # what has run under it is recorded nowhere
         try:

@@ -127,6 +127,16 @@ def test_the_lease_of_a_task_that_is_over_goes_though_its_run_goes_on(
     assert audit.reason == f"task load of run run of dag is {state}"
 
 
+def test_where_no_work_is_recorded_a_lease_of_a_run_that_is_over_lapses_and_is_not_freed(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager.backend, "capabilities", replace(manager.capabilities, remembers=False))
+    lease = acquire(manager)
+    airflow.knows("run", "failed", load="failed")
+    assert "does not record what runs" in keep(2)[lease.id]
+    assert manager.show()
+
+
 @pytest.mark.parametrize("state", [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "restarting"])
 def test_the_lease_of_a_task_that_goes_on_stays(state: str | None, airflow: Airflow, manager: LockManager) -> None:
     works(manager, gone())
