@@ -59,6 +59,7 @@ ARGUMENTS: dict[str, Any] = {
     "soft_fail": True,
     "every_s": 0.001,
     "warning": "a warning",
+    "ends": True,
 }
 """What triggers and operators are made with: every parameter there is, none at its default."""
 
