@@ -50,7 +50,7 @@ def by_chance(mutation: Mutation, seed: int, *, seconds: float, runs_max: int | 
     with pytest.MonkeyPatch.context() as patch:
         mutation.apply(patch)
         while True:
-            outcome = simulate(seed + runs)
+            outcome = simulate(seed + runs, mutation.theme)
             runs += 1
             spent = time.process_time() - began
             noticed = isinstance(outcome.failure, Violation | Stuck)

@@ -25,7 +25,7 @@ def test_a_script_passes(script: Script) -> None:
     play(script)
 
 
-@pytest.mark.parametrize("name", [name for name, each in MUTATIONS.items() if each.script or each.seed is not None])
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = MUTATIONS[name]
     mutation.apply(monkeypatch)
@@ -33,8 +33,7 @@ def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises((AssertionError, Stuck, LockTimeout, pytest.fail.Exception)):
             play(mutation.script)
     else:
-        assert mutation.seed is not None
-        runs = (simulate(seed) for seed in range(mutation.seed, mutation.seed + SEEDS_MAX))
+        runs = (simulate(seed, mutation.theme) for seed in range(mutation.seed, mutation.seed + SEEDS_MAX))
         assert any(isinstance(run.failure, Violation | Stuck) for run in runs), (
             f"{SEEDS_MAX} runs from seed {mutation.seed} on did not notice: {mutation.apply.__doc__}"
         )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Client
     from tests.simulation.schedule import Task
+    from tests.simulation.themes import Theme
 
 CRASHES_MAX = 12
 
@@ -93,10 +94,11 @@ class Outcome:
 class World:
     """Everything of one run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, theme: Theme | None = None) -> None:
         dice = self.dice = Dice(seed)
         self._seed = seed
-        self.draw = draw = Draw(dice, dice.pick(THEMES))
+        drawn = dice.pick(THEMES)
+        self.draw = draw = Draw(dice, drawn if theme is None else theme)
         self.weather = weather = Weather.draw(draw)
         self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
         self.checks = Checks(self._session_of, self.schedule.progress)
@@ -233,6 +235,6 @@ def _parsed(items: tuple[tuple[str, str], ...]) -> tuple[Lock, ...]:
     return locks_from_json(dict(items))
 
 
-def simulate(seed: int) -> Outcome:
-    """One run, wholly decided by *seed*."""
-    return World(seed).run()
+def simulate(seed: int, theme: Theme | None = None) -> Outcome:
+    """One run, wholly decided by *seed*, and by *theme* where it is not to be drawn."""
+    return World(seed, theme).run()

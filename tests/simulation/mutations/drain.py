@@ -21,6 +21,7 @@ from tests.simulation import stage as staging
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import Actor
 from tests.simulation.state import ROOT
+from tests.simulation.themes import DRAINS, SWEPT
 
 if TYPE_CHECKING:
     from tests.simulation.stage import Process, Stage
@@ -165,7 +166,7 @@ def a_drain_outlives_its_record(stage: Stage) -> None:
     stage.process("mine").asks("c", ["w.a/p=3"]).lease()
 
 
-@mutation(a_drain_outlives_its_record)
+@mutation(a_drain_outlives_its_record, theme=SWEPT)
 def ticket_without_a_record_is_read_again(patch: Patch) -> None:
     """A drain whose reply was lost outlives its record: everybody on that table goes round while its session lives."""
     original = ZooKeeperAcquisition._wait_for
@@ -187,7 +188,7 @@ def a_waiter_dies_behind_a_drain(stage: Stage) -> None:
     waiter.lease()
 
 
-@mutation(a_waiter_dies_behind_a_drain)
+@mutation(a_waiter_dies_behind_a_drain, theme=DRAINS)
 def void_at_the_head_of_the_line(patch: Patch) -> None:
     """A waiter dies behind a drain that is void by now: who comes next neither breaks the one nor deletes the other."""
     edit(

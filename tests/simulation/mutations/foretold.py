@@ -13,6 +13,7 @@ from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits
 from tests.simulation.stage import writes
 from tests.simulation.state import NAMESPACE, ROOT
+from tests.simulation.themes import CLEAN_UP, IMPATIENT_HIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +147,7 @@ def locks_below_not_looked_for(patch: Patch) -> None:
     patch.setattr(Namespace, "tells_all", lambda self, locks, survey: True)
 
 
-@mutation(seed=None)
+@mutation(seed=50, theme=IMPATIENT_HIVE)
 def partitions_not_foretold(patch: Patch) -> None:
     """Hive locks a partition, of which an empty node was left, between the look and the grant."""
     edit(
@@ -174,7 +175,7 @@ def hive_makes_the_namespace_anew_before_the_grant(stage: Stage) -> None:
     assert isinstance(ours.asks("a", ["w.a"]).poll(), Blocked)
 
 
-@mutation(hive_makes_the_namespace_anew_before_the_grant)
+@mutation(hive_makes_the_namespace_anew_before_the_grant, theme=CLEAN_UP)
 def namespace_not_foretold(patch: Patch) -> None:
     """Hive's clean-up takes the namespace away as well, and all of it is made anew and counts as far as it did."""
     edit(patch, Namespace, "unchanged", "created = {self._layout.above: survey.above}", "created = {}")

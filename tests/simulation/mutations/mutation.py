@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.simulation.stage import Script
+    from tests.simulation.themes import Theme
 
     Apply = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is done to the code, and how the harm is seen: by a script, or by chance, from a seed on; where that takes long,
-    there is none, and ``python -m tests.simulation --mutations`` looks for it."""
+    """What is done to the code, and how the harm is seen: by a script, or by chance, from a seed on. By chance alone
+    ``python -m tests.simulation --mutations`` looks for all of them.
+
+    :param theme: of the runs in which chance looks; None: of all themes.
+    """
 
     apply: Apply
     script: Script | None
-    seed: int | None
+    seed: int
+    theme: Theme | None
 
 
 def edit(patch: pytest.MonkeyPatch, owner: object, name: str, old: str, new: str) -> None:
@@ -41,11 +46,11 @@ def edit(patch: pytest.MonkeyPatch, owner: object, name: str, old: str, new: str
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def mutation(script: Script | None = None, *, seed: int | None = 0) -> Callable[[Apply], Apply]:
+def mutation(script: Script | None = None, *, seed: int = 0, theme: Theme | None = None) -> Callable[[Apply], Apply]:
     """Enter a mutation."""
 
     def enter(apply: Apply) -> Apply:
-        MUTATIONS[apply.__name__] = Mutation(apply, script, seed)
+        MUTATIONS[apply.__name__] = Mutation(apply, script, seed, theme)
         return apply
 
     return enter

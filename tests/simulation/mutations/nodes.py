@@ -19,6 +19,7 @@ from tests.simulation.mutations.mutation import mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.stage import step_by_step
 from tests.simulation.state import NAMESPACE, ROOT
+from tests.simulation.themes import DATABASES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -173,7 +174,7 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
     in_place_of_commits(patch, send)
 
 
-@mutation(seed=113702288)
+@mutation(seed=140, theme=DATABASES)
 def databases_without_a_guard(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up take my SHARED node on a database, another's has the same path, and my release deletes that."""
     for module in (acquisition, removal, queue):

@@ -21,6 +21,7 @@ from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
+from tests.simulation.themes import QUEUES
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -249,7 +250,7 @@ def oldest_tickets_left_out(patch: Patch) -> None:
     )
 
 
-@mutation(seed=None)
+@mutation(seed=30, theme=QUEUES)
 def root_of_the_queues_read_last(patch: Patch) -> None:
     """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
     patch.setattr(Looks, "all", lambda self: [*self.queues, *self.objects, self.root])

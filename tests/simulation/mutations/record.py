@@ -17,6 +17,7 @@ from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
 from tests.simulation.stage import writes
+from tests.simulation.themes import DATABASES
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -199,7 +200,7 @@ def forgetful_session(patch: Patch) -> None:
     )
 
 
-@mutation()
+@mutation(theme=DATABASES)
 def lost_taken_over(patch: Patch) -> None:
     """A second call of the owner is given a lease of which a lock has been robbed, and begins to work under it."""
     edit(patch, ZooKeeperAcquisition, "_start", "mine.state is State.LOST", "False")

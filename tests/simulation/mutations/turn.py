@@ -13,6 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import unit
 from airflow_hivelock.locks.model import LockMode
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
+from tests.simulation.themes import IMPATIENT_HIVE
 
 if TYPE_CHECKING:
     import pytest
@@ -93,7 +94,7 @@ def barrier_kept_behind(patch: Patch) -> None:
     patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)
 
 
-@mutation(seed=None)
+@mutation(theme=IMPATIENT_HIVE)
 def gone_before_it_is_watched(patch: Patch) -> None:
     """Hive's lock goes between the look at it and the watch on it, and nobody wakes me."""
     edit(patch, ZooKeeperAcquisition, "_wait_for_hive", "if standing is None:", "if False:")
