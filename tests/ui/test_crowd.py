@@ -38,6 +38,7 @@ def many(stage: Stage) -> Iterator[LockManager]:
 def test_many_locks_are_painted_soon_and_refreshed_cheaply(stage: Stage, many: LockManager) -> None:
     del many
     with stage.sign_in("operator") as tab:
+        tab.page.goto(stage.airflow.url, wait_until="networkidle")  # the way to the page: Airflow itself is awake then
         tab.page.add_init_script(FIRST_ROW)
         for which in ("first", "second"):
             frame = tab.open(f"?connection={CROWD}", framed=False)
