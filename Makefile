@@ -46,7 +46,7 @@ unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/deaths --ignore tests/ui
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/system/deaths --ignore tests/system/ui
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui
@@ -54,15 +54,15 @@ $(VENV)/ui: $(VENV)/installed
 	touch $@
 
 test-ui: $(VENV)/ui
-	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/ui
+	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/system/ui
 
 # docs/images, from the real thing: the page, and what the last `make demo` has left.
 pictures: $(VENV)/ui
-	$(BIN)/python -m tests.ui.pictures
+	$(BIN)/python -m tests.system.ui.pictures
 	if [ -e demo-output/timeline.png ]; then cp demo-output/timeline.png docs/images/demo.png; fi
 
 test-race: install
-	$(BIN)/python -m tests.race --tries 20
+	$(BIN)/python -m tests.system.race --tries 20
 
 $(VENV)/celery: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group celery
@@ -70,17 +70,17 @@ $(VENV)/celery: $(VENV)/installed
 	touch $@
 
 test-airflow: $(VENV)/celery
-	$(BIN)/python -m pytest tests/deaths
+	$(BIN)/python -m pytest tests/system/deaths
 
 test-cluster: install
-	$(BIN)/python -m pytest -m cluster tests/cluster tests/race
+	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race
 
 # As root, and with Debian's libfaketime where clocks are to jump; what cannot be had is skipped.
 test-faults: install
-	FAULTS=1 $(BIN)/python -m pytest tests/faults
+	FAULTS=1 $(BIN)/python -m pytest tests/system/faults
 
 matrix: install
-	$(BIN)/python -m tests.matrix
+	$(BIN)/python -m tests.system.matrix
 
 $(VENV)/security: $(VENV)/installed
 	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null && ls /usr/sbin/slapd >/dev/null || \
@@ -90,24 +90,24 @@ $(VENV)/security: $(VENV)/installed
 	touch $@
 
 test-security: $(VENV)/security
-	$(BIN)/python -m pytest -m security tests/security tests/airflow/test_secrets.py
+	$(BIN)/python -m pytest -m security tests/system/security tests/airflow/test_secrets.py
 
 # FULL=1 takes an hour and a half.
 soak: install
 	$(BIN)/python -m tests.simulation --seconds $(if $(FULL),3600,600)
-	HISTORY_SECONDS=$(if $(FULL),600,120) $(BIN)/python -m pytest -s tests/histories
+	HISTORY_SECONDS=$(if $(FULL),600,120) $(BIN)/python -m pytest -s tests/system/histories
 
 bench: install
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.bench
 
 bench-airflow: install
-	$(BIN)/python -m tests.waiting
+	$(BIN)/python -m tests.bench.waiting
 
 bench-leases: install
-	$(BIN)/python -m tests.benchmarks.leases
+	$(BIN)/python -m tests.bench.leases
 
 demo: install
-	$(BIN)/python -m tests.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))
+	$(BIN)/python -m tests.system.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))
 
 reference: install
 	AIRFLOW_HOME=$(CURDIR)/$(VENV)/airflow $(BIN)/python -m tests.docs.reference

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_hivelock.callbacks import release_locks
     from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.mixin import HiveLockMixin
-    from airflow_hivelock.operators import (
-        HiveForceUnlockOperator,
-        HiveLockedSparkSubmitOperator,
-        HiveLockOperator,
-        HiveUnlockOperator,
-    )
+    from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
+    from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
+    from airflow_hivelock.operators.mixin import HiveLockMixin
+    from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
     from airflow_hivelock.sensors import HiveLockSensor
 
 __all__ = [
@@ -35,13 +32,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "HiveForceUnlockOperator": "operators",
+    "HiveForceUnlockOperator": "operators.force_unlock",
     "HiveLockHook": "hooks",
-    "HiveLockMixin": "mixin",
-    "HiveLockOperator": "operators",
+    "HiveLockMixin": "operators.mixin",
+    "HiveLockOperator": "operators.lock",
     "HiveLockSensor": "sensors",
-    "HiveLockedSparkSubmitOperator": "operators",
-    "HiveUnlockOperator": "operators",
+    "HiveLockedSparkSubmitOperator": "operators.spark_submit",
+    "HiveUnlockOperator": "operators.lock",
     "release_locks": "callbacks",
 }
 

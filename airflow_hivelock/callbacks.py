@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from airflow_hivelock import metrics, supervisor
-from airflow_hivelock.applications import running
-from airflow_hivelock.releasing import (
+from airflow_hivelock import comms, metrics
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.operators.releasing import (
     acquires,
     holds_for_others,
     leases_of,
@@ -16,6 +16,7 @@ from airflow_hivelock.releasing import (
     unfinished,
     work_under,
 )
+from airflow_hivelock.work.applications import running
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
@@ -71,8 +72,8 @@ def _release_task(context: Any) -> None:
 def _over(ti: Any, me: tuple[str, int]) -> bool:
     """Whether no further try of the task follows."""
     # Where a task's own process runs the callback, Airflow may have it as running still.
-    state = ti.state or supervisor.task_states(ti.dag_id, ti.run_id, [ti.task_id]).get(me)
-    return state is None or state in supervisor.FINISHED
+    state = ti.state or comms.task_states(ti.dag_id, ti.run_id, [ti.task_id]).get(me)
+    return state is None or state in comms.FINISHED
 
 
 def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
@@ -82,7 +83,7 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
     for manager, lease in leases:
         try:
             alive = running(lease.works)
-        except supervisor.CannotTell as error:
+        except CannotTell as error:
             alive = [str(error)]
         if alive:
             _keep([(manager, lease)], f"{', '.join(alive)} not over yet")

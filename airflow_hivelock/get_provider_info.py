@@ -19,10 +19,22 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": _NAME, "tags": ["apache", "software"]}],
         "hooks": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.hooks"]}],
-        "operators": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.operators"]}],
+        "operators": [
+            {
+                "integration-name": _NAME,
+                "python-modules": [
+                    f"airflow_hivelock.operators.{name}" for name in ("lock", "force_unlock", "spark_submit", "mixin")
+                ],
+            }
+        ],
         "sensors": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.sensors"]}],
-        "triggers": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.triggers"]}],
-        "cli": ["airflow_hivelock.cli.get_cli_commands"],
+        "triggers": [
+            {
+                "integration-name": _NAME,
+                "python-modules": ["airflow_hivelock.triggers.lock", "airflow_hivelock.triggers.keeper"],
+            }
+        ],
+        "cli": ["airflow_hivelock.cli.command.get_cli_commands"],
         "extra-links": ["airflow_hivelock.links.HiveLocksLink"],
         "config": {
             "hivelock": {

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import amask_secret, mask_secret
 
-from airflow_hivelock.locks.catalog import connect_catalog
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.settings import Settings
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
 
 

@@ -28,12 +28,13 @@ class HiveLocksLink(BaseOperatorLink):
 
     @property
     def operators(self) -> list[Any]:  # type: ignore[override]
-        from airflow_hivelock import operators, sensors
+        from airflow_hivelock import sensors
+        from airflow_hivelock.operators import lock, spark_submit
 
         return [
-            operators.HiveLockOperator,
-            operators.HiveLockedSparkSubmitOperator,
-            operators.HiveUnlockOperator,
+            lock.HiveLockOperator,
+            spark_submit.HiveLockedSparkSubmitOperator,
+            lock.HiveUnlockOperator,
             sensors.HiveLockSensor,
         ]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseSensorOperator
 
-from airflow_hivelock.acquiring import NamesLocks
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.triggers import HiveLockSensorTrigger
+from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.waiting import Look
 
 if TYPE_CHECKING:

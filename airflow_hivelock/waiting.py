@@ -5,50 +5,43 @@ Each of them polls, and between two polls waits in its own fashion for the wake-
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_hivelock import metrics
-from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import (
     AccessDenied,
     HiveLockError,
-    InvalidRequest,
     LockTimeout,
     StoreUnavailable,
     Superseded,
 )
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Blocker, Holder, LockRequest
-    from airflow_hivelock.owners import Owner
 
-MOST_PARTITIONS = 2_000
-"""Of how many partitions a table that is read whole is locked one by one: about what one ZooKeeper transaction carries."""
 
 MOST_SHOWN = 5
+
+
 """How many locks and how many blockers the log names."""
 
-MOST_SQL = 200
-"""How many characters of SQL the log shows."""
-
-OFF = {"support_concurrency": False}
-"""What a lock task returns in place of a lease where locking is turned off."""
 
 RETRY_S = 5.0
+
+
 """How long after the store did not answer it is asked again."""
 
+
 OUTAGE_S = 600.0
+
+
 """For how long a waiter puts up with a store that does not answer."""
+
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)
 
@@ -63,108 +56,6 @@ class Polled(Protocol[Outcome_co]):
     def wait_s(self) -> float | None:
         """How long to wait for a wake-up at most, in seconds; None: as long as it takes."""
         ...
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a task wants locked, in plain values: fit for a trigger's arguments.
-
-    :param sql: statements that are going to run: what they read and write is locked as well.
-    :param database: what names in *sql* without a database are in.
-    :param partition_columns: by table, the partition columns of those that no metastore is asked about.
-    :param support_concurrency: whether to lock at all; None: as the connection says.
-    :param timeout_s: how long to wait, in seconds; 0: not at all; None: as the connection says.
-    """
-
-    reads: Sequence[str]
-    writes: Sequence[str]
-    unpartitioned: Sequence[str] = ()
-    sql: str = ""
-    database: str = "default"
-    partition_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    support_concurrency: bool | None = None
-    lease_s: float = 3600.0
-    timeout_s: float | None = None
-
-    def __post_init__(self) -> None:
-        """:raises InvalidRequest: naming the input that is wrong: of another type, as out of another version's trigger."""
-        for what, given in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
-            if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-                raise InvalidRequest(f"{what}={given!r} must be a list of names, as in [{given!r}]")
-        for what, text in (("lock_sql", self.sql), ("lock_database", self.database)):
-            if not isinstance(text, str):
-                raise InvalidRequest(f"{what}={text!r} must be one text: of statements, separated by ';', or a name")
-        if not isinstance(self.partition_columns, Mapping):
-            raise InvalidRequest(
-                f"partition_columns={self.partition_columns!r} must be a dict, as in {{'dw.t': ['dt']}}"
-            )
-        if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
-            raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
-        if self.support_concurrency not in (None, True, False):
-            raise InvalidRequest(f"support_concurrency={self.support_concurrency!r}; use True, False or None")
-
-    def check(self) -> None:
-        """Look at what no metastore is needed for.
-
-        :raises InvalidRequest: naming the input that is wrong.
-        """
-        check_names(self.reads, self.writes, self.unpartitioned, self.partition_columns)
-        check_statements(self.sql, self.database, self.unpartitioned, self.partition_columns)
-
-    def locks(self, hook: HiveLockHook, log: Any) -> bool:
-        """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
-        on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
-        if not on:
-            by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
-            log.warning(
-                "NOT LOCKED: locking is turned off by %s. Others may overwrite what this task reads while it reads it, "
-                "two writers may lose each other's data, and a Hive query may read half of what is written here. "
-                "Would be locked: reads %s writes %s%s",
-                by,
-                list(self.reads),
-                list(self.writes),
-                f" sql {_short(self.sql)}" if self.sql else "",
-            )
-        return on
-
-    def left_s(self, hook: HiveLockHook) -> float | None:
-        """How long to wait, in seconds; None: as long as it takes."""
-        return hook.settings.lock_timeout_s if self.timeout_s is None else self.timeout_s
-
-    def request(self, hook: HiveLockHook, owner: Owner, attempt: int) -> LockRequest:
-        """The locks that reading and writing this data takes. Blocks where a metastore is asked.
-
-        :raises InvalidRequest: naming the input that is wrong.
-        """
-        catalog, known = hook.catalog(), self.partition_columns
-        reads, writes = plan(
-            self.reads, self.writes, catalog, self.unpartitioned, partition_columns=known, limit=MOST_PARTITIONS
-        )
-        if self.sql:
-            found = plan_statements(
-                self.sql,
-                catalog,
-                database=self.database,
-                unpartitioned=self.unpartitioned,
-                partition_columns=known,
-                dynamic=hook.settings.dynamic,
-                limit=MOST_PARTITIONS,
-            )
-            reads, writes = [*reads, *found[0]], [*writes, *found[1]]
-        return rules.request(
-            str(owner),
-            reads,
-            writes,
-            lease_s=self.lease_s,
-            attempt=attempt,
-            wait=self.left_s(hook) != 0,
-            query=owner.query,
-            named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
-        )
-
-    def _digest(self) -> str:
-        """Tells one SQL from another where the text itself would be too long to keep."""
-        return f" sql {hashlib.sha256(self.sql.encode()).hexdigest()}" if self.sql else ""
 
 
 class _Patience:
@@ -342,10 +233,6 @@ class Look:
     def wait_s(self) -> float | None:
         waits = [wait_s for wait_s in (self._recheck_s, self._patience.left_s()) if wait_s is not None]
         return self._patience.shorten(min(waits, default=None))
-
-
-def _short(sql: str) -> str:
-    return repr(sql if len(sql) <= MOST_SQL else f"{sql[:MOST_SQL]}…")
 
 
 def _some(items: Sequence[Any]) -> str:

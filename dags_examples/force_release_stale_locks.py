@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, AssetOrTimeSchedule, DeltaTriggerTimetable, Param
 
 from airflow_hivelock import HiveForceUnlockOperator
-from airflow_hivelock.keeper import SUSPECT_LEASES
+from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
 
 with DAG(
     "force_release_stale_locks",

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.servers import PostgresServer, ZooKeeperServer
+from tests.support.servers import PostgresServer, ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from airflow_hivelock.locks import coverage
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.url import check, shown
 

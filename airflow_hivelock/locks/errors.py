@@ -14,6 +14,7 @@
     ├── LockLost              the lease is over, or another took it: stop the work under it
     ├── StoreUnavailable      the lock store cannot be reached or did not answer in time
     │   └── AccessDenied      it does not let this process in, or not there; trying again does not help
+    ├── CannotTell            whether work has ended, or what Airflow has of it: nothing may be concluded
     ├── StoreCorrupted        the lock store holds something that this version cannot read
     └── Unsupported           this backend cannot do it, and says why
 """
@@ -78,6 +79,10 @@ class StoreUnavailable(HiveLockError):
 
 class AccessDenied(StoreUnavailable):
     """The lock store refuses who asks; the credentials or its permissions have to be put right first."""
+
+
+class CannotTell(HiveLockError):
+    """Whoever was asked gave no answer, so nothing may be concluded: what may still run keeps its locks."""
 
 
 class StoreCorrupted(HiveLockError):

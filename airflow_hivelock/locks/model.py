@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import names, stored
+from airflow_hivelock.locks import names, validate
 from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class LockRequest:
             raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
         if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
-        if self.attempt > stored.MOST_NUMBER:
+        if self.attempt > validate.MOST_NUMBER:
             raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
         if not isinstance(self.named, str) or "\0" in self.named:
             raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
@@ -210,9 +210,9 @@ class Work:
     def __post_init__(self) -> None:
         try:
             for text in (self.name, self.application):
-                if len(stored.text(text, "work")) > MAX_WORK_LENGTH:
+                if len(validate.text(text, "work")) > MAX_WORK_LENGTH:
                     raise ValueError(f"longer than {MAX_WORK_LENGTH:,} characters")
-            stored.number(self.token, "token")
+            validate.number(self.token, "token")
         except (TypeError, ValueError) as error:
             raise InvalidRequest(
                 f"{str(self.name)[:80]!r} is not to be recorded as work under a lease: {error}"
@@ -277,8 +277,8 @@ class Lease:
         :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
         """
         try:
-            stored.texts(data, ("id", "owner", "since"))
-            stored.numbers(data, ("token", "attempt", "epoch"))
+            validate.texts(data, ("id", "owner", "since"))
+            validate.numbers(data, ("token", "attempt", "epoch"))
             since = datetime.fromisoformat(data["since"])
             if since.tzinfo is None:
                 raise ValueError("since has no time zone")
@@ -289,7 +289,7 @@ class Lease:
                 epoch=data["epoch"],
                 owner=data["owner"],
                 locks=locks_from_json(data["locks"]),
-                lease_s=stored.seconds(data["lease_s"], "lease_s", MAX_LEASE_S),
+                lease_s=validate.seconds(data["lease_s"], "lease_s", MAX_LEASE_S),
                 since=since,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

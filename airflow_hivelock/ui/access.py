@@ -23,8 +23,8 @@ from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException
 from sqlalchemy import and_, or_, select, tuple_
 
+from airflow_hivelock.comms import FINISHED
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.supervisor import FINISHED
 from airflow_hivelock.ui.holders import Told
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from airflow_hivelock.owners import Owner
+    from airflow_hivelock.work.owner import Owner
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 """Whoever sees Airflow's plugins, and so the page's entry in the menu."""

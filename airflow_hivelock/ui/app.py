@@ -29,7 +29,7 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.ui import access, holders, leases, view
-from airflow_hivelock.ui.flights import Flights, Uncollected
+from airflow_hivelock.ui.reads import Flights, Uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from airflow_hivelock import applications, supervisor
-from airflow_hivelock.owners import Owner
-from airflow_hivelock.stale import judge_owner, judge_task
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.stale import judge_owner, judge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -161,7 +162,7 @@ def how(work: Work) -> str:
     """Whether *work* runs, as far as can be told by this process on this host."""
     try:
         return "still runs" if applications.of(work).running() else "has ended"
-    except supervisor.CannotTell as error:
+    except CannotTell as error:
         log.info("Whether %s runs: %s", work.name, error)
         return UNTOLD
 
@@ -173,5 +174,5 @@ def what(application: str) -> str:
         return "what it waits for elsewhere"
     try:
         return str(applications.decode(application)).removesuffix(" (and what it started)")
-    except supervisor.CannotTell as error:
+    except CannotTell as error:
         return str(error)

@@ -18,8 +18,8 @@ import pytest
 import structlog
 
 from tests.airflow import jsonb
-from tests.airflow_server.database import SQLITE_FILE, create_sqlite, sqlite_url
-from tests.airflow_server.metadata import Metadata
+from tests.support.airflow_server.database import SQLITE_FILE, create_sqlite, sqlite_url
+from tests.support.airflow_server.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,9 +83,9 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
 @pytest.fixture(autouse=True)
 def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here has to hear that a worker has ended before its task resumes."""
-    from airflow_hivelock import triggers
+    from airflow_hivelock.triggers import lock as lock_trigger
 
-    monkeypatch.setattr(triggers, "RESUME_S", 0.0)
+    monkeypatch.setattr(lock_trigger, "RESUME_S", 0.0)
 
 
 @pytest.fixture

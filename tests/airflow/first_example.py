@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
-    from tests.airflow_server import AirflowServer
+    from tests.support.airflow_server import AirflowServer
 
 DAG_ID = "first_example"
 DAG_FILE = Path(__file__).parent / "dags" / f"{DAG_ID}.py"

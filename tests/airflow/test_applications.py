@@ -16,16 +16,12 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import BaseOperator, task
 
-from airflow_hivelock import (
-    HiveLockedSparkSubmitOperator,
-    HiveLockMixin,
-    HiveLockOperator,
-    HiveUnlockOperator,
-    applications,
-    operators,
-)
-from airflow_hivelock.applications import MARK, Processes, SparkJob
-from airflow_hivelock.supervisor import CannotTell
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.operators import lock as lock_operator
+from airflow_hivelock.work import applications, processes
+from airflow_hivelock.work.processes import MARK, Processes
+from airflow_hivelock.work.spark_job import SparkJob
 from tests.airflow.test_mixin import DAY, NAMES, Defers, LockedWork, dag
 
 if TYPE_CHECKING:
@@ -67,7 +63,7 @@ class TestProcesses:
 
     def test_the_task_itself_counts_for_everybody_else(self) -> None:
         with subprocess.Popen(["sleep", "300"]) as other:
-            task = Processes(pid=other.pid, started=applications._started(other.pid))
+            task = Processes(pid=other.pid, started=processes._started(other.pid))
             assert task.running()
             assert not replace(task, started=task.started - 1).running(), "a later process of the same id"
             task.stop()
@@ -149,7 +145,7 @@ def test_a_later_try_does_not_start_where_it_cannot_tell(
 def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
     manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
+    monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
     asked: list[bool] = []
     with left_behind() as (died, child):
 
@@ -159,7 +155,7 @@ def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
             child.kill()
             return alive
 
-        monkeypatch.setattr(operators, "running", running)
+        monkeypatch.setattr(lock_operator, "running", running)
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             crashed(died)(lock.output) >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
@@ -172,9 +168,9 @@ def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
 def test_the_unlock_task_waits_for_what_a_plain_operator_has_left_running(
     manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
+    monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
     found: list[list[str]] = []
-    original = applications.started
+    original = processes.started
 
     def started(*asked: Any) -> list[str]:
         found.append(original(*asked))
@@ -183,7 +179,7 @@ def test_the_unlock_task_waits_for_what_a_plain_operator_has_left_running(
             psutil.Process(int(name.split()[1])).kill()
         return found[-1]
 
-    monkeypatch.setattr(applications, "started", started)
+    monkeypatch.setattr(processes, "started", started)
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", **NAMES)
         besides = BashOperator(task_id="besides", bash_command="sleep 300 > /dev/null 2>&1 &")

@@ -13,7 +13,7 @@ import pytest
 from airflow_hivelock.locks import LockMode, connect
 
 if TYPE_CHECKING:
-    from tests.servers import ZooKeeperServer
+    from tests.support.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 

@@ -17,15 +17,16 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState, TaskStatesResult
 
-from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator, operators
+from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
 from airflow_hivelock.locks import InvalidRequest
-from airflow_hivelock.stale import judge
+from airflow_hivelock.operators import force_unlock
+from airflow_hivelock.work.stale import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import Lease, LockManager
-    from airflow_hivelock.stale import Verdict
+    from airflow_hivelock.work.stale import Verdict
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
@@ -111,7 +112,7 @@ def test_what_was_released_before_it_could_be_freed_was_not_freed(
         manager.release(lease)
         return verdict
 
-    monkeypatch.setattr(operators, "judge", judge_late)
+    monkeypatch.setattr(force_unlock, "judge", judge_late)
     airflow_says("failed", lock="success")
     report = force()
     assert report["freed"] == []

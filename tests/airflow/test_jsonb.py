@@ -24,19 +24,19 @@ from hypothesis import strategies as st
 
 import airflow_hivelock
 from airflow_hivelock import HiveLockHook
-from airflow_hivelock.acquiring import NamesLocks
 from airflow_hivelock.locks import Lease, LockManager, rules
 from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
-from airflow_hivelock.owners import Owner
+from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.work.owner import Owner
 from tests.airflow import jsonb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.servers import PostgresServer
+    from tests.support.servers import PostgresServer
 
     Store = Callable[[Any], Any]
 

@@ -10,10 +10,11 @@ import pytest
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DRCount, GetDRCount, MaskSecret, TaskStatesResult
 
-from airflow_hivelock import supervisor
-from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock import comms
 from airflow_hivelock.locks import InvalidRequest
-from airflow_hivelock.owners import Owner
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager
@@ -41,7 +42,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """What the keeper asks, and an impatient keeper."""
     played = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
-    monkeypatch.setattr(supervisor, "ANSWER_S", 0.5)
+    monkeypatch.setattr(comms, "ANSWER_S", 0.5)
     return played
 
 
@@ -93,7 +94,7 @@ def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone_by_as
         monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
         airflow.silent = GetDRCount
         await keeper._keep()
-        with pytest.raises(supervisor.CannotTell, match="hivelock_default"):
+        with pytest.raises(CannotTell, match="hivelock_default"):
             await HiveLockKeeper()._keep()
         airflow.silent = ()
         with pytest.raises(InvalidRequest, match="does not exist"):

@@ -24,11 +24,13 @@ from airflow.sdk.execution_time.comms import (
     TaskStatesResult,
 )
 
-from airflow_hivelock import keeper as module
-from airflow_hivelock import stale
-from airflow_hivelock.applications import MARK, Processes, SparkJob, encode
-from airflow_hivelock.keeper import HiveLockKeeper
-from airflow_hivelock.owners import Owner
+from airflow_hivelock.triggers import keeper as module
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.work import stale
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.processes import MARK, Processes
+from airflow_hivelock.work.spark_job import SparkJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +236,7 @@ def test_a_run_has_to_be_over_for_a_while_before_what_is_recorded_nowhere_is(
     """Airflow takes seconds to stop a task that was marked."""
     monkeypatch.setattr(module, "SETTLE_S", 30.0)
     now = [1000.0]
-    monkeypatch.setattr("airflow_hivelock.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("airflow_hivelock.triggers.keeper.time.monotonic", lambda: now[0])
     acquire(manager, "lock")
     airflow.knows("run", "failed", lock="success", job="failed")
     keeper = HiveLockKeeper()

@@ -12,9 +12,9 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DRCount, GetDRCount
 
 from airflow_hivelock import hooks
-from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks import LockManager, StoreUnavailable
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, airflow: Answering) -> Callable[...,
     """Let a keeper look so often, 20 s apart; how often it did before it ended."""
     now = [1000.0]
     real = asyncio.sleep
-    monkeypatch.setattr("airflow_hivelock.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("airflow_hivelock.triggers.keeper.time.monotonic", lambda: now[0])
 
     def play(kept: HiveLockKeeper, count: int, at: dict[int, Callable[[], Any]] | None = None) -> int:
         looks = 0
@@ -89,7 +89,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, airflow: Answering) -> Callable[...,
             async for _ in kept.run():
                 pass
 
-        monkeypatch.setattr("airflow_hivelock.keeper.asyncio.sleep", sleep)
+        monkeypatch.setattr("airflow_hivelock.triggers.keeper.asyncio.sleep", sleep)
         with suppress(asyncio.CancelledError):
             asyncio.run(body())
         return looks

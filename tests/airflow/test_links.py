@@ -10,8 +10,8 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import BaseOperatorLink
 
 from airflow_hivelock.links import HiveLocksLink
-from airflow_hivelock.mixin import HiveLockMixin
-from airflow_hivelock.operators import HiveLockedSparkSubmitOperator
+from airflow_hivelock.operators.mixin import HiveLockMixin
+from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
 from airflow_hivelock.ui.plugin import HiveLocksPlugin
 
 KEY: Any = SimpleNamespace(dag_id="my dag", run_id="manual__1&2", task_id="load", map_index=3)

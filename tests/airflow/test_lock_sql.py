@@ -22,7 +22,7 @@ from airflow_hivelock import (
 )
 from airflow_hivelock.locks import InvalidRequest, LockManager
 from airflow_hivelock.locks.plan import statement  # noqa: F401 - or a trigger's deadline would hold its import
-from airflow_hivelock.waiting import OFF
+from airflow_hivelock.spec import OFF
 from tests.airflow.conftest import HOME
 from tests.airflow.triggerer import Triggerer
 

@@ -13,10 +13,11 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_hivelock import metrics
-from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks import StoreCorrupted, rules
-from airflow_hivelock.operators import HiveForceUnlockOperator, HiveLockOperator, HiveUnlockOperator
-from airflow_hivelock.owners import Owner
+from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
+from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

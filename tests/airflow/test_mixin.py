@@ -18,12 +18,12 @@ from airflow_hivelock import (
     HiveLockMixin,
     HiveLockOperator,
     HiveUnlockOperator,
-    mixin,
     release_locks,
 )
 from airflow_hivelock.locks import LockLost, StoreUnavailable
-from airflow_hivelock.owners import Owner
 from airflow_hivelock.waiting import Wait
+from airflow_hivelock.work import lease_holder
+from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -203,7 +203,7 @@ def test_a_lost_lease_stops_the_work_and_fails_the_task(
     if not told:
         verify = manager.verify
         monkeypatch.setattr(manager, "verify", lambda lease, _: verify(lease))
-        monkeypatch.setattr(mixin, "CHECK_S", 0.1)
+        monkeypatch.setattr(lease_holder, "CHECK_S", 0.1)
     works_seen: list[Work] = []
     said: list[Any] = []
 
@@ -330,7 +330,7 @@ def test_a_failed_release_is_told_and_does_not_undo_the_work(
     def down(_: Any) -> None:
         raise StoreUnavailable("zk1 is down")
 
-    monkeypatch.setattr(mixin, "RELEASE_S", 0.0)
+    monkeypatch.setattr(lease_holder, "RELEASE_S", 0.0)
     before("release", down)
     with dag() as works:
         LockedWork(task_id="work", **NAMES)
@@ -347,7 +347,7 @@ def test_a_release_waits_until_the_lock_store_answers_again(
         if next(outage, None) is not None:
             raise StoreUnavailable("zk1 is down")
 
-    monkeypatch.setattr(mixin, "RETRY_S", 0.01)
+    monkeypatch.setattr(lease_holder, "RETRY_S", 0.01)
     before("release", down)
     with dag() as works:
         LockedWork(task_id="work", **NAMES)

@@ -29,12 +29,13 @@ with warnings.catch_warnings():
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
-from airflow_hivelock.applications import Processes, _started, encode
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
-from airflow_hivelock.owners import Owner
-from airflow_hivelock.ui.flights import Flights
+from airflow_hivelock.ui.reads import Flights
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.processes import Processes, _started
 
 if TYPE_CHECKING:
     from collections.abc import Callable

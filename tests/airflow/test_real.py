@@ -15,15 +15,15 @@ import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from tests.airflow import first_example
-from tests.airflow_server import AirflowServer
-from tests.deaths import chained, waiting, working
-from tests.deaths.play import Stage
-from tests.deaths.stage import play_all
+from tests.support.airflow_server import AirflowServer
+from tests.system.deaths import chained, waiting, working
+from tests.system.deaths.play import Stage
+from tests.system.deaths.stage import play_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.servers import ZooKeeperServer
+    from tests.support.servers import ZooKeeperServer
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(240)]
 
@@ -69,7 +69,7 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
     }
     home = tmp_path_factory.mktemp("airflow")
     dags = shutil.copytree(Path(__file__).parent / "dags", home.with_name(f"{home.name}-dags"))
-    shutil.copy(Path(__file__).parents[1] / "deaths" / "dags" / "writers.py", dags)
+    shutil.copy(Path(__file__).parents[1] / "system" / "deaths" / "dags" / "writers.py", dags)
     with AirflowServer(
         home,
         dags,

@@ -24,12 +24,12 @@ from airflow_hivelock import (
     HiveLockMixin,
     HiveLockOperator,
     HiveUnlockOperator,
-    applications,
-    operators,
     release_locks,
 )
-from airflow_hivelock.applications import MARK, Processes
 from airflow_hivelock.locks import StoreUnavailable
+from airflow_hivelock.operators import lock as lock_operator
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +108,9 @@ class TestUnlock:
         self, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         said: list[str] = []
-        monkeypatch.setattr(operators, "WORK_POLL_S", 0.1)
+        monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
         states = {("job", -1): "running"}
-        monkeypatch.setattr("airflow_hivelock.supervisor.task_states", lambda *_: states)
+        monkeypatch.setattr("airflow_hivelock.comms.task_states", lambda *_: states)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             unlock = HiveUnlockOperator(
@@ -130,7 +130,7 @@ class TestUnlock:
         def down(_: Any) -> bool:
             raise StoreUnavailable("zk1 is down")
 
-        monkeypatch.setattr(operators, "RETRY_S", 0.05)
+        monkeypatch.setattr(lock_operator, "RETRY_S", 0.05)
         monkeypatch.setattr(manager, "release", down)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -147,7 +147,7 @@ class TestUnlock:
                 raise outages.pop()
             return release(lease)
 
-        monkeypatch.setattr(operators, "RETRY_S", 0.05)
+        monkeypatch.setattr(lock_operator, "RETRY_S", 0.05)
         monkeypatch.setattr(manager, "release", flaky)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)

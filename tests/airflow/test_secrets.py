@@ -24,25 +24,25 @@ from airflow_hivelock import (
     HiveLockSensor,
     HiveUnlockOperator,
     hooks,
-    operators,
     release_locks,
 )
-from airflow_hivelock.keeper import HiveLockKeeper
 from airflow_hivelock.locks import HiveLockError, LockManager, connect
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
+from airflow_hivelock.operators import spark_submit
 from airflow_hivelock.spark import URL
-from airflow_hivelock.triggers import HiveLockTrigger
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.triggers.lock import HiveLockTrigger
 from tests.airflow.conftest import HOME
-from tests.servers import HiveServer2, SecuredZooKeeper
-from tests.servers.certificates import Authority
-from tests.servers.directory import Directory
+from tests.support.servers import HiveServer2, SecuredZooKeeper
+from tests.support.servers.certificates import Authority
+from tests.support.servers.directory import Directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.airflow.conftest import Ran
-    from tests.servers import PostgresServer, ZooKeeperServer
+    from tests.support.servers import PostgresServer, ZooKeeperServer
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
 TRACE = "".join(("Zq7", "hush"))  # Airflow keeps this very file
@@ -305,7 +305,7 @@ def test_sparks_settings_which_its_page_shows_hold_no_password(
 ) -> None:
     monkeypatch.setenv(URL, url)
     hook = type("Hook", (), {"_is_yarn": True, "_is_kubernetes": False})()
-    settings = operators._driver_environment(hook)
+    settings = spark_submit._driver_environment(hook)
     assert list(settings.values()) == ([url] if told else [])
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_hivelock import HiveLockedSparkSubmitOperator, applications
-from airflow_hivelock.applications import Processes, SparkJob
+from airflow_hivelock import HiveLockedSparkSubmitOperator
 from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spark import URL
-from airflow_hivelock.supervisor import CannotTell
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import Processes
+from airflow_hivelock.work.spark_job import SparkJob
 from tests.airflow.test_mixin import DAY, NAMES, dag
 
 if TYPE_CHECKING:

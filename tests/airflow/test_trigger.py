@@ -16,10 +16,12 @@ import structlog
 from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, keeper, triggers, waiting
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, waiting
 from airflow_hivelock.locks import Lease, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
-from airflow_hivelock.triggers import HiveLockTrigger
+from airflow_hivelock.triggers import keeper
+from airflow_hivelock.triggers import lock as lock_trigger
+from airflow_hivelock.triggers.lock import HiveLockTrigger
 from tests.airflow.triggerer import CANCELLED_AGAIN_S, Triggerer
 
 if TYPE_CHECKING:
@@ -195,7 +197,7 @@ def test_making_it_only_stores(wrong: dict[str, Any]) -> None:
 
 def test_its_arguments_are_plain() -> None:
     classpath, kwargs = trigger(reads=("dw.flights",)).serialize()
-    assert classpath == "airflow_hivelock.triggers.HiveLockTrigger"
+    assert classpath == "airflow_hivelock.triggers.lock.HiveLockTrigger"
     assert json.loads(json.dumps(kwargs)) == kwargs
 
 
@@ -394,7 +396,7 @@ def test_a_superseded_trigger_says_nothing_and_ends_as_if_it_were_cancelled(
     """Any other end would fail the task, which another trigger now waits for."""
 
     async def body() -> None:
-        monkeypatch.setattr(triggers, "AGAIN_S", 0.0)
+        monkeypatch.setattr(lock_trigger, "AGAIN_S", 0.0)
         held = other(manager)
         old = await _waiting(triggerer, manager)
         new = await triggerer.start(lock(), logical_date=DAY, try_number=2)
@@ -419,7 +421,7 @@ def test_a_task_that_airflow_gives_back_is_taken_up_again(
     """The first triggerer stands still, the second gets its triggers, and stands still too; so the first gets them back."""
 
     async def body() -> None:
-        monkeypatch.setattr(triggers, "AGAIN_S", 0.0)
+        monkeypatch.setattr(lock_trigger, "AGAIN_S", 0.0)
         held = other(manager)
         trigger_id = await _waiting(triggerer, manager)
         workload, before = triggerer.workloads[trigger_id], _epoch(manager)
@@ -606,8 +608,10 @@ def test_where_a_task_waits_leases_are_renewed_even_after_an_error(
         return requests()
 
     monkeypatch.setattr(manager, "requests", flaky)
-    monkeypatch.setattr(triggers, "_keepers", {})
-    monkeypatch.setattr(triggers, "HiveLockKeeper", lambda conn_id, ends: keeper.HiveLockKeeper(conn_id, 0.05, ends))
+    monkeypatch.setattr(lock_trigger, "_keepers", {})
+    monkeypatch.setattr(
+        lock_trigger, "HiveLockKeeper", lambda conn_id, ends: keeper.HiveLockKeeper(conn_id, 0.05, ends)
+    )
     kept = manager.acquire(owner="here/dag/run/kept/-1", writes=["dw.kept"], lease_s=1)
 
     async def body() -> None:
@@ -662,7 +666,7 @@ def test_what_a_worker_has_deferred_is_not_resumed_within_seconds(
         await triggerer.event(await triggerer.defer(trigger(ends_task=ends_task)))
         assert (time.monotonic() - begun >= 1) is waits
 
-    monkeypatch.setattr(triggers, "RESUME_S", 1.0)
+    monkeypatch.setattr(lock_trigger, "RESUME_S", 1.0)
     asyncio.run(body())
 
 

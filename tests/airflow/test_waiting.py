@@ -14,13 +14,14 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
-from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor, acquiring
-from airflow_hivelock.applications import running
-from airflow_hivelock.arguments import Waiting
+from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor
 from airflow_hivelock.locks import Lease
-from airflow_hivelock.owners import Owner
-from airflow_hivelock.supervisor import CannotTell
-from airflow_hivelock.waiting import Wanted
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.operators import base
+from airflow_hivelock.operators.arguments import Waiting
+from airflow_hivelock.spec import LockSpec
+from airflow_hivelock.work.applications import running
+from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ STYLES = get_args(Waiting)
 
 @pytest.fixture(autouse=True)
 def short_reschedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquiring, "RESCHEDULE", timedelta(milliseconds=200))
+    monkeypatch.setattr(base, "RESCHEDULE", timedelta(milliseconds=200))
 
 
 def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:
@@ -188,7 +189,7 @@ def test_a_task_whose_trigger_failed_or_ran_out_of_time_leaves_nothing(
     """Airflow then cancels the trigger without a word to it, and has a worker fail the task."""
     held = None if granted else manager.acquire(owner="somebody", writes=[OBJECT])
     owner = Owner("here", "dag", "run", "lock")
-    manager.begin(Wanted([], [OBJECT]).request(HiveLockHook(), owner, 1), lambda: None).poll()
+    manager.begin(LockSpec([], [OBJECT]).request(HiveLockHook(), owner, 1), lambda: None).poll()
     context = {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
     with pytest.raises(TaskDeferralTimeout):
         cls(task_id="lock", writes=[OBJECT]).resume_execution("__fail__", {"error": "Trigger timeout"}, context)
@@ -201,7 +202,7 @@ def test_a_task_whose_trigger_failed_or_ran_out_of_time_leaves_nothing(
 def test_what_a_task_was_deferred_over_keeps_its_locks_when_nobody_watches_it_any_more(
     why: str, manager: LockManager
 ) -> None:
-    request = Wanted([], [OBJECT]).request(HiveLockHook(), Owner("here", "dag", "run", "lock"), 1)
+    request = LockSpec([], [OBJECT]).request(HiveLockHook(), Owner("here", "dag", "run", "lock"), 1)
     lease = manager.begin(request, lambda: None).poll()
     assert isinstance(lease, Lease)
     manager.record_work(manager.start_work(lease, "lock", "what deferred"), "lock", "")

@@ -19,7 +19,7 @@ from tests.airflow.conftest import database, manager, run  # noqa: F401 - fixtur
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.servers import ZooKeeperServer
+    from tests.support.servers import ZooKeeperServer
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 """Programs that the documents call and that are not ours: spark-submit, which here only succeeds, and the like."""

@@ -18,25 +18,26 @@ from airflow_hivelock import (
     HiveLockOperator,
     HiveLockSensor,
     HiveUnlockOperator,
-    cli,
-    keeper,
     locks,
     metrics,
     release_locks,
-    shell,
 )
-from airflow_hivelock.acquiring import AcquiresLocks, NamesLocks
+from airflow_hivelock.cli import command as cli
+from airflow_hivelock.cli import shell
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.locks import coverage, errors, plan
+from airflow_hivelock.locks import errors, plan
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.hive import coverage
+from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
-from airflow_hivelock.locks.thrift_client import Metastore
+from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.settings import Settings
 from airflow_hivelock.spark import Guard
+from airflow_hivelock.triggers import keeper
 from tests.docs.blocks import PROJECT
 from tests.docs.markup import Doc, parse, table
 
@@ -76,7 +77,7 @@ def _airflow() -> Iterator[str]:
     yield "## Callback"
     yield from _function(release_locks)
     yield "## Asset"
-    yield f"### SUSPECT_LEASES\n\n`airflow_hivelock.keeper.SUSPECT_LEASES`. {parse(keeper.__doc__).text}"
+    yield f"### SUSPECT_LEASES\n\n`airflow_hivelock.triggers.keeper.SUSPECT_LEASES`. {parse(keeper.__doc__).text}"
 
 
 def _connection() -> Iterator[str]:

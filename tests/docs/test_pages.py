@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deaths.test_deaths import ROWS
 from tests.docs.blocks import PAGES, PROJECT, Kind, of_page, tokens
+from tests.system.deaths.test_deaths import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.models import Connection
 
-from airflow_hivelock import cli, hooks
+from airflow_hivelock import hooks
+from airflow_hivelock.cli import command as cli
 from tests.docs import connections
 from tests.docs.blocks import PROJECT, Block, Kind, blocks
 from tests.docs.conftest import STAND_INS

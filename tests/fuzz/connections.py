@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.backends.database.location import open_store
-from airflow_hivelock.locks.catalog import connect_catalog
 from airflow_hivelock.locks.connect import connect
-from airflow_hivelock.owners import Owner
+from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.settings import Settings
+from airflow_hivelock.work.owner import Owner
 from tests.fuzz.target import ODD, ODD_TEXT, Target, damaged, encoded, loaded, text_of
 
 SECRET = "n0t-t0-be-seen"
@@ -50,7 +50,7 @@ def _connect(text: str) -> None:
         mock.patch("kazoo.client.KazooClient.start_async", _refuse),
         mock.patch("kazoo.client.KazooClient.stop"),
         mock.patch("kazoo.client.KazooClient.close"),
-        mock.patch("airflow_hivelock.locks.thrift_client.Metastore.client", _be_silent),
+        mock.patch("airflow_hivelock.locks.hive.thrift.Metastore.client", _be_silent),
     ):
         connect(text)
 

@@ -13,16 +13,19 @@ from unittest import mock
 
 import psutil
 
-from airflow_hivelock import hooks, supervisor, triggers
-from airflow_hivelock.applications import Processes, SparkJob, decode
+from airflow_hivelock import comms, hooks
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import HiveLockError, LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.settings import Settings
-from airflow_hivelock.supervisor import CannotTell
+from airflow_hivelock.triggers import lock as lock_trigger
+from airflow_hivelock.work.applications import decode
+from airflow_hivelock.work.processes import Processes
+from airflow_hivelock.work.spark_job import SparkJob
 from tests.fuzz.hives import MetastoreStub
 from tests.fuzz.target import ODD, Target, damaged, loaded, text_of
 from tests.fuzz.znodes import ModelClient, Stage
@@ -123,7 +126,7 @@ def trigger(data: bytes) -> None:
     if not isinstance(given, dict) or not isinstance(given.get("hivelock_conn_id"), str):
         return  # the connection is not found
     try:
-        made: Any = triggers.HiveLockTrigger(**given)
+        made: Any = lock_trigger.HiveLockTrigger(**given)
     except TypeError:
         return  # Airflow fails the task
     made.task_instance = SimpleNamespace(dag_id="dag", run_id="run", task_id="task", map_index=-1, try_number=1)
@@ -137,10 +140,10 @@ def trigger(data: bytes) -> None:
     held = manager.acquire(owner="here/dag/run/held/-1", writes=["dw.t/dt=1"])
     with (
         mock.patch.dict(hooks._managers, {"memory://": manager}),
-        mock.patch.object(triggers, "HiveLockHook", _Hook),
-        mock.patch.object(triggers, "_keep_leases"),
-        mock.patch.object(supervisor, "push_xcom", push),
-        mock.patch.dict(triggers._hooks, clear=True),
+        mock.patch.object(lock_trigger, "HiveLockHook", _Hook),
+        mock.patch.object(lock_trigger, "_keep_leases"),
+        mock.patch.object(comms, "push_xcom", push),
+        mock.patch.dict(lock_trigger._hooks, clear=True),
     ):
         blocked_s = asyncio.run(_first_event(made))
     if pushed:

@@ -15,8 +15,8 @@ from airflow_hivelock.locks import HiveLockError, LockManager
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.label import Label
+from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.session import Session
-from airflow_hivelock.locks.thrift_client import Metastore
 from airflow_hivelock.ui import view
 from tests.fuzz.target import ODD, ODD_TEXT, Target, loaded
 from tests.fuzz.znodes import quietly, views

@@ -25,7 +25,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.settings import Settings
-from airflow_hivelock.ui.flights import Flights
+from airflow_hivelock.ui.reads import Flights
 from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
 
 ALLOWED = {200, 304, 400, 404, 405, 422, 307, 403}

@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.keeper import _is_due, _owned
 from airflow_hivelock.locks import HiveLockError, connect, rules
+from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from tests.fuzz.target import ODD, Target, loaded
 from tests.fuzz.znodes import HELD, LATE, WAITING, later, views

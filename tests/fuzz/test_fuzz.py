@@ -16,7 +16,7 @@ from tests.fuzz.targets import TARGETS
 from tests.fuzz.znodes import LATE, Stage, place
 
 if TYPE_CHECKING:
-    from tests.servers import ZooKeeperServer
+    from tests.support.servers import ZooKeeperServer
 
 KEPT = sorted(f"{path.parent.name}/{path.name}" for path in CORPUS.glob("*/*"))
 SEED = int(os.environ.get("FUZZ_SEED", 20130115))

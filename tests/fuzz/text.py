@@ -15,8 +15,8 @@ from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.session import Session
 from tests.fuzz.target import ODD_TEXT, Target, encoded, text_of
-from tests.sql.hostile import TOKENS, statements
-from tests.sql.warehouse import PARTITIONS, Warehouse
+from tests.support.sql.hostile import TOKENS, statements
+from tests.support.sql.warehouse import PARTITIONS, Warehouse
 
 _LISTED = [LockObject.parse(name) for name in PARTITIONS]
 _EXISTING = {str(each) for target in _LISTED for each in (target, *target.parents)}

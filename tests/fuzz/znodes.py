@@ -11,7 +11,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.keeper import _is_due, _owned
+from airflow_hivelock.cli.shell import _print
 from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, rules
 from airflow_hivelock.locks import manager as managers
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
@@ -19,7 +19,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Exi
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.statements.session import Session
-from airflow_hivelock.shell import _print
+from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from airflow_hivelock.ui import view
 from tests.fuzz.target import ODD_TEXT, Target, damaged

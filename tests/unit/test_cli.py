@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from airflow_hivelock.cli import get_cli_commands, main
+from airflow_hivelock.cli.command import get_cli_commands, main
 from airflow_hivelock.get_provider_info import get_provider_info
 from airflow_hivelock.locks import LockManager, connect, rules
 from airflow_hivelock.locks.backend import Capabilities
@@ -259,11 +259,11 @@ def test_the_help_teaches(run: Run) -> None:
 
 
 def test_airflow_finds_the_command_and_loads_little_for_it() -> None:
-    assert get_provider_info()["cli"] == ["airflow_hivelock.cli.get_cli_commands"]
+    assert get_provider_info()["cli"] == ["airflow_hivelock.cli.command.get_cli_commands"]
     (command,) = get_cli_commands()
     assert command.name == "hivelock"
     heavy = {"kazoo", "sqlglot", "tabulate", "sqlalchemy", "pyspark", "airflow"}
-    script = f"import sys, airflow_hivelock.cli; print(*sorted({heavy} & set(sys.modules)))"
+    script = f"import sys, airflow_hivelock.cli.command; print(*sorted({heavy} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []
 

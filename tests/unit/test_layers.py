@@ -14,24 +14,19 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "airflow_hivelock"
 LOCKS = "airflow_hivelock.locks"
 
-CORE = ("errors", "stored", "names", "model", "rules", "backend", "transactional")
+CORE = ("errors", "validate", "names", "model", "rules", "backend")
 LAYERS: dict[str, tuple[str, ...]] = {
     **{module: CORE[:place] for place, module in enumerate(CORE)},
     "errors": ("model",),  # for typing only: a time-out names who blocks, and the model raises errors
     "manager": CORE,
     "url": ("errors",),
-    "options": ("errors",),
-    "tickets": ("errors",),
-    "sasl": ("tickets",),
-    "thrift_client": ("errors", "options", "tickets", "sasl"),
-    "backends": (*CORE, "options", "thrift_client", "tickets", "url"),
-    "connect": ("errors", "manager", "backends", "coverage", "url"),
+    "hive": (*CORE, "manager", "url"),
+    "backends": (*CORE, "hive", "url"),
+    "connect": ("errors", "manager", "backends", "hive", "url"),
     "hive_leases": (*CORE, "manager"),
-    "catalog": (*CORE[:4], "options", "thrift_client", "url"),
-    "plan": (*CORE[:5], "catalog"),
-    "coverage": (*CORE, "manager", "catalog"),
+    "plan": (*CORE[:5], "hive"),
     "testing": (*CORE, "manager"),
-    "statements": (*CORE, "catalog", "plan", "manager"),
+    "statements": (*CORE, "hive", "plan", "manager"),
 }
 """What a module of ``locks`` may import of ``locks``. A new module gets its line here."""
 
@@ -45,7 +40,7 @@ PRIVATE = ("execution_time", "jobs", "models", "serialization", "settings", "exe
 """Parts of Airflow that it may change without notice, as is everything that starts with an underscore."""
 
 ALLOWED = {
-    "supervisor.py": "the line from a task, a trigger or a callback to Airflow",
+    "comms.py": "the line from a task, a trigger or a callback to Airflow",
     "ui/access.py": "the page runs in the API server, whose permissions, connections and runs nothing public gives",
 }
 """Who may touch them all the same: one module for each side of Airflow, and why."""

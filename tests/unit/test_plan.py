@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.catalog import Table, connect_catalog
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.hive.catalog import Table, connect_catalog
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan import check_names, plan
 
@@ -304,7 +304,7 @@ def metastore_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Table as HiveTable,
     )
 
-    from tests.servers import Metastore
+    from tests.support.servers import Metastore
 
     def storage(path: Path) -> StorageDescriptor:
         return StorageDescriptor(

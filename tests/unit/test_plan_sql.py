@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockMode, LockObject, rules
-from airflow_hivelock.locks.catalog import Table
+from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.plan import explain, explain_json, plan, plan_statements
 from airflow_hivelock.locks.plan.values import is_date
-from tests.sql.cases import CASES, less
-from tests.sql.differences import MORE
-from tests.sql.hostile import statements
-from tests.sql.warehouse import PARTITIONS, Warehouse
+from tests.support.sql.cases import CASES, less
+from tests.support.sql.differences import MORE
+from tests.support.sql.hostile import statements
+from tests.support.sql.warehouse import PARTITIONS, Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.sql.cases import Case
+    from tests.support.sql.cases import Case
 
 PARTITIONED = {"default.t1": ["p"], "default.t2": ["p", "q"]}
 

@@ -13,8 +13,9 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
+from airflow_hivelock.locks.hive.catalog import Table
+from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Holder, LockMode, LockObject
 from airflow_hivelock.locks.statements import render
@@ -31,7 +32,6 @@ from airflow_hivelock.locks.statements.statement import (
     Unlock,
     Use,
 )
-from airflow_hivelock.locks.transactional import TransactionalLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

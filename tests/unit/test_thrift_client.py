@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import AccessDenied, HiveLockError, StoreUnavailable, connect
-from airflow_hivelock.locks.thrift_client import Metastore
-from tests.servers.certificates import Authority
+from airflow_hivelock.locks.hive.thrift import Metastore
+from tests.support.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +40,8 @@ def test_kerberos_asks_for_the_service_on_that_host(monkeypatch: pytest.MonkeyPa
         raise OSError("no ticket")
 
     monkeypatch.setitem(sys.modules, "kerberos", ModuleType("kerberos"))
-    monkeypatch.setattr("airflow_hivelock.locks.tickets.check", lambda service, hosts: None)
-    monkeypatch.setattr("airflow_hivelock.locks.sasl.Negotiator", client)
+    monkeypatch.setattr("airflow_hivelock.locks.hive.kerberos.check", lambda service, hosts: None)
+    monkeypatch.setattr("airflow_hivelock.locks.hive.sasl.Negotiator", client)
     with socket.create_server(("127.0.0.1", 0)) as server:
         metastore = Metastore.parse(
             f"127.0.0.1:{server.getsockname()[1]}", auth="KERBEROS", kerberos_service_name="hms"

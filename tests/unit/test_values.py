@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan import plan, plan_statements
 from airflow_hivelock.locks.plan.values import canonical, type_of

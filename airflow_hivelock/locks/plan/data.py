@@ -41,7 +41,7 @@ from airflow_hivelock.locks.plan.values import canonical
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.catalog import Catalog, Table
+    from airflow_hivelock.locks.hive.catalog import Catalog, Table
     from airflow_hivelock.locks.plan.query import Scan
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from airflow_hivelock.locks.model import LockObject
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.plan.tables import Tables
 
 log = logging.getLogger(__name__)

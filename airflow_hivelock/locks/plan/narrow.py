@@ -9,7 +9,7 @@ from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.condition import Condition, Partition
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.catalog import Table
+    from airflow_hivelock.locks.hive.catalog import Table
     from airflow_hivelock.locks.plan.tables import Tables
 
 

@@ -8,15 +8,15 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.catalog import Table
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.values import as_written, canonical, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.hive.catalog import Catalog
 
 
 class Tables:

@@ -16,7 +16,7 @@ from airflow_hivelock.locks.plan.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.plan.planner import Planner
 
 Dynamic = Literal["documented", "hive"]

@@ -14,8 +14,8 @@ from airflow_hivelock.locks.model import LockMode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
-    from airflow_hivelock.locks.transactional import TransactionalLock
 
 HEADER = (
     "Lock ID",

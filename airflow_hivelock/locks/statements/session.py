@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
+from airflow_hivelock.locks.hive.transactional import ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
@@ -25,12 +26,11 @@ from airflow_hivelock.locks.statements.statement import (
     Unlock,
     Use,
 )
-from airflow_hivelock.locks.transactional import ListsTransactional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from airflow_hivelock.locks.catalog import Catalog
+    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease, Lock
 

@@ -18,7 +18,7 @@ from airflow_hivelock import (
     HiveUnlockOperator,
     release_locks,
 )
-from airflow_hivelock.keeper import HiveLockKeeper
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 WORK_TIMEOUT_S = 120

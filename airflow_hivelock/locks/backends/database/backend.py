@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
 
-from airflow_hivelock.locks import rules, stored
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.attendant import Attendant
@@ -325,18 +325,18 @@ def _readable(row: Row[Any]) -> Record | None:
         assert record.locked is not None
         assert record.worked is not None
     except StoreCorrupted as error:
-        stored.complain(log, str(error), 0)
+        validate.complain(log, str(error), 0)
         return None
     return record
 
 
 def _audited(row: Row[Any]) -> ForcedRelease | None:
     try:
-        stored.texts(dict(row._mapping), ("lease_id", "owner", "locks", "user_name", "reason"))
-        at = instant(stored.number(row.at_us, "at_us", MOST_US))
+        validate.texts(dict(row._mapping), ("lease_id", "owner", "locks", "user_name", "reason"))
+        at = instant(validate.number(row.at_us, "at_us", MOST_US))
         return ForcedRelease(row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, at)
     except (TypeError, ValueError, StoreCorrupted) as error:
-        stored.complain(log, f"entry {row.number} of the audit trail was not written by a force release: {error}", 0)
+        validate.complain(log, f"entry {row.number} of the audit trail was not written by a force release: {error}", 0)
         return None
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import exc, make_url
 from airflow_hivelock.locks.backends.database.store import Store
 from airflow_hivelock.locks.backends.database.tables import Tables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
-from airflow_hivelock.locks.options import seconds
+from airflow_hivelock.locks.url import seconds
 from airflow_hivelock.locks.url import shown as without_passwords
 
 if TYPE_CHECKING:

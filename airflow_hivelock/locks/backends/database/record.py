@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hivelock.locks import rules, stored
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.database.dialect import NOBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
@@ -89,10 +89,10 @@ class Record(NamedTuple):
         """:raises StoreCorrupted: somebody else wrote it."""
         try:
             values = {name: getattr(row, name) for name in cls._fields}
-            stored.texts(values, _TEXTS)
-            stored.numbers(values, _NUMBERS)
-            stored.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
-            stored.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
+            validate.texts(values, _TEXTS)
+            validate.numbers(values, _NUMBERS)
+            validate.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
+            validate.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
         except (AttributeError, ValueError, TypeError) as error:
             raise StoreCorrupted(
@@ -172,7 +172,7 @@ class Record(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value != getattr(since, name)}
 
 
-MOST_US = stored.MOST_MS * 1000
+MOST_US = validate.MOST_MS * 1000
 _TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named")
 _NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience")
 _TIMES = ("asked_us", "seen_us", "granted_us", "end_us", "ended_us")
@@ -251,7 +251,7 @@ def decode(text: str, whose: str) -> tuple[Lock, ...]:
 
 @lru_cache(maxsize=128)  # who renews leases reads the same ones over and over
 def _decoded(text: str) -> tuple[Lock, ...]:
-    return locks_from_json(stored.load(text))
+    return locks_from_json(validate.load(text))
 
 
 @lru_cache(maxsize=128)

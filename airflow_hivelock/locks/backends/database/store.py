@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from airflow_hivelock.locks import names, stored
+from airflow_hivelock.locks import names, validate
 from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
 from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
 from airflow_hivelock.locks.backends.database.record import Record, State
@@ -342,7 +342,7 @@ def parse_id(lease_id: str) -> tuple[str, int]:
 
 def _in_the_way(row: Any) -> InTheWay:
     try:
-        stored.texts(row._asdict(), ("db_name", "table_name", "partition_name", "ahead_owner"))
+        validate.texts(row._asdict(), ("db_name", "table_name", "partition_name", "ahead_owner"))
         levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
         target = LockObject(row.db_name, row.table_name, levels)
     except (TypeError, ValueError) as error:

@@ -17,9 +17,9 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
+from airflow_hivelock.locks.hive.thrift import failure, transport
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
-from airflow_hivelock.locks.options import need, seconds, truth
-from airflow_hivelock.locks.thrift_client import failure, transport
+from airflow_hivelock.locks.url import need, seconds, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

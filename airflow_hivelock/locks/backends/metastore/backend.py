@@ -24,16 +24,16 @@ from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcqui
 from airflow_hivelock.locks.backends.metastore.label import Label, known_as
 from airflow_hivelock.locks.backends.metastore.session import Session
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
+from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import Lease, Lock, LockMode, LockObject, Tenure, Waiter, Work
-from airflow_hivelock.locks.options import seconds, truth
-from airflow_hivelock.locks.thrift_client import Metastore
+from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_hivelock.locks.backends.metastore.row import Row
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import ForcedRelease, Holder, LockRequest
-    from airflow_hivelock.locks.transactional import TransactionalLock
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks import names, rules
 from airflow_hivelock.locks.backends.metastore.label import Label
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
-from airflow_hivelock.locks.stored import MOST_MS
-from airflow_hivelock.locks.transactional import TransactionalLock
+from airflow_hivelock.locks.validate import MOST_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.hive.thrift import setting
 from airflow_hivelock.locks.model import LockMode, LockObject
-from airflow_hivelock.locks.thrift_client import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_hivelock.locks.backends.metastore.label import Label
     from airflow_hivelock.locks.backends.metastore.row import Row
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import Lock
-    from airflow_hivelock.locks.transactional import TransactionalLock
 
 # The columns of HIVE_LOCKS, in characters (hive-txn-schema-2.3.0 and later).
 NAME_CHARS = 128

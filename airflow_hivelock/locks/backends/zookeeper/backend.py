@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from kazoo.hosts import collect_hosts
 
-from airflow_hivelock.locks import rules, stored
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -55,7 +55,7 @@ from airflow_hivelock.locks.model import (
     locks_from_json,
     locks_to_json,
 )
-from airflow_hivelock.locks.options import DAY_S, seconds
+from airflow_hivelock.locks.url import DAY_S, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -560,19 +560,19 @@ def _readable(node: Node, path: str) -> Record | None:
     try:
         return Record.decode(node, path)
     except StoreCorrupted as error:
-        stored.complain(log, str(error), node.stat.mzxid)
+        validate.complain(log, str(error), node.stat.mzxid)
         return None
 
 
 def _audited(node: Node, path: str) -> ForcedRelease | None:
     try:
-        data = stored.load(node.data)
-        stored.texts(data, ("lease", "owner", "user", "reason"))
+        data = validate.load(node.data)
+        validate.texts(data, ("lease", "owner", "user", "reason"))
         locks = locks_from_json(data["locks"])
         at = instant(node.stat.ctime_ms)
         return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        stored.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
+        validate.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
         return None
 
 

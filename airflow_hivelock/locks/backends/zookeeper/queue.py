@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules, stored
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -341,11 +341,11 @@ def _decode(path: str, node: Node) -> Ticket | None:
     if not (name := _NAME.fullmatch(path.rpartition("/")[2])):
         return None
     try:
-        data = stored.load(node.data)
+        data = validate.load(node.data)
         stat, locks, drains = node.stat, locks_from_json(data["locks"]), data.get("drains")
-        owner = stored.text(data["owner"], "owner")
+        owner = validate.text(data["owner"], "owner")
         if drains is not None:
-            stored.number(drains, "drains")
+            validate.number(drains, "drains")
         return Ticket(path, name[1], int(name[2]), owner, stat.czxid, stat.ctime_ms, locks, drains)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
@@ -358,5 +358,5 @@ def _readable(path: str, node: Node) -> Ticket | None:
     try:
         return _decode(path, node)
     except StoreCorrupted as error:
-        stored.complain(log, str(error), node.stat.mzxid)
+        validate.complain(log, str(error), node.stat.mzxid)
         return None

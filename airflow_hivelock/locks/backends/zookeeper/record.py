@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules, stored
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
@@ -201,20 +201,20 @@ class Record:
     def _check(self, path: str) -> None:
         """:raises ValueError: it says what no record of ours does, and what would break its reader later on."""
         said = vars(self)
-        stored.texts(said, _TEXTS)
-        stored.numbers(said, _NUMBERS)
-        stored.numbers(said, _TIMES_MS, stored.MOST_MS)
-        stored.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
+        validate.texts(said, _TEXTS)
+        validate.numbers(said, _NUMBERS)
+        validate.numbers(said, _TIMES_MS, validate.MOST_MS)
+        validate.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
         objects = {lock.object for lock in self.locks}
         if not self.idle and not objects:
             raise ValueError("no locks")
         if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
             raise ValueError("locks without those above them")
         for unit, name in self.tickets:
-            if "/" in stored.text(unit, "queue") + stored.text(name, "ticket"):
+            if "/" in validate.text(unit, "queue") + validate.text(name, "ticket"):
                 raise ValueError("tickets elsewhere")
         for name, zxid in self.barrier:
-            stored.number(zxid, "zxid")
+            validate.number(zxid, "zxid")
             if name not in map(str, objects):
                 raise ValueError("a barrier where no lock is")
         if owner_key(self.owner) != path.rpartition("/")[2]:
@@ -224,8 +224,8 @@ class Record:
     def decode(cls, node: Node, path: str) -> Record:
         """:raises StoreCorrupted: not a record, or one of a newer format."""
         try:
-            data = stored.load(node.data)
-            found = stored.number(data.pop("format"), "format")
+            data = validate.load(node.data)
+            found = validate.number(data.pop("format"), "format")
             if found > FORMAT:
                 raise StoreCorrupted(
                     f"{path} has format {found}, this version reads up to {FORMAT}: upgrade airflow-hivelock here too"

@@ -17,9 +17,9 @@ from urllib.parse import unquote
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, ANYONE_ID_UNSAFE, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
-from airflow_hivelock.locks import tickets
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest
-from airflow_hivelock.locks.options import need, truth
+from airflow_hivelock.locks.hive import kerberos
+from airflow_hivelock.locks.url import need, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -151,7 +151,7 @@ class Security:
     def ready(self, hosts: Iterable[str]) -> None:
         """:raises AccessDenied: kazoo would only say that it was refused, or die of it."""
         if self.auth == "KERBEROS":
-            tickets.check(self.service, hosts)
+            kerberos.check(self.service, hosts)
 
 
 ANYBODY = Security()

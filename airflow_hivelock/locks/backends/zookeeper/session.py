@@ -32,7 +32,6 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from airflow_hivelock.locks import tickets
 from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
@@ -51,6 +50,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY
 from airflow_hivelock.locks.backends.zookeeper.transaction import Transaction, acl_packet
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, RequestTooLarge, StoreUnavailable
+from airflow_hivelock.locks.hive import kerberos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -175,7 +175,7 @@ class KazooSession:
                 self._settled.set()  # time does not heal it
             raise
         except Exception as error:
-            self._fault, self._denied = tickets.said(error.__cause__ or error), True
+            self._fault, self._denied = kerberos.said(error.__cause__ or error), True
             raise AuthFailedError(self._fault) from error
 
     def _refused(self, denied: bool) -> StoreUnavailable:

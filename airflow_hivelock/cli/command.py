@@ -1,0 +1,185 @@
+"""The command line: ``hivelock`` by itself, ``airflow hivelock`` in Airflow. Loading it loads little: Airflow does so
+at each of its commands."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.model import MAX_LEASE_S
+from airflow_hivelock.locks.statements.statement import SYNTAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.cli.cli_config import CLICommand
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.manager import LockManager
+
+URL = "AIRFLOW_HIVELOCK_URL"
+CONNECTION = "hivelock_default"
+
+_HELP = "See Hive's locks, take and free them, with Hive's own statements"
+_DESCRIPTION = f"{_HELP}. Without -e or -f, statements are read from standard input."
+_EPILOG = """\
+examples:
+  {name} -e "SHOW LOCKS dw.flights EXTENDED"
+  {name} --timeout 600 -e "LOCK TABLE dw.flights PARTITION (dt='2013-01-01') EXCLUSIVE"
+  {name} -e "UNLOCK TABLE dw.flights PARTITION (dt='2013-01-01')"
+  {name} --output json -e "SHOW LEASE *"
+  {name} -e "SHOW WAITERS dw.flights"
+  {name} --reason "its cluster is gone" -e "DROP FORCE LEASE dw.flights"
+  {name} -e "EXPLAIN LOCKS INSERT INTO dw.delays PARTITION (dt='2013-01-01') SELECT 1"
+  {name} capabilities
+  {name} check dw.flights dw.delays
+
+statements, with ; in between:
+  {syntax}
+
+LOCK TABLE stands until UNLOCK TABLE. It takes SHARED on the table's database, too, and for a partition on
+its table, where Hive's own takes the one lock; and UNLOCK TABLE frees what the same user has locked, where
+Hive's frees everybody's locks.
+
+exit codes:
+  0    all went well
+  1    a statement was refused, or the lock store does not answer
+  2    the command or one of the statements is malformed
+  75   a lock was not granted in time: the same may succeed later
+  130  Ctrl-C; a place in the queue has been given up"""
+
+
+def _seconds(text: str) -> float:
+    if not 0 <= (seconds := float(text)) <= MAX_LEASE_S:
+        raise ValueError(text)
+    return seconds
+
+
+_seconds.__name__ = "number of seconds, up to a year:"  # argparse's words in an error
+
+
+def _columns(text: str) -> dict[str, list[str]]:
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(text) from error
+    if not isinstance(found, dict):
+        raise ValueError(text)
+    return found
+
+
+_columns.__name__ = "dict of lists of columns:"
+
+
+_URL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),
+    ("--metastore", {"metavar": "URI", "help": "where tables are looked up: thrift://metastore:9083"}),
+)
+_CONN_ID: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--conn-id", {"default": CONNECTION, "help": f"the connection to the lock store; by default {CONNECTION}"}),
+)
+_ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("-e", {"dest": "execute", "metavar": "STATEMENTS", "help": "the statements to run"}),
+    ("-f", {"dest": "file", "metavar": "FILE", "help": "a file of statements to run"}),
+    ("--output", {
+        "choices": ("hive", "table", "json"),
+        "default": "hive",
+        "help": "hive: what Hive prints, and a table for what it does not know; json: for each statement a line with "
+        "an array of objects",
+    }),
+    ("--database", {"default": "default", "help": "where tables without a database lie, until USE"}),
+    ("--partition-columns", {
+        "type": _columns,
+        "metavar": "DICT",
+        "help": "the partition columns of tables that no metastore knows, outermost first, with their types: "
+        "\"{'dw.hourly': ['dt date', 'hr string']}\"",
+    }),
+    ("--timeout", {
+        "type": _seconds,
+        "default": 0.0,
+        "metavar": "SECONDS",
+        "help": "how long LOCK waits for its turn; by default not at all: it is refused, naming the holder",
+    }),
+    ("--lease", {
+        "type": _seconds,
+        "default": MAX_LEASE_S,
+        "metavar": "SECONDS",
+        "help": "where the lock store frees by time: after how long it frees what LOCK takes; by default the longest",
+    }),
+    ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
+    ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
+    ("--reason", {"default": "", "help": "why something is freed by force; the audit trail keeps it"}),
+    ("command", {
+        "nargs": "?",
+        "choices": ("capabilities", "check"),
+        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, and which of the "
+        "tables that are named it does not cover",
+    }),
+    ("tables", {"nargs": "*", "help": "for check"}),
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``hivelock``.
+
+    :return: the exit code.
+    """
+    parser = argparse.ArgumentParser(
+        "hivelock",
+        description=_DESCRIPTION,
+        epilog=_epilog("hivelock"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for flag, options in (*_URL, *_ARGUMENTS):
+        parser.add_argument(flag, **options)
+    args = parser.parse_args(argv)
+    url = args.url or os.environ.get(URL)
+    if not url:
+        parser.error(f"which lock store? Give --url, or set {URL}")
+
+    def connect() -> tuple[LockManager, Catalog | None]:
+        from airflow_hivelock.locks import connect
+        from airflow_hivelock.locks.hive.catalog import connect_catalog
+
+        return connect(url), connect_catalog(args.metastore) if args.metastore else None
+
+    from airflow_hivelock.cli import shell
+
+    return shell.run(args, connect)
+
+
+def get_cli_commands() -> list[CLICommand]:
+    """``airflow hivelock``, for the providers manager."""
+    from airflow.cli.cli_config import ActionCommand, Arg
+
+    return [
+        ActionCommand(
+            name="hivelock",
+            help=_HELP,
+            description=_DESCRIPTION,
+            epilog=_epilog("airflow hivelock"),
+            func=_in_airflow,
+            args=[Arg((flag,), **options) for flag, options in (*_CONN_ID, *_ARGUMENTS)],  # type: ignore[no-untyped-call]
+        )
+    ]
+
+
+def _in_airflow(args: argparse.Namespace) -> None:
+    def connect() -> tuple[LockManager, Catalog | None]:
+        from airflow_hivelock import comms
+        from airflow_hivelock.hooks import HiveLockHook
+
+        comms.read_metadata()
+        hook = HiveLockHook(args.conn_id)
+        return hook.manager(), hook.catalog()
+
+    from airflow_hivelock.cli import shell
+
+    sys.exit(shell.run(args, connect))
+
+
+def _epilog(name: str) -> str:
+    return _EPILOG.format(name=name, syntax=SYNTAX.replace("\n", "\n  "))

@@ -1,0 +1,191 @@
+"""What the command line does once it is parsed: statements in, Hive's output and an exit code out."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import pwd
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
+from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
+from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.statements.result import Result
+from airflow_hivelock.locks.statements.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.manager import LockManager
+
+    Connect = Callable[[], tuple[LockManager, Catalog | None]]
+
+
+_ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
+_COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Exit(enum.IntEnum):
+    """Exit codes, as the help has them; 75 is EX_TEMPFAIL of sysexits.h."""
+
+    OK = 0
+    REFUSED = 1
+    MALFORMED = 2
+    NOT_IN_TIME = 75
+    INTERRUPTED = 130
+
+
+def run(args: argparse.Namespace, connect: Connect) -> int:
+    """Do what *args* ask, of the lock store that *connect* gives.
+
+    :return: the exit code.
+    """
+    try:
+        text = _text(args)
+        manager, catalog = connect()
+        with manager:
+            if args.command:
+                told = _capabilities(manager.capabilities) if args.command == "capabilities" else None
+                _print(told or _check(manager, catalog, args.tables), args.output)
+                return Exit.OK
+            session = Session(
+                manager,
+                user=args.user or _login(),
+                actor=_actor(args.user),
+                database=args.database,
+                catalog=catalog,
+                partition_columns=args.partition_columns,
+                timeout_s=args.timeout,
+                lease_s=args.lease,
+                force=args.force,
+                reason=args.reason,
+            )
+            return _interact(session, args.output) if text is None else _execute(session, text, args.output)
+    except HiveLockError as error:
+        return _failed(error)
+    except KeyboardInterrupt:
+        return _interrupted()
+
+
+def _text(args: argparse.Namespace) -> str | None:
+    """The statements; None to read them from a person."""
+    if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
+        raise InvalidRequest("give one of -e, -f, capabilities and check")
+    if args.file:
+        try:
+            return Path(args.file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise InvalidRequest(f"{args.file} cannot be read: {error}") from error
+    if args.execute is not None:
+        return str(args.execute)
+    return "" if args.command else None if sys.stdin.isatty() else sys.stdin.read()
+
+
+def _execute(session: Session, text: str, output: str) -> Exit:
+    for result in session.run(text):
+        _print(result, output)
+    return Exit.OK
+
+
+def _interact(session: Session, output: str) -> Exit:
+    import readline  # noqa: F401 - gives input() its line editing
+
+    text = ""
+    while True:
+        try:
+            text += input("    > " if text else f"hivelock ({session.database})> ") + "\n"
+        except EOFError:
+            print()
+            return Exit.OK
+        except KeyboardInterrupt:
+            print()
+            text = ""
+            continue
+        if text.strip().rstrip(";").lower() in ("quit", "exit"):
+            return Exit.OK
+        if text.rstrip().endswith(";"):
+            try:
+                _execute(session, text, output)
+                print("OK", file=sys.stderr)
+            except HiveLockError as error:
+                _failed(error)
+            except KeyboardInterrupt:
+                _interrupted()
+            text = ""
+
+
+def _failed(error: HiveLockError) -> Exit:
+    print(_shown(f"hivelock: {_said(str(error))}"), file=sys.stderr)
+    if isinstance(error, LockTimeout):
+        return Exit.NOT_IN_TIME
+    return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED
+
+
+def _said(message: str) -> str:
+    """*message*, which names arguments of the library, with the options that they are here."""
+    message = _COLUMNS.sub(r'--partition-columns "\1"', message)
+    return _ARGUMENT.sub(r"(--\1)", message).replace("lease_s=", "--lease=").replace("timeout_s=", "--timeout=")
+
+
+def _interrupted() -> Exit:
+    print("hivelock: interrupted; what waited has left the queue", file=sys.stderr)
+    return Exit.INTERRUPTED
+
+
+def _login() -> str:
+    """Who runs this, by the system's word: the environment (``LOGNAME``) says what one likes."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return f"uid {os.getuid()}"
+
+
+def _actor(named: str | None) -> str:
+    """Who the audit trail says it was: whoever *named* another than themselves is named as well."""
+    login = _login()
+    return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
+
+
+def _print(result: Result, output: str) -> None:
+    if output == "json":
+        text = json.dumps(result.records(), ensure_ascii=False)
+    elif output == "hive" and result.text is not None:
+        text = result.text
+    else:
+        rows = [list(record.values()) for record in result.records()]
+        text = tabulate(rows, result.columns, "simple", disable_numparse=True)
+    if text:
+        print(_shown(text) if sys.stdout.isatty() else text, flush=True)
+
+
+def _shown(text: str) -> str:
+    """*text* without what makes a terminal do things: what others wrote into the lock store is in it."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _capabilities(capabilities: Capabilities) -> Result:
+    """What the lock store promises, each with its meaning out of the class's own documentation."""
+    meanings = re.findall(r":param (\w+): (.*?)(?=\s+:param|\s*\Z)", Capabilities.__doc__ or "", re.DOTALL)
+    rows = tuple((name, getattr(capabilities, name), " ".join(meaning.split())) for name, meaning in meanings)
+    text = "\n".join(f"{'yes' if promised else 'no ':3}  {name:12}  {meaning}" for name, promised, meaning in rows)
+    return Result(("capability", "promised", "meaning"), rows, text)
+
+
+def _check(manager: LockManager, catalog: Catalog | None, tables: Sequence[str]) -> Result:
+    """Which lock manager protects what."""
+    hive = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
+    findings = check(manager, hive, map(LockObject.parse, tables), catalog)
+    rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
+    return Result(("finding", "text"), rows, "\n".join(map(str, findings)))

@@ -1,0 +1,203 @@
+"""All that this package touches of Airflow which is not public: the line from a process to its supervisor.
+
+Operators, triggers and callbacks (also those that the DAG processor runs) each have one, with a few messages in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates
+
+from airflow_hivelock.locks.errors import CannotTell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_hivelock.work.owner import Owner
+
+ANSWER_S = 120.0
+"""How long a trigger waits for an answer of its supervisor, for whom the first question starts an API server of its
+own: 22 s on a busy machine."""
+
+FINISHED = frozenset(
+    {
+        TaskInstanceState.SUCCESS,
+        TaskInstanceState.FAILED,
+        TaskInstanceState.SKIPPED,
+        TaskInstanceState.UPSTREAM_FAILED,
+        TaskInstanceState.REMOVED,
+    }
+)
+"""The states that a task instance leaves only by being cleared."""
+
+FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
+
+
+def read_metadata() -> None:
+    """Let this process, an ``airflow`` command, find connections in Airflow's database, as Airflow's own commands do."""
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+
+
+def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
+    """Whether a trigger was cancelled because its task no longer waits for it here, not because the triggerer ends."""
+    return bool(cancelled.args)
+
+
+async def push_xcom(owner: Owner, value: Any) -> None:
+    """Store *value* as what the owner's task returned.
+
+    Needed because what ``TaskSuccessEvent`` carries itself arrives as a JSON string.
+    """
+    where = {"dag_id": owner.dag_id, "run_id": owner.run_id, "task_id": owner.task_id, "map_index": owner.map_index}
+    if hasattr(_line(), "asend"):
+        await asyncio.wait_for(XCom.aset("return_value", value, **where), ANSWER_S)
+    else:  # dag.test()
+        XCom.set("return_value", value, **where)
+
+
+async def state_of(owner: Owner) -> str | None:
+    """The owner's state as Airflow has it; ``""`` before it has any, None when Airflow does not know the task.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetTaskStates(
+        dag_id=owner.dag_id, run_ids=[owner.run_id], task_ids=[owner.task_id], map_index=owner.map_index
+    )
+    with _or_cannot_tell(f"in which state {owner} is"):
+        states = (await _ask(question)).task_states.get(owner.run_id, {})
+    return next((state or "" for state in states.values()), None)
+
+
+async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
+    """What :func:`run_state` and :func:`run_states` say of the owner's run, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetDagRunState(dag_id=owner.dag_id, run_id=owner.run_id)
+    with _or_cannot_tell(f"in which state run {owner.run_id} of {owner.dag_id} is"):
+        try:
+            state = DagRunState((await _ask(question)).state).value
+        except AirflowRuntimeError as error:
+            if _is_unknown(error):
+                return None, {}
+            raise
+        states = (await _ask(GetTaskStates(dag_id=owner.dag_id, run_ids=[owner.run_id]))).task_states
+    return state, {key: state or "" for key, state in states.get(owner.run_id, {}).items()}
+
+
+async def answers() -> bool:
+    """Whether Airflow answers a trigger, from its database: that a connection is not found tells nothing of that."""
+    try:
+        await _ask(GetDRCount(dag_id="", run_ids=[""]))
+    except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+        return False
+    return True
+
+
+async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
+    """Whether each of those runs is known and not over, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    going = [DagRunState.QUEUED.value, DagRunState.RUNNING.value]
+    with _or_cannot_tell(f"whether {len(run_ids)} runs of {dag_id} go on"):
+        answer = await _ask(GetDRCount(dag_id=dag_id, run_ids=list(run_ids), states=going))
+        return int(answer.count) == len(run_ids)
+
+
+async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The states of those tasks, by run and by Airflow's own names for them, for a trigger to ask.
+
+    :raises CannotTell: without an answer.
+    """
+    question = GetTaskStates(dag_id=dag_id, run_ids=list(run_ids), task_ids=sorted(task_ids))
+    with _or_cannot_tell(f"how tasks of {len(run_ids)} runs of {dag_id} are"):
+        found = (await _ask(question)).task_states
+    return {run_id: {key: state or "" for key, state in states.items()} for run_id, states in found.items()}
+
+
+def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
+    """The states of those tasks of a run, by task id and map index; ``""`` for none yet.
+
+    A mapped task that has been expanded is asked for alone, since Airflow names its instances ``task_1``.
+
+    :raises CannotTell: without an answer.
+    """
+    wanted = list(task_ids)
+    if not wanted:
+        return {}
+    plain = _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id], task_ids=wanted, map_index=-1), run_id)
+    states = {(task_id, -1): state for task_id, state in plain.items()}
+    for task_id in set(wanted) - plain.keys():
+        mapped = _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id], task_ids=[task_id]), run_id)
+        states |= {(task_id, int(key[len(task_id) + 1 :] or -1)): state for key, state in mapped.items()}
+    return states
+
+
+def run_states(dag_id: str, run_id: str) -> dict[str, str]:
+    """The states of all task instances of a run, by Airflow's own names for them; empty when it knows none.
+
+    :raises CannotTell: without an answer.
+    """
+    return _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id]), run_id)
+
+
+def run_state(dag_id: str, run_id: str) -> str | None:
+    """The state of a run; None when Airflow does not know it. Not available in the DAG processor.
+
+    :raises CannotTell: without an answer.
+    """
+    with _or_cannot_tell(f"in which state run {run_id} of {dag_id} is"):
+        try:
+            return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
+        except AirflowRuntimeError as error:
+            if _is_unknown(error):
+                return None
+            raise
+
+
+def forget_dag(context: Any, ti: Any) -> None:
+    """Drop the whole DAG that a trigger started by ``start_from_trigger`` carries: about 1 MB for 300 tasks."""
+    context.clear()
+    if hasattr(ti, "task"):
+        ti.task = None
+
+
+def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
+    with _or_cannot_tell(f"how the tasks of run {run_id} are"):
+        states = _line().send(question).task_states.get(run_id, {})
+    return {key: state or "" for key, state in states.items()}
+
+
+async def _ask(question: Any) -> Any:
+    """Ask from a trigger, whose event loop must not block."""
+    line = _line()
+    if hasattr(line, "asend"):
+        return await asyncio.wait_for(line.asend(question), ANSWER_S)
+    return line.send(question)  # dag.test()
+
+
+@contextmanager
+def _or_cannot_tell(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise CannotTell(f"Airflow does not say {what}: {error!r}") from error
+
+
+def _is_unknown(error: AirflowRuntimeError) -> bool:
+    return bool((error.error.detail or {}).get("status_code") == 404)
+
+
+def _line() -> Any:
+    line = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    if line is None:
+        raise CannotTell("this process has no line to Airflow")
+    return line

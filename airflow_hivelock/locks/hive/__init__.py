@@ -1,0 +1,1 @@
+"""What is said to Hive's servers: the metastore, HiveServer2."""

@@ -1,0 +1,1 @@
+"""The operators, and what they have in common."""

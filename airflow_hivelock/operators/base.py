@@ -1,0 +1,322 @@
+"""What the operators that name locks have in common, and the four ways in which one waits for them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred, XComArg
+from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.triggers.base import StartTriggerArgs
+
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.model import Lease, LockRequest
+from airflow_hivelock.operators.arguments import CheckedPartial, Waiting, check_names, check_waiting
+from airflow_hivelock.spec import LockSpec
+from airflow_hivelock.templates import StrictNames, is_file, sql_source
+from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting import Wait
+from airflow_hivelock.work.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+
+RESCHEDULE = timedelta(minutes=1)
+"""How long after a poke that found the locks taken the next one comes."""
+
+_OTHER_FILES = re.compile(r"\{%-?\+?\s*(include|import|from|extends)\b")
+
+GLANCE_S = 1.0
+"""How often a worker that waits in its slot looks whether it has been killed."""
+
+
+class NamesLocks(StrictNames, BaseOperator):
+    """Base of the operators that have ``reads`` and ``writes``.
+
+    :param reads: data that is read, as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of them.
+    :param writes: data that is written.
+    :param lock_sql: HiveQL or Spark SQL, or a file of it (``.sql``, ``.hql``), that is going to run: what it reads and
+        writes is locked as well. True: the operator's own ``sql`` or ``hql``.
+    :param lock_database: what names in it without a database are in; by default the operator's own ``schema``, or ``default``.
+    :param unpartitioned: those tables among them that have no partitions, where no metastore can be asked.
+    :param partition_columns: by table, the partition columns of others, outermost first, where none can be asked; as in
+        ``PARTITIONED BY``, with their types or without: ``{"dw.hourly": ["dt date", "hr string"]}``.
+    :param support_concurrency: False locks nothing, and risks what locks are for; None: as the connection says.
+    :param hivelock_conn_id: the connection to the lock store.
+    """
+
+    template_fields: Sequence[str] = ("reads", "writes", "lock_sql")
+
+    # Only ever set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
+    start_trigger_args: StartTriggerArgs | None = None
+    start_from_trigger: bool = False
+
+    def __init__(
+        self,
+        *,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        lock_sql: str | bool = "",
+        lock_database: str = "",
+        unpartitioned: Sequence[str] = (),
+        partition_columns: Mapping[str, Sequence[str]] | None = None,
+        support_concurrency: bool | None = None,
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.reads = reads
+        self.writes = writes
+        self.lock_sql = self._own_sql() if lock_sql is True else lock_sql or ""
+        self.lock_database = lock_database or getattr(self, "schema", None) or "default"
+        self.unpartitioned = unpartitioned
+        self.partition_columns = partition_columns
+        self.support_concurrency = support_concurrency
+        self.hivelock_conn_id = hivelock_conn_id
+        check_names(vars(self) | {"dag": self.dag if self.has_dag() else None})  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        """Refuse what cannot be meant, when the DAG is parsed; those of a mapped task one by one.
+
+        :raises InvalidRequest: naming the task and the argument.
+        """
+        check_names(given)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Airflow's."""
+        cls.check_arguments(kwargs)
+        made = super().partial(**kwargs)
+        made.__class__ = CheckedPartial
+        return made
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG: a file's text is shipped to the triggerer, which has not the file."""
+        if is_file(self.lock_sql):
+            with suppress(InvalidRequest):  # it may be there where the task runs
+                self.lock_sql = sql_source(self.get_template_env(), self.lock_sql)
+        super().resolve_template_files()
+        if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
+            self.start_trigger_args.trigger_kwargs["lock_sql"] = self.lock_sql
+            if self._needs_a_worker_to_render():
+                self.start_from_trigger, self.start_trigger_args = False, None
+
+    def _own_sql(self) -> str:
+        own = getattr(self, "sql", None) or getattr(self, "hql", None)
+        if not isinstance(own, str):
+            raise InvalidRequest(f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own")
+        return own
+
+    def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
+        """Have the task begin in the triggerer, where that can render its fields; else it begins on a worker."""
+        if self._needs_a_worker_to_render():
+            return
+        self.start_from_trigger = True
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
+            next_method=next_method,
+            trigger_kwargs=self._names() | trigger_kwargs,
+        )
+
+    def _names(self) -> dict[str, Any]:
+        """The trigger's arguments that name locks, in plain values."""
+        return {
+            "hivelock_conn_id": self.hivelock_conn_id,
+            "reads": _plain(self.reads),
+            "writes": _plain(self.writes),
+            "unpartitioned": _plain(self.unpartitioned),
+            "lock_sql": self.lock_sql,
+            "lock_database": self.lock_database,
+            "partition_columns": {table: _plain(columns) for table, columns in (self.partition_columns or {}).items()},
+            "support_concurrency": self.support_concurrency,
+        }
+
+    def _wanted(self, **more: Any) -> LockSpec:
+        """What to lock."""
+        return LockSpec(
+            self.reads,
+            self.writes,
+            self.unpartitioned,
+            self.lock_sql,
+            self.lock_database,
+            self.partition_columns or {},
+            self.support_concurrency,
+            **more,
+        )
+
+    def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
+        """Who this task is in the lock store."""
+        return Owner.of(hook.installation, context["ti"])
+
+    def _needs_a_worker_to_render(self) -> bool:
+        """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
+        fields = [self.reads, self.writes, self.lock_sql]
+        names = (self.reads, self.writes)
+        if any(isinstance(field, str) for field in names) or any(True for _ in XComArg.iter_xcom_references(fields)):
+            return True
+        # Jinja looks for other files where the DAG is, and the triggerer has only what was serialized of it.
+        if _OTHER_FILES.search(str(self.lock_sql)):
+            return True
+        # In a triggerer xcom_pull hangs for ever.
+        if "xcom_pull" in str(fields):
+            return True
+        dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
+        return bool(dag and (dag.user_defined_macros or dag.user_defined_filters))
+
+
+class AcquiresLocks(NamesLocks):
+    """Base of the operators that acquire locks.
+
+    :param lease_duration: how long the lease is trusted without renewal.
+    :param timeout: how long to wait; ``timedelta(0)``: fail at once; None: as the connection says, by default as long as
+        it takes.
+    :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
+        the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
+        worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
+        ``defer``: begins and ends on a worker. What begins there takes at once what is free, and defers only to wait. ``reschedule``: looks once a minute, and keeps no place in the queue
+        in between. ``poke``: waits in its worker slot.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_duration: timedelta = timedelta(hours=1),
+        timeout: timedelta | None = None,
+        waiting: Waiting = "trigger",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_waiting(
+            {"task_id": self.task_id, "lease_duration": lease_duration, "timeout": timeout, "waiting": waiting}
+        )
+        self.lease_duration = lease_duration
+        self.lock_timeout = timeout  # not self.timeout, which is a sensor's own
+        self.waiting = waiting
+        self._killed = False
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        super().check_arguments(given)
+        check_waiting(given)
+
+    def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease | None:
+        """The lease, waited for in the chosen style; None where locking is turned off.
+
+        :param resume: the method that a deferred task goes on with.
+        :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
+        :raises TaskDeferred: the triggerer waits.
+        :raises AirflowRescheduleException: a later poke waits.
+        """
+        hook = HiveLockHook(self.hivelock_conn_id)
+        if not self._wanted().locks(hook, self.log):
+            return None
+        changed = threading.Event()
+        wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
+        try:
+            while (lease := wait.poll()) is None:
+                if self.waiting in ("trigger", "defer"):
+                    # Without a place in the queue: nobody would give it up for a task that is marked failed before its
+                    # trigger has begun. One that cannot be withdrawn now ends with this process's session.
+                    with suppress(StoreUnavailable):
+                        wait.give_up()
+                    self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
+                if self.waiting == "reschedule":
+                    raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
+                changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
+                changed.clear()
+                if self._killed:
+                    raise AirflowException(f"{self.task_id} was killed while it waited for locks; it left the queue")
+        except (TaskDeferred, AirflowRescheduleException, LockTimeout):
+            raise
+        except BaseException:
+            wait.give_up()
+            raise
+        return lease
+
+    def on_kill(self) -> None:
+        # A signal handler: what waits or acquires is interrupted somewhere, and has to finish what it does.
+        self._killed = True
+        super().on_kill()
+
+    def _retake(self, context: Any, given: Any) -> Lease:
+        """The lease that the trigger acquired, taken over by this process: what the trigger does later is void."""
+        hook = HiveLockHook(self.hivelock_conn_id)
+        owner = self._lock_owner(hook, context)
+        if isinstance(given, str):  # dag.test() resumes even a task that its trigger has ended
+            given = (found := hook.manager().lease_of(str(owner))) and found.to_json()
+            if given is None:
+                raise AirflowException("the trigger failed the task; its log says why")
+        lease = Lease.from_json(given)
+        request = LockRequest(
+            owner=lease.owner,
+            locks=lease.locks,
+            lease_s=lease.lease_s,
+            attempt=context["ti"].try_number,
+            wait=False,
+            query=owner.query,
+        )
+        pending = hook.manager().begin(request, _ignore, 0.0)
+        taken = pending.poll()
+        if not isinstance(taken, Lease):
+            pending.withdraw()
+            raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
+        return taken
+
+    def _give_back(self, context: Any) -> None:
+        """Leave the queue and release the lease, whatever this task has got so far.
+
+        For the ends of which the trigger is not told: an execution time-out while it waits, a failure of its own.
+        """
+        wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
+        wait.counts = False
+        with suppress(LockTimeout):
+            wait.poll()
+        wait.give_up()
+
+    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
+        """The trigger's arguments, but for the names."""
+        return {
+            "lease_s": self.lease_duration.total_seconds(),
+            "timeout_s": None if self.lock_timeout is None else self.lock_timeout.total_seconds(),
+            "ends_task": ends_task,
+        }
+
+    def _defer(self, hook: HiveLockHook, context: Any, resume: str, ends_task: bool) -> NoReturn:
+        trigger = HiveLockTrigger(
+            **self._names(),
+            **self._lock_kwargs(ends_task),
+            owner=str(self._lock_owner(hook, context)),
+            attempt=context["ti"].try_number,
+        )
+        self.defer(trigger=trigger, method_name=resume)
+
+    def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
+        wanted = self._wanted(lease_s=self.lease_duration.total_seconds(), timeout_s=timeout_s)
+        request = wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+        return Wait(hook.manager(), request, timeout_s, wake, self.log)
+
+    def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
+        """The time-out, in seconds; 0 for the poke that comes after it."""
+        own_s = None if self.lock_timeout is None else self.lock_timeout.total_seconds()
+        timeout_s = self._wanted(timeout_s=own_s).left_s(hook)
+        if timeout_s is None:
+            return None
+        first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None
+        late = first is not None and datetime.now(UTC) - first >= timedelta(seconds=timeout_s)
+        return 0.0 if late else timeout_s
+
+
+def _plain(names: Any) -> Any:
+    return list(names) if isinstance(names, tuple) else names
+
+
+def _ignore() -> None:
+    """A wake-up that nobody waits for."""

@@ -1,0 +1,133 @@
+"""HiveForceUnlockOperator: free what is not released any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_hivelock import metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import Lease, LockObject
+from airflow_hivelock.operators.arguments import as_written, check_span, is_rendered
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.stale import Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Holder
+
+
+_RELEASED = Verdict(False, "it has been released or taken over meanwhile")
+
+
+class HiveForceUnlockOperator(BaseOperator):
+    """Free leases that are not released any more, and say which and why; each goes to the audit trail.
+
+    :param leases: the ids of those to look at; None: all.
+    :param objects: look only at leases that lock one of these objects, or something below it; None: all.
+    :param stale: free only what is stale: this Airflow's own leases whose run is over or unknown. False frees all that
+        ``leases`` or ``objects`` name, whoever's it is.
+    :param min_age: leave alone what was granted or renewed less than this ago.
+    :param dry_run: only say what would be freed. It and ``min_age`` may be templates in a DAG that renders native objects.
+    :param reason: why, for the audit trail.
+    """
+
+    template_fields: Sequence[str] = ("leases", "objects", "min_age", "only_report", "reason")
+
+    def __init__(
+        self,
+        *,
+        leases: Sequence[str] | None = None,
+        objects: Sequence[str] | None = None,
+        stale: bool = True,
+        min_age: timedelta | str = timedelta(minutes=5),
+        dry_run: bool | str = False,
+        reason: str = "stale",
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not stale and leases is None and objects is None:
+            raise InvalidRequest(f"{self.task_id}: stale=False frees all that is named; name leases or objects")
+        self.leases = leases
+        self.objects = objects
+        self.stale = stale
+        self.min_age = min_age
+        self.only_report = dry_run  # not self.dry_run, which is Airflow's method
+        self.reason = reason
+        self.hivelock_conn_id = hivelock_conn_id
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        """What no rendering mends is refused when the DAG is parsed."""
+        for name, given in (("leases", self.leases), ("objects", self.objects)):
+            if given is not None and not is_rendered(given) and not isinstance(given, list | tuple):
+                raise InvalidRequest(f"{self.task_id}: {name}={given!r} must be a list of names, as in [{given!r}]")
+        for target in as_written(self.objects or ()):
+            LockObject.parse(target)
+        if not is_rendered(self.min_age):
+            check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
+        if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
+            raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r}; use True or False")
+        if not self.reason.strip():
+            raise InvalidRequest(f"{self.task_id}: say why (reason); the audit trail keeps it")
+
+    def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
+        """What was freed, or would be (``dry_run``), and what was left, each as lease, owner and reason."""
+        for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
+            if not isinstance(value, kind):
+                raise InvalidRequest(
+                    f"{self.task_id}: {name} is {value!r}, not a {kind.__name__}; a template needs a DAG with "
+                    "render_template_as_native_obj=True"
+                )
+        hook = HiveLockHook(self.hivelock_conn_id)
+        manager = hook.manager()
+        manager.sweep()
+        report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
+        user = _by_whom(hook, context)
+        for holder in self._chosen(manager):
+            lease = manager.find(str(holder.lease_id))
+            verdict = self._judge(hook, manager, holder, lease)
+            if verdict.stale and not self.only_report:
+                verdict = self._free(manager, holder, lease if self.stale else None, verdict, user)
+            what = "freed" if verdict.stale else "left"
+            report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
+            said = "would free" if verdict.stale and self.only_report else what
+            self.log.info("%s lease %s of %s: %s", said, holder.lease_id, holder.owner, verdict.reason)
+        return report
+
+    def _chosen(self, manager: LockManager) -> list[Holder]:
+        """One holder for each lease to look at."""
+        targets = [None] if self.objects is None else [LockObject.parse(name) for name in self.objects]
+        holders = (holder for target in targets for holder in manager.show(target) if holder.lease_id is not None)
+        chosen = {holder.lease_id: holder for holder in holders}
+        wanted = chosen.keys() if self.leases is None else self.leases
+        return [chosen[lease_id] for lease_id in wanted if lease_id in chosen]
+
+    def _judge(self, hook: HiveLockHook, manager: LockManager, holder: Holder, lease: Lease | None) -> Verdict:
+        if not self.stale:
+            return Verdict(True, self.reason)
+        if lease is None:
+            return _RELEASED
+        assert isinstance(self.min_age, timedelta)
+        return judge(holder, lease, hook.installation, self.min_age, manager.now())
+
+    def _free(self, manager: LockManager, holder: Holder, seen: Lease | None, verdict: Verdict, user: str) -> Verdict:
+        """*verdict*, or that somebody else was quicker."""
+        reason = f"{self.reason}: {verdict.reason}"
+        if not manager.force_release(str(holder.lease_id), reason=reason, user=user, seen=seen):
+            return _RELEASED
+        metrics.force_released()
+        return verdict
+
+
+def _by_whom(hook: HiveLockHook, context: Any) -> str:
+    """Who the audit trail says it was: the task, and whoever has triggered its run."""
+    task = str(Owner.of(hook.installation, context["ti"]))
+    person = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return f"{person} by {task}" if person else task

@@ -1,0 +1,201 @@
+"""Operators that lock, unlock, and run Spark under locks."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+
+from airflow_hivelock import metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators.arguments import check_span
+from airflow_hivelock.operators.base import AcquiresLocks
+from airflow_hivelock.operators.releasing import (
+    ReleasesLocks,
+    holds_for_others,
+    leases_of,
+    unfinished,
+    warning_of,
+    work_under,
+)
+from airflow_hivelock.spec import OFF
+from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting import RETRY_S
+from airflow_hivelock.work.applications import running
+from airflow_hivelock.work.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+
+
+_RESUME = "acquired"
+
+
+WORK_POLL_S = 2.0
+
+
+"""How often an unlock task asks whether the work under its locks is over."""
+
+
+class HiveLockOperator(AcquiresLocks):
+    """Acquire locks, all or none, for the tasks that follow; return the lease.
+
+    They stand until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release frees them.
+
+    :param sql: the same as ``lock_sql``, which operators that have a ``sql`` of their own take.
+    """
+
+    def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
+        if sql:
+            if kwargs.get("lock_sql"):
+                raise InvalidRequest(f"{kwargs.get('task_id')}: give sql or lock_sql, not both")
+            kwargs["lock_sql"] = sql
+        super().__init__(**kwargs)
+        if not self.reads and not self.writes and not self.lock_sql:
+            raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
+        if self.waiting == "trigger":
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
+
+    @classmethod
+    def check_arguments(cls, given: Mapping[str, Any]) -> None:
+        super().check_arguments({"lock_sql": given.get("sql"), **given})
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        super().resolve_template_files()
+        if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
+            self.start_trigger_args.trigger_kwargs["warning"] = warning_of(self)
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        lease = self._acquire(context, resume=_RESUME, ends_task=True)
+        if lease and (warning := warning_of(self)):
+            self.log.warning("%s", warning)
+        return lease.to_json() if lease else OFF
+
+    def acquired(self, context: Any, event: Any) -> dict[str, Any]:
+        """Go on once the trigger has acquired the locks."""
+        return OFF if event == OFF else self._retake(context, event).to_json()
+
+    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
+        return super()._lock_kwargs(ends_task) | {"warning": warning_of(self)}
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except BaseException:
+            self._give_back(context)
+            raise
+
+
+class HiveUnlockOperator(ReleasesLocks, BaseOperator):
+    """Release what HiveLockOperators acquired; made to be ``.as_teardown(setups=lock)``.
+
+    First makes sure that no task between them and this one still works. What is already free is success; to have no
+    HiveLockOperator upstream, and no ``lease``, is an error.
+
+    :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
+        setups), or of all upstream where none is directly.
+    :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
+    """
+
+    template_fields: Sequence[str] = ("lease",)
+
+    def __init__(
+        self,
+        *,
+        lease: Any = None,
+        work_timeout: timedelta = timedelta(minutes=5),
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
+        self.lease = lease
+        self.work_timeout = work_timeout
+        self.hivelock_conn_id = hivelock_conn_id
+        self._of_upstream = lease is None
+
+    def resolve_template_files(self) -> None:
+        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        super().resolve_template_files()
+        self._check_upstream()
+
+    def execute(self, context: Any) -> list[str]:
+        """The ids of the leases that this call has freed.
+
+        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream.
+        """
+        self._check_upstream()
+        run_id = context["ti"].run_id
+        deadline = time.monotonic() + self.work_timeout.total_seconds()
+        freed: list[str] = []
+        while True:
+            try:
+                self._await_work(run_id, deadline)
+                for manager, lease in self._leases(run_id):
+                    if manager.release(lease):
+                        self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                        metrics.released(lease.since)
+                        freed.append(lease.id)
+                return freed
+            except StoreUnavailable as error:
+                if isinstance(error, AccessDenied) or time.monotonic() > deadline:
+                    raise
+                self.log.warning("Nothing is released yet; trying again in %g s: %s", RETRY_S, error)
+                time.sleep(RETRY_S)
+
+    def _check_upstream(self) -> None:
+        if self._of_upstream and not self._locks():
+            raise InvalidRequest(
+                f"{self.task_id}: no HiveLockOperator is upstream, so there is nothing that it would release; write "
+                f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or give it lease=lock.output"
+            )
+
+    def _locks(self) -> list[Any]:
+        """The lock tasks to unlock."""
+        if self.lease is not None:
+            owners = [Owner.parse(lease.owner) for lease in self._given()]
+            mine = {owner.task_id for owner in owners if owner and owner.dag_id == self.dag_id}
+            return [task for task in self.dag.tasks if task.task_id in mine and holds_for_others(task)]
+        upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
+        found = ([task for task in tasks if holds_for_others(task)] for tasks in upstream)
+        return next(filter(None, found), [])
+
+    def _given(self) -> list[Lease]:
+        given = [self.lease] if isinstance(self.lease, dict) else list(self.lease)
+        return [Lease.from_json(lease) for lease in given if lease is not None and lease != OFF]
+
+    def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:
+        if self.lease is None:
+            for lock in self._locks():
+                yield from leases_of(lock, run_id)
+        else:
+            manager = HiveLockHook(self.hivelock_conn_id).manager()
+            for given in self._given():
+                # As it stands now: the lock task's next try may have taken it over.
+                if (lease := manager.find(given.id)) is not None:
+                    yield manager, lease
+
+    def _await_work(self, run_id: str, deadline: float) -> None:
+        """Wait until no task works under the leases, and what the tasks have left running has ended.
+
+        :raises CannotTell: whether it has; the locks stay.
+        """
+        work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
+        while working := unfinished(self.dag_id, run_id, work.values()) or self._left_running(run_id):
+            if time.monotonic() > deadline:
+                raise AirflowException(
+                    f"not released, since after {self.work_timeout} there is still work under the locks: "
+                    f"{', '.join(working)}. Stop it, and clear this task"
+                )
+            self.log.info("Waiting for %s", ", ".join(working))
+            time.sleep(WORK_POLL_S)
+
+    def _left_running(self, run_id: str) -> list[str]:
+        return [name for _, lease in self._leases(run_id) for name in running(lease.works)]

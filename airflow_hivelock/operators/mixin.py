@@ -1,0 +1,269 @@
+"""HiveLockMixin: locks around any operator."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowRescheduleException,
+    TaskAwaitingInput,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+)
+
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import HiveLocksLink
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.operators.inspection import check_order
+from airflow_hivelock.spark import URL
+from airflow_hivelock.spec import OFF
+from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.lease_holder import LeaseHolder
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.processes import MARK, Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Work
+    from airflow_hivelock.work.applications import Application
+
+
+_GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
+
+
+"""What ends ``execute()`` but not the work."""
+
+
+_UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
+
+
+"""What ends the wait for work that a deferred task has elsewhere, and tells nothing of that work."""
+
+
+_RESUME = "execute_locked"
+
+
+class HiveLockMixin(AcquiresLocks):
+    """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
+
+    A class whose own order, or whose own ``execute``, would let the work go without them cannot be made.
+
+    They are acquired before ``execute()``, kept while the operator defers, renewed while it runs, and released when
+    the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
+
+    The lease records what runs. A later try first ends what an earlier one has left running, on the same host, and does
+    not start where it cannot tell; nobody frees the locks before.
+    ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
+
+    :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
+        it neither acquires nor releases.
+    """
+
+    def __init__(self, *, lease: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
+            raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")
+        self.lease = lease
+        self._held: LeaseHolder | None = None
+        self._unlocked = False
+        if lease is None and self.waiting == "trigger":
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=False))
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_order(cls, HiveLockMixin)
+        theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
+        wrapped = vars(next(theirs, NamesLocks))["template_fields"]
+        cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
+        if isinstance(links := cls.operator_extra_links, tuple | list) and HiveLocksLink() not in links:
+            cls.operator_extra_links = (*links, HiveLocksLink())
+
+    def execute(self, context: Any) -> Any:
+        lease = self._acquire(context, resume=_RESUME, ends_task=False) if self.lease is None else self._adopt()
+        with self._under(lease, context):
+            return super().execute(context)
+
+    def execute_locked(self, context: Any, event: Any) -> Any:
+        """Go on once the trigger has acquired the locks."""
+        lease = None if event == OFF else self._retake(context, event)
+        with self._under(lease, context):
+            return super().execute(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        if next_method == _RESUME:
+            return super().resume_execution(next_method, next_kwargs, context)
+        lease = self._standing(context)
+        if lease is not None or self._unlocked:
+            with self._under(lease, context, resumed=True):
+                return super().resume_execution(next_method, next_kwargs, context)
+        if hasattr(self, next_method):
+            raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
+        try:  # the trigger failed that waited for the locks
+            return super().resume_execution(next_method, next_kwargs, context)
+        finally:
+            self._give_back(context)
+
+    def on_kill(self) -> None:
+        if self._unlocked:
+            self._stop_work()
+            return
+        if self._held is None:  # the work has not begun
+            self._killed = True
+            return
+        self._stop_work()
+        if self._held.is_over():
+            self._held.release()
+
+    def use_lease(self, lease: Lease, work: Work) -> None:
+        """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
+
+    def reconnects(self, context: Any, earlier: Application) -> Application | None:
+        """What an earlier try has started and ``execute()`` will take up; None where it starts anew.
+
+        For an operator to override that can: the work then keeps its token.
+
+        :param earlier: what the lease has recorded of it.
+        :raises CannotTell: whether there is something to take up.
+        """
+        return None
+
+    def record_application(self, application: Application) -> None:
+        """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
+        if self._held is not None:
+            self._held.record(application)
+
+    def work_is_over(self, context: Any) -> bool:
+        """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
+
+        For an operator to override whose work can outlive its task, as a Spark application in a cluster does.
+        """
+        return True
+
+    def submits(self) -> None:
+        """Record that what runs here is about to hand work on, to a cluster say: its end then tells nothing of that work."""
+        if self._held is not None:
+            self._held.submits()
+
+    def _submits(self) -> bool:
+        """Whether that has to be expected from the start."""
+        overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
+        return overridden or bool(getattr(self, "deferrable", False))
+
+    def _stop_work(self) -> None:
+        super().on_kill()
+
+    def _adopt(self) -> Lease | None:
+        """The given lease, as it stands now: the lock task's next try may have taken it over. None: it locks nothing."""
+        if self.lease == OFF:
+            self._unlocked = True
+            self.log.warning("NOT LOCKED: the lock task was told to lock nothing, so nothing protects this work either")
+            return None
+        manager = HiveLockHook(self.hivelock_conn_id).manager()
+        given = Lease.from_json(self.lease)
+        lease = manager.find(given.id)
+        if lease is None:
+            raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} is over; clear the lock task as well")
+        manager.renew(lease)
+        return lease
+
+    def _standing(self, context: Any) -> Lease | None:
+        """The lease that a resumed task still has."""
+        if self.lease is not None:
+            return self._adopt()
+        hook = HiveLockHook(self.hivelock_conn_id)
+        if not self._wanted().locks(hook, self.log):
+            self._unlocked = True
+            return None
+        return hook.manager().lease_of(str(self._lock_owner(hook, context)))
+
+    def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
+        """Record that the work starts, once nothing runs any more that an earlier try has started.
+
+        :raises CannotTell: whether something does; the locks stay.
+        """
+        here, earlier = Processes(submits=resumed or self._submits()), lease.work(name)
+        if earlier is not None and resumed:
+            return manager.record_work(lease, name, applications.encode(here))
+        if earlier is not None:
+            try:
+                application = applications.of(earlier)
+                if (taken_up := self.reconnects(context, application)) is not None:
+                    self.log.info("Going on with %s, which an earlier try has started", taken_up)
+                    return manager.record_work(lease, name, applications.encode(taken_up))
+                if application.running():
+                    self.log.warning("Ending %s, which an earlier try has left behind", application)
+                    application.stop()
+            except CannotTell as error:
+                raise CannotTell(
+                    f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
+                    f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
+                ) from error
+        return manager.start_work(lease, name, applications.encode(here))
+
+    @contextmanager
+    def _under(self, lease: Lease | None, context: Any, resumed: bool = False) -> Iterator[None]:
+        """Hold *lease*, if there is one, while the body, the work, runs."""
+        if lease is None:
+            self._unlocked = True
+            yield
+            return
+        hook = HiveLockHook(self.hivelock_conn_id)
+        name = Owner.of(hook.installation, context["ti"]).work
+        manager = hook.manager()
+        begun = lease.work(name) is not None
+        lease = self._start_work(manager, lease, name, context, resumed)
+        work = lease.work(name)
+        assert work is not None
+        held = self._held = LeaseHolder(manager, lease, work, self.lease is None, self._stop_work, self.log)
+        os.environ |= {URL: hook.url, MARK: held.mark}
+        self.use_lease(lease, work)
+        over = True
+        try:
+            with held:
+                yield
+        except _GOES_ON as pause:
+            over = False
+            held.pause("" if isinstance(pause, TaskDeferred) else None)
+            raise
+        except _UNWATCHED:
+            over = not begun
+            if begun:
+                self.log.warning("The work may go on where it was deferred to; its locks stay")
+                held.pause("")
+            raise
+        except Exception as error:
+            over = self.is_over(context)
+            if held.lost is not None:
+                raise held.lost from error
+            raise
+        except BaseException:  # its time is up, say: the work still runs
+            over = False
+            self._stop_work()
+            over = held.is_over()
+            raise
+        finally:
+            for variable in (MARK, URL):
+                os.environ.pop(variable, None)
+            if over:
+                held.release()
+        if held.lost is not None:
+            raise held.lost
+
+    def is_over(self, context: Any) -> bool:
+        """:meth:`work_is_over`, and nothing that was recorded still runs; False where that cannot be told."""
+        try:
+            over = self.work_is_over(context) and (self._held is None or self._held.is_over())
+        except Exception:
+            self.log.exception("Cannot tell whether the work is over; its locks stay")
+            return False
+        if not over:
+            self.log.warning("The work still runs; its locks stay until a retry or a force release finds it over")
+        return over

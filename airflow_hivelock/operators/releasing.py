@@ -1,0 +1,117 @@
+"""Whose leases a task or a run has, and whether the work under them is over."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock import comms
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.operators.base import AcquiresLocks
+from airflow_hivelock.operators.inspection import mentions
+from airflow_hivelock.operators.mixin import HiveLockMixin
+from airflow_hivelock.work import processes
+from airflow_hivelock.work.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+
+_CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
+
+
+class ReleasesLocks:
+    """Marks the operator that ends what a HiveLockOperator begins."""
+
+
+def acquires(task: Any) -> bool:
+    """Whether *task*, mapped or not, takes locks of its own."""
+    if not issubclass(task.operator_class, AcquiresLocks):
+        return False
+    return not issubclass(task.operator_class, HiveLockMixin) or _argument(task, "lease") is None
+
+
+def holds_for_others(task: Any) -> bool:
+    """Whether what *task* acquires outlives it, for the tasks downstream."""
+    return acquires(task) and not issubclass(task.operator_class, HiveLockMixin)
+
+
+def may_outlive_its_task(task: Any) -> bool:
+    """Whether what *task* started may go on although its process is dead."""
+    own = getattr(task.operator_class, "work_is_over", None)
+    return own is not None and own is not HiveLockMixin.work_is_over
+
+
+def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tuple[LockManager, Lease]]:
+    """The leases of *task* in that run: those of one map index, or of all.
+
+    :raises CannotTell: Airflow does not say which map indexes there are.
+    :raises StoreUnavailable: the lock store does not answer.
+    """
+    hook = HiveLockHook(_argument(task, "hivelock_conn_id") or HiveLockHook.default_conn_name)
+    if map_index is None:
+        states = comms.task_states(task.dag_id, run_id, [task.task_id])
+        map_indexes = [index for _, index in states]
+    else:
+        map_indexes = [map_index]
+    manager = hook.manager()
+    owners = (Owner(hook.installation, task.dag_id, run_id, task.task_id, index) for index in map_indexes)
+    found = [manager.lease_of(str(owner)) for owner in owners]
+    return [(manager, lease) for lease in found if lease is not None]
+
+
+def warning_of(lock: Any) -> str:
+    """What the log of *lock* has to say if no task behind it, and no callback, releases what it acquires; else ``""``."""
+    if not lock.has_dag():
+        return ""
+    tasks = [lock, *lock.get_flat_relatives(upstream=False)]
+    if any(task.is_teardown or issubclass(task.operator_class, ReleasesLocks) for task in tasks):
+        return ""
+    given = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
+    callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in given if each)
+    if any(mentions(callback, "release_locks") for callback in callbacks):
+        return ""
+    return (
+        f"Nothing in {lock.dag_id} releases the locks of {lock.task_id}: they stand until the run is over and the keeper "
+        f"frees them. Add HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) behind the work"
+    )
+
+
+def work_under(lock: Any, unlock: Any = None) -> list[Any]:
+    """The tasks that run under what *lock* acquires: those between it and what unlocks it, all behind it if nothing does.
+
+    :param unlock: the one to go by, where there are several.
+    """
+    behind = {task.task_id: task for task in lock.get_flat_relatives(upstream=False)}
+    unlocks = (
+        [unlock]
+        if unlock is not None
+        else [task for task in behind.values() if issubclass(task.operator_class, ReleasesLocks)]
+    )
+    if unlocks:
+        before = {task_id for unlock in unlocks for task_id in unlock.get_flat_relative_ids(upstream=True)}
+        behind = {task_id: task for task_id, task in behind.items() if task_id in before}
+    return [task for task in behind.values() if not task.is_teardown]
+
+
+def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], besides: tuple[str, int] | None = None) -> list[str]:
+    """The instances of *tasks* in that run that are not over, and what those that are have left running on this host.
+
+    :param besides: one that is known to be over: the caller itself, of which Airflow may not yet know it.
+    :raises CannotTell: Airflow does not say.
+    """
+    task_ids = [task.task_id for task in tasks]
+    states = comms.task_states(dag_id, run_id, task_ids)
+    return [
+        f"{task_id}[{map_index}]" if map_index >= 0 else task_id
+        for (task_id, map_index), state in sorted(states.items())
+        if (task_id, map_index) != besides and state not in comms.FINISHED
+    ] or processes.started(dag_id, run_id, task_ids)
+
+
+def _argument(task: Any, name: str) -> Any:
+    """An argument of an operator, or of one that is mapped."""
+    return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)

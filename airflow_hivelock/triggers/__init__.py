@@ -1,0 +1,1 @@
+"""What waits for locks, and what keeps leases, in the triggerer."""

@@ -1,0 +1,312 @@
+"""The keeper renews the leases of tasks that cannot do so themselves, and frees those that nobody needs any more.
+
+A task renews its lease while it runs. While it waits for a slot, is deferred, or its lock stands between the tasks of a
+run, the keeper does: an asset watcher's trigger, which uses no slot, one for all. A lease whose task or run is over it
+frees, once nothing runs under it: a task whose store was away as it ended could not, nor one that was killed. Where that
+cannot be told from here, it lets the lease lapse; its event then starts the DAGs that are scheduled on
+:data:`SUSPECT_LEASES`, such as the force release of stale locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_hivelock import comms, metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import (
+    CannotTell,
+    ExceedsMaxLeaseTime,
+    HiveLockError,
+    InvalidRequest,
+    LockLost,
+    StoreUnavailable,
+)
+from airflow_hivelock.waiting import OUTAGE_S
+from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.settings import Settings
+
+EVERY_S = 20.0
+REPEAT_S = 600.0
+"""How often it tells of leases that it has told of before, and tries a connection that has not worked yet."""
+
+SETTLE_S = 30.0
+"""How long a run has to be over before its leases are: Airflow takes seconds to stop a task that was marked."""
+
+AT_ONCE = 100
+"""Of how many runs Airflow is asked at once."""
+
+LOOK_S = 30.0
+"""How long a look at what runs under a lease may take: a cluster that does not answer keeps no other lease waiting."""
+
+SWEEP_S = 3600.0
+
+_looks = ThreadPoolExecutor(4, "hivelock-looks")
+
+
+class HiveLockKeeper(BaseEventTrigger):
+    """Keeps the leases of one Airflow on one lock store. Several of them do no harm, and none is missed for long:
+    a lease outlives a take-over of the triggerer by far.
+
+    :param every_s: how often it looks, in seconds.
+    :param ends: whether it ends with its connection: when that is gone, or has never worked for as long as a waiter
+        would put up with. An asset's keeper must not: Airflow would start it anew at once.
+    """
+
+    def __init__(
+        self,
+        hivelock_conn_id: str = HiveLockHook.default_conn_name,
+        every_s: float = EVERY_S,
+        ends: bool = False,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.hivelock_conn_id = hivelock_conn_id
+        self.every_s = every_s
+        self.ends = ends
+        self._hook: HiveLockHook | None = None
+        self._trial = _Trial(every_s)
+        self._over_since: dict[str, float] = {}
+        self._swept_at = 0.0
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"hivelock_conn_id": self.hivelock_conn_id, "every_s": self.every_s, "ends": self.ends}
+        return f"{type(self).__module__}.{type(self).__name__}", kwargs
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        told: set[str] = set()
+        told_at = 0.0
+        while True:
+            await asyncio.sleep(self.every_s)
+            try:
+                suspects = await self._keep()
+            except Exception as error:  # noqa: BLE001 - a keeper that ended of it would let every lease lapse
+                if not self._goes_on(error):
+                    return
+            else:
+                repeat = time.monotonic() > told_at + REPEAT_S
+                if suspects.keys() - told or (suspects and repeat):
+                    told_at = time.monotonic()
+                    yield TriggerEvent({"suspects": suspects})  # type: ignore[no-untyped-call]
+                told = set(suspects)
+
+    def _goes_on(self, error: Exception) -> bool:
+        """Whether to try again after *error*, and says when."""
+        settings = None if self._hook is None else self._hook.settings
+        if not self._trial.is_due(settings):
+            return True
+        if isinstance(error, StoreUnavailable):
+            metrics.store_failed()
+        silent = isinstance(error, CannotTell)
+        failing_s, pause_s = (0.0, 0.0) if silent else self._trial.failed(settings)
+        if self.ends and pause_s and (isinstance(error, InvalidRequest) or failing_s > OUTAGE_S):
+            self.log.error(
+                "Nobody keeps the leases of connection %r any more, until a task waits with it again: %s",
+                self.hivelock_conn_id,
+                error,
+            )
+            return False
+        self.log.warning(
+            "The leases of connection %r cannot be kept; trying again in %g s%s: %r",
+            self.hivelock_conn_id,
+            pause_s or self.every_s,
+            ", or when the connection has changed" if pause_s else "",
+            error,
+        )
+        return True
+
+    async def _keep(self) -> dict[str, str]:
+        """Free what is over and renew what is due; the rest by lease id, each with the reason why it is suspect."""
+        hook, answers = await self._load()
+        if not self._trial.is_due(hook.settings):
+            return {}
+        manager = await asyncio.to_thread(hook.manager)
+        (standing, waiters), now = await asyncio.to_thread(lambda: (manager.requests(), manager.now()))
+        owned = _owned(standing, hook.installation)
+        verdicts = await self._judge(owned) if answers else {}
+        self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
+        over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
+        whys = await asyncio.gather(
+            *(self._free(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
+        )
+        suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
+        for owner, lease in owned:
+            if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
+                await self._renew(manager, lease)
+        if time.monotonic() > self._swept_at + SWEEP_S:
+            await asyncio.to_thread(manager.sweep)
+            self._swept_at = time.monotonic()
+        metrics.standing(standing, waiters, now, hook.installation, len(suspects))
+        self._trial.worked(hook.settings)
+        return suspects
+
+    async def _judge(self, owned: Iterable[tuple[Owner, Lease]]) -> dict[str, Verdict]:
+        """The leases that are over by Airflow's word. What Airflow does not say is not over."""
+        of_dag: dict[str, list[tuple[Owner, Lease]]] = defaultdict(list)
+        for owner, lease in owned:
+            of_dag[owner.dag_id].append((owner, lease))
+        verdicts: dict[str, Verdict] = {}
+        try:
+            for dag_id, leases in of_dag.items():
+                for owner, lease in [each async for each in self._in_doubt(dag_id, leases)]:
+                    verdict = await _by_airflow(owner, lease)
+                    if verdict.stale:
+                        verdicts[lease.id] = verdict
+        except CannotTell as error:
+            # It is not asked again: to wait for each lease in turn would be too late for the last renewal.
+            self.log.warning("Keeping the leases of which Airflow says nothing: %s", error)
+        return verdicts
+
+    async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
+        """Those that may be over, by few questions: most are not."""
+        over = {owner.run_id for owner, lease in leases if lease.id in self._over_since}
+        for run_ids in _parts(sorted({owner.run_id for owner, _ in leases} - over)):
+            if not await comms.all_go_on(dag_id, run_ids):
+                over |= set(run_ids)
+        mine = [(owner, lease) for owner, lease in leases if owner.run_id not in over and is_for_its_task(owner, lease)]
+        for run_ids in _parts(sorted({owner.run_id for owner, _ in mine})):
+            states = await comms.states_in(dag_id, run_ids, {owner.task_id for owner, _ in mine})
+            for owner, lease in mine:
+                key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
+                if owner.run_id in run_ids and states.get(owner.run_id, {}).get(key) in (None, *comms.FINISHED):
+                    yield owner, lease
+        for owner, lease in leases:
+            if owner.run_id in over:
+                yield owner, lease
+
+    async def _free(
+        self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
+    ) -> str | None:
+        """Free *lease* if nothing can be at work under it; else why not, if somebody elsewhere has to look."""
+        own = is_for_its_task(owner, lease)
+        first = lease.id not in self._over_since
+        since = self._over_since.setdefault(lease.id, time.monotonic())
+        if not own and time.monotonic() < since + SETTLE_S:
+            return None
+        if not manager.capabilities.remembers:
+            return f"{verdict.reason}; the store does not record what runs under a lease, and frees what is not renewed"
+        if not own and verdict.unknown:
+            return verdict.reason  # what has run under it is recorded nowhere
+        try:
+            looking = asyncio.get_running_loop().run_in_executor(_looks, judge_work, owner, lease, verdict)
+            verdict = await asyncio.wait_for(looking, LOOK_S)
+        except (CannotTell, TimeoutError) as error:
+            return f"{verdict.reason}, but {error!r}"
+        if not verdict.stale:
+            if first:
+                self.log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+            return None
+        try:
+            freed = await asyncio.to_thread(
+                manager.force_release, lease.id, reason=verdict.reason, user=f"keeper of {installation}", seen=lease
+            )
+        except StoreUnavailable:
+            raise
+        except HiveLockError as error:
+            return f"{verdict.reason}, but {error}"
+        if freed:
+            metrics.force_released()
+            self.log.info("Freed lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+        return None
+
+    async def _lapses(self, owner: Owner) -> bool:
+        """Whether a lease of which it cannot be told here who works under it is not renewed: its run is over."""
+        try:
+            return judge_owner(owner, *await comms.run_of(owner)).stale
+        except CannotTell:
+            return False
+
+    async def _renew(self, manager: LockManager, lease: Lease) -> None:
+        try:
+            await asyncio.to_thread(manager.renew, lease)
+        except (LockLost, ExceedsMaxLeaseTime) as error:
+            self.log.info("Not renewed: %s", error)
+        except StoreUnavailable:
+            raise
+        except HiveLockError as error:  # this one alone: the others have to be renewed all the same
+            self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
+
+    async def _load(self) -> tuple[HiveLockHook, bool]:
+        """The connection, and whether Airflow answers; where it does not, as while its database is away, as it was last."""
+        hook = HiveLockHook(self.hivelock_conn_id)
+        try:
+            await asyncio.wait_for(hook.load(), comms.ANSWER_S)
+        except (InvalidRequest, TimeoutError) as error:  # Airflow's SDK takes a database that is away for no connection
+            if isinstance(error, InvalidRequest) and await comms.answers():
+                self._hook = None
+                raise
+            if self._hook is None:
+                raise CannotTell(f"Airflow does not give connection {self.hivelock_conn_id!r}") from error
+            self.log.warning("Going by what connection %r said before: %r", self.hivelock_conn_id, error)
+            return self._hook, False
+        self._hook = hook
+        return hook, True
+
+
+class _Trial:
+    """Whether a connection has ever worked, as it is now; and if not, when to try it again."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._good: Settings | None = None
+        self._bad: Settings | None = None
+        self._since = self._again_at = self._pause_s = 0.0
+
+    def is_due(self, settings: Settings | None) -> bool:
+        return settings != self._bad or time.monotonic() >= self._again_at
+
+    def worked(self, settings: Settings) -> None:
+        self._good, self._bad, self._pause_s = settings, None, 0.0
+
+    def failed(self, settings: Settings | None) -> tuple[float, float]:
+        """For how long it has failed, and how long to leave it alone, in seconds; 0 for one that has worked before."""
+        now = time.monotonic()
+        if settings is not None and settings == self._good:
+            return 0.0, 0.0
+        if settings != self._bad or not self._pause_s:
+            self._since, self._pause_s = now, self._every_s / 2
+        self._bad = settings
+        self._pause_s = min(self._pause_s * 2, REPEAT_S)
+        self._again_at = now + self._pause_s
+        return now - self._since, self._pause_s
+
+
+async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
+    if is_for_its_task(owner, lease) and (verdict := judge_task(owner, await comms.state_of(owner))).stale:
+        return verdict
+    return judge_owner(owner, *await comms.run_of(owner))
+
+
+def _owned(leases: Iterable[Lease], installation: str) -> list[tuple[Owner, Lease]]:
+    owned = ((Owner.parse(lease.owner), lease) for lease in leases)
+    return [(owner, lease) for owner, lease in owned if owner and owner.installation == installation]
+
+
+def _is_due(lease: Lease, now: datetime) -> bool:
+    """Whether a third of it has passed: its task does not renew it."""
+    return lease.expires is not None and (lease.expires - now).total_seconds() < lease.lease_s * 2 / 3
+
+
+def _parts(items: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(items)
+    while part := list(islice(rest, AT_ONCE)):
+        yield part
+
+
+SUSPECT_LEASES = Asset("hivelock_suspect_leases", watchers=[AssetWatcher(name="keeper", trigger=HiveLockKeeper())])
+"""Schedule a DAG on it, and the keeper runs; the DAG starts when there are leases that are over, or unknown, of which it
+cannot be told here whether work goes on under them."""

@@ -1,0 +1,355 @@
+"""Triggers that wait for locks in the triggerer, where waiting costs no worker slot.
+
+All of a triggerer's waiters share one lock manager, and so one session with the lock store. What blocks runs in a
+small pool of threads; the event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
+
+from airflow_hivelock import comms
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
+from airflow_hivelock.spec import OFF, LockSpec
+from airflow_hivelock.templates import StrictNames
+from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.waiting import Look, Wait
+from airflow_hivelock.work.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease, LockRequest
+    from airflow_hivelock.waiting import Polled
+
+T = TypeVar("T")
+
+CONNECTION_S = 30.0
+"""How long the triggerer keeps a connection that it looked up."""
+
+AGAIN_S = 5.0
+"""How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
+
+RESUME_S = 10.0
+"""How long after its start at least a trigger resumes what a worker has deferred. Airflow's scheduler fails a resumed task
+if it hears only then that the worker had ended: 2 s (median) to 7 s after the deferral on a busy machine."""
+
+_pool = ThreadPoolExecutor(8, "hivelock")
+_hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
+_keepers: dict[str, asyncio.Task[None]] = {}
+
+
+class _LockTrigger(StrictNames, BaseTrigger):
+    """What both triggers share. ``__init__`` only stores: whatever it raised would end the triggerer.
+
+    :param owner: who asks, where a worker has deferred; empty where the task starts here, and its fields are
+        rendered here.
+    """
+
+    def __init__(
+        self,
+        *,
+        hivelock_conn_id: str,
+        reads: Sequence[str],
+        writes: Sequence[str],
+        unpartitioned: Sequence[str] = (),
+        lock_sql: str = "",
+        lock_database: str = "default",
+        partition_columns: Mapping[str, Sequence[str]] | None = None,
+        support_concurrency: bool | None = None,
+        timeout_s: float | None = None,
+        owner: str = "",
+        attempt: int = 0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.hivelock_conn_id = hivelock_conn_id
+        self.reads = reads
+        self.writes = writes
+        self.unpartitioned = unpartitioned
+        self.lock_sql = lock_sql
+        self.lock_database = lock_database
+        self.partition_columns = partition_columns
+        self.support_concurrency = support_concurrency
+        self.timeout_s = timeout_s
+        self.owner = owner
+        self.attempt = attempt
+        self._refused: Exception | None = None
+        self._call: asyncio.Future[Any] | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__name__}", {
+            "hivelock_conn_id": self.hivelock_conn_id,
+            "reads": list(self.reads),
+            "writes": list(self.writes),
+            "unpartitioned": list(self.unpartitioned),
+            "lock_sql": self.lock_sql,
+            "lock_database": self.lock_database,
+            "partition_columns": dict(self.partition_columns or {}),
+            "support_concurrency": self.support_concurrency,
+            "timeout_s": self.timeout_s,
+            "owner": self.owner,
+            "attempt": self.attempt,
+        }
+
+    def render_template_fields(self, context: Any, jinja_env: Any = None) -> None:
+        """Airflow's, except that a failure is left to ``run()``: raised here it would cost a slot and say nothing."""
+        try:
+            super().render_template_fields(context, jinja_env)
+        except HiveLockError as error:
+            self._refused = error
+        except Exception as error:  # noqa: BLE001 - a template is the user's, and can raise anything
+            self._refused = InvalidRequest(f"reads and writes cannot be rendered in the triggerer: {error!r}")
+        finally:
+            comms.forget_dag(context, self.task_instance)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        try:
+            event = await self._event()
+        except Superseded as error:
+            self.log.info(
+                "Another process acts for this task; Airflow starts this trigger anew if it still needs it: %s", error
+            )
+            await asyncio.sleep(AGAIN_S)
+            # As if cancelled: Airflow then starts anew what it has given to this triggerer, and to no other. Any other
+            # end without an event fails the task; without an end, nobody would wait for a task that came back.
+            raise asyncio.CancelledError from None
+        except HiveLockError as error:
+            self.log.error("%s", error)
+            event = self._failure(error)
+        yield event
+        # Until Airflow has stored the event, and so has read what was logged before it: later lines, and those of
+        # a trigger that has ended, may miss the task's log.
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError as cancelled:
+            if not comms.ended_by_airflow(cancelled):
+                raise
+            await _to_the_end(self._let_go())  # not by on_kill: Airflow would log that a user has acted
+
+    async def on_kill(self) -> None:
+        """Airflow needs this trigger no longer: a user has acted on its task, or another triggerer has got it."""
+        await _to_the_end(self._let_go())
+
+    async def _event(self) -> TriggerEvent:
+        """What there is to tell Airflow.
+
+        :raises HiveLockError: what there is to tell the user.
+        """
+        raise NotImplementedError
+
+    def _failure(self, error: HiveLockError) -> TriggerEvent:
+        return TaskFailedEvent()
+
+    async def _let_go(self) -> None:
+        """Leave nothing behind that nobody needs."""
+
+    def _wanted(self, lease_s: float = 3600.0) -> LockSpec:
+        return LockSpec(
+            self.reads,
+            self.writes,
+            self.unpartitioned,
+            self.lock_sql,
+            self.lock_database,
+            self.partition_columns or {},
+            self.support_concurrency,
+            lease_s,
+            self.timeout_s,
+        )
+
+    async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T | None:
+        """Poll what *start* gives until there is an outcome; None where locking is turned off.
+
+        :raises HiveLockError: what there is to tell the user.
+        """
+        if self._refused is not None:
+            raise self._refused
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+                loop.call_soon_threadsafe(changed.set)
+
+        hook = await _hook(self.hivelock_conn_id)
+        owner = self._owner(hook)
+        if not self._wanted().locks(hook, self.log):
+            return None
+        _keep_leases(self.hivelock_conn_id)
+        self.timeout_s = self._wanted().left_s(hook)
+
+        def begin() -> Polled[T]:
+            request = self._wanted().request(hook, owner, self._attempt())
+            return start(hook.manager(), request, wake)
+
+        polled = await self._in_pool(begin)
+        while (outcome := await self._in_pool(polled.poll)) is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), polled.wait_s())
+            changed.clear()
+        return outcome
+
+    def _owner(self, hook: HiveLockHook) -> Owner:
+        owner = Owner.parse(self.owner) if self.owner else Owner.of(hook.installation, self.task_instance)
+        if owner is None:
+            raise InvalidRequest(f"{self.owner!r} is not an owner that a worker gives")
+        return owner
+
+    def _attempt(self) -> int:
+        return self.attempt if self.owner or self.task_instance is None else self.task_instance.try_number
+
+    async def _in_pool(self, function: Callable[[], T]) -> T:
+        """Run what blocks in a thread. Being cancelled does not stop it: see :meth:`_settled`."""
+        context = contextvars.copy_context()  # so that what it logs shows in the task's log
+        call = asyncio.get_running_loop().run_in_executor(_pool, context.run, function)
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._call = call
+        return await asyncio.shield(call)
+
+    async def _settled(self) -> None:
+        """Wait for the call that was under way when this trigger was cancelled."""
+        if self._call is not None:
+            await asyncio.wait([self._call])
+
+
+class HiveLockTrigger(_LockTrigger):
+    """Acquires locks: one place in the queue, kept over restarts of the triggerer.
+
+    :param lease_s: how long the lease is trusted without renewal, in seconds.
+    :param ends_task: ends the task with the lease as its XCom; False resumes it on a worker with the lease.
+    :param warning: what its log says once the locks are acquired.
+    """
+
+    def __init__(self, *, lease_s: float, ends_task: bool = True, warning: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lease_s = lease_s
+        self.ends_task = ends_task
+        self.warning = warning
+        self._waiter: Owner | None = None
+        self._wait: Wait | None = None
+        self._succeeded = False
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        classpath, kwargs = super().serialize()
+        return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task, "warning": self.warning}
+
+    async def _event(self) -> TriggerEvent:
+        begun = asyncio.get_running_loop().time()
+        lease = await self._outcome(self._start)
+        given = lease.to_json() if lease else OFF
+        if lease and self.warning:
+            self.log.warning("%s", self.warning)
+        if not self.ends_task:
+            if self.owner:
+                await asyncio.sleep(begun + RESUME_S - asyncio.get_running_loop().time())
+            return TriggerEvent(given)  # type: ignore[no-untyped-call]
+        assert self._waiter is not None
+        await comms.push_xcom(self._waiter, given)
+        self._succeeded = True
+        return TaskSuccessEvent()
+
+    async def _let_go(self) -> None:
+        """Drop the place, or the lease, if the task is over; else leave the place to the trigger that waits for it now.
+
+        So a lease goes that nobody has heard of: Airflow drops the event of a task that has been marked failed meanwhile.
+        """
+        await self._settled()
+        if self._wait is None or self._waiter is None:
+            return
+        try:
+            state = await comms.state_of(self._waiter)
+        except CannotTell as error:
+            self.log.warning("Keeping the place in the queue, or the lease: %s", error)
+            state = ""
+        over = state is None or state in comms.FINISHED
+        if over and not (self._succeeded and state == "success"):
+            if await self._in_pool(self._wait.give_up):
+                self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
+        elif self._wait.lease is None:
+            await self._in_pool(self._wait.hand_over)
+            self.log.info("Left the place in the queue to what waits for the task now")
+
+    def _wanted(self, lease_s: float | None = None) -> LockSpec:
+        return super()._wanted(self.lease_s if lease_s is None else lease_s)
+
+    def _owner(self, hook: HiveLockHook) -> Owner:
+        self._waiter = super()._owner(hook)
+        return self._waiter
+
+    def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease]:
+        self._wait = Wait(manager, request, self.timeout_s, wake, self.log)
+        return self._wait
+
+
+class HiveLockSensorTrigger(_LockTrigger):
+    """Waits until locks could be had, and takes none. Its timeout begins anew when the triggerer restarts.
+
+    :param soft_fail: skip the task when it is too late, rather than fail it.
+    """
+
+    def __init__(self, *, soft_fail: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.soft_fail = soft_fail
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        classpath, kwargs = super().serialize()
+        return classpath, {**kwargs, "soft_fail": self.soft_fail}
+
+    async def _event(self) -> TriggerEvent:
+        await self._outcome(lambda *given: Look(given[0], given[1], self.timeout_s, given[2], self.log))
+        return TaskSuccessEvent()
+
+    def _failure(self, error: HiveLockError) -> TriggerEvent:
+        return TaskSkippedEvent() if self.soft_fail and isinstance(error, LockTimeout) else TaskFailedEvent()
+
+
+def _keep_leases(conn_id: str) -> None:
+    """Have leases renewed wherever tasks wait: where waiters fill the triggerer, Airflow starts no keeper."""
+    loop = asyncio.get_running_loop()
+    keeping = _keepers.get(conn_id)
+    if keeping is None or keeping.done() or keeping.get_loop() is not loop:
+        # Without the context of the task that happens to be the first to wait, whose log it would write to.
+        _keepers[conn_id] = loop.create_task(_keep(conn_id), context=contextvars.Context())
+
+
+async def _keep(conn_id: str) -> None:
+    async for _ in HiveLockKeeper(conn_id, ends=True).run():
+        pass  # who starts the force release is the keeper that an asset watches with
+
+
+async def _hook(conn_id: str) -> HiveLockHook:
+    """One look-up for all waiters that start together: hundreds do when a triggerer takes over from another."""
+    loop = asyncio.get_running_loop()
+    until, loading = _hooks.get(conn_id, (0.0, None))
+    if loading is None or loading.get_loop() is not loop or loop.time() > until:
+        loading = loop.create_task(_load(conn_id))
+        _hooks[conn_id] = loop.time() + CONNECTION_S, loading
+    return await asyncio.shield(loading)
+
+
+async def _load(conn_id: str) -> HiveLockHook:
+    hook = HiveLockHook(conn_id)
+    try:
+        await asyncio.wait_for(hook.load(), comms.ANSWER_S)
+    except BaseException as error:
+        _hooks.pop(conn_id, None)
+        if isinstance(error, TimeoutError):
+            raise HiveLockError(f"Airflow did not give connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
+        raise
+    return hook
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await *work*, although Airflow cancels a trigger again every second until it has ended."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    await task

@@ -1,0 +1,1 @@
+"""Whose work runs under a lease, and whether it has ended."""

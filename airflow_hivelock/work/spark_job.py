@@ -1,0 +1,108 @@
+"""A job that a cluster manager runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_hivelock.locks import validate
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.processes import STOP_S
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
+
+
+"""``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
+
+
+POLL_S = 0.5
+
+
+"""How often a cluster is asked meanwhile."""
+
+
+@dataclass(frozen=True)
+class SparkJob:
+    """What a cluster manager runs: a driver of a standalone master, an application of YARN's, a driver pod.
+
+    :param conn_id: the Spark connection that it was submitted through.
+    :param job_id: as SparkSubmitOperator records it for its own retries.
+    """
+
+    kind: ClassVar = "spark"
+
+    conn_id: str
+    job_id: str
+    deploy_mode: str | None = None
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: what no cluster calls a job: it becomes part of a command, or of a URL."""
+        validate.one_line(self.conn_id, "conn_id")
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise ValueError(f"job_id={self.job_id!r:.80}")
+        if self.deploy_mode not in (None, "client", "cluster"):
+            raise ValueError(f"deploy_mode={self.deploy_mode!r:.80}")
+
+    def running(self) -> bool:
+        """Whether the cluster has it as neither ended nor unknown.
+
+        :raises CannotTell: the cluster does not answer.
+        """
+        try:
+            asking = self._operator()
+            status = asking.get_job_status(self.job_id, {})
+            active = bool(asking.is_job_active(status))
+        except Exception as error:
+            raise CannotTell(f"{self} cannot be asked for through connection {self.conn_id!r}: {error}") from error
+        if not active and status.upper() == "UNKNOWN":  # a pod whose node does not answer
+            raise CannotTell(f"{self}: the cluster does not know how it is")
+        return active
+
+    def stop(self) -> None:
+        """Have the cluster end it, and wait until it has.
+
+        :raises CannotTell: the cluster does not answer, or it does not end.
+        """
+        try:
+            self._kill()
+        except Exception as error:
+            raise CannotTell(f"{self} cannot be ended through connection {self.conn_id!r}: {error}") from error
+        if not self.ends(STOP_S):
+            raise CannotTell(f"{self} did not end within {STOP_S:g} s of being killed")
+
+    def ends(self, patience_s: float) -> bool:
+        """Whether it has ended within *patience_s*: a cluster says so some time after it was told to end it.
+
+        :raises CannotTell: as :meth:`running`.
+        """
+        deadline = time.monotonic() + patience_s
+        while self.running():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def __str__(self) -> str:
+        return f"Spark job {self.job_id}"
+
+    def _kill(self) -> None:
+        operator = self._operator()
+        operator._hook = hook = operator._get_hook()
+        if hook._is_yarn_cluster_mode:
+            hook._yarn_application_id = self.job_id
+        elif hook._is_kubernetes:
+            _, hook._kubernetes_driver_pod = operator._parse_k8s_external_id(self.job_id)
+            hook._delete_driver_pod()  # its on_kill() does so only while it tracks
+            return
+        else:
+            hook._driver_id = self.job_id
+        operator.on_kill()
+
+    def _operator(self) -> SparkSubmitOperator:
+        return SparkSubmitOperator(
+            task_id="asks", conn_id=self.conn_id, deploy_mode=self.deploy_mode, yarn_track_via_rm_api=True
+        )

@@ -1,0 +1,488 @@
+"""What every database can be asked: its tables, its clock, expiry, and who is told of what."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import inspect, select, text, update
+
+from airflow_hivelock.locks import (
+    ExceedsMaxLeaseTime,
+    HiveLeases,
+    HiveLockError,
+    InvalidRequest,
+    LockLost,
+    LockManager,
+    LockTimeout,
+    StoreCorrupted,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.database import attendant, store, tables
+from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
+from airflow_hivelock.locks.testing import Polling
+from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Connect = Callable[..., LockManager]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty store in each kind of database."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Connect]:
+    """Managers of the store, with options; closed in the end."""
+    managers: list[LockManager] = []
+
+    def open_(**options: object) -> LockManager:
+        given = "&".join(f"{name}={value}" for name, value in options.items())
+        managers.append(connect(f"{url}{'&' if '?' in url else '?'}{given}" if given else url))
+        return managers[-1]
+
+    yield open_
+    for manager in managers:
+        manager.close()
+
+
+def change(manager: LockManager, **values: object) -> None:
+    """Have every request be otherwise."""
+    kept = database(manager)
+    columns = {name: text(str(value)) for name, value in values.items()}
+    kept.transact(lambda connection: connection.execute(update(kept.tables.request).values(**columns)))
+
+
+def lapse(manager: LockManager) -> None:
+    """Every lease has ended an hour ago."""
+    change(manager, end_us="end_us - 7200000000")
+
+
+# The tables.
+
+
+def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        managers = list(pool.map(lambda _: opened(), range(8)))
+    kept = database(managers[0])
+    rows = kept.read(lambda connection: connection.execute(select(kept.tables.store.c.version)).all())
+    assert rows == [(tables.VERSION,)]
+    tokens = [manager.acquire(owner=str(n), writes=[f"dw.t{n}"]).token for n, manager in enumerate(managers)]
+    assert tokens == sorted(set(tokens))
+
+
+def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
+    kept = database(opened())
+    kept.transact(lambda connection: connection.execute(update(kept.tables.store).values(version=99)))
+    with pytest.raises(StoreCorrupted, match=r"version 99.*upgrade it here too"):
+        opened()
+
+
+def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = opened().acquire(owner="old", writes=[DAY])
+
+    def add(made: tables.Tables, connection: Any, dialect: object) -> None:
+        connection.execute(text(f"CREATE TABLE {made.metadata.schema or 'main'}.{made.prefix}added (id integer)"))
+
+    monkeypatch.setattr(tables, "STEPS", [*tables.STEPS, add])
+    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
+    for _ in range(2):
+        manager = opened()
+        kept = database(manager)
+        assert kept.read(lambda connection: inspect(connection).has_table("hivelock_added", kept.tables.schema or None))  # noqa: B023
+        assert manager.leases() == [lease]
+
+
+def test_stores_with_different_prefixes_do_not_meet(opened: Connect) -> None:
+    opened(prefix="one_").acquire(owner="a", writes=[DAY])
+    assert opened(prefix="two_").acquire(owner="b", writes=[DAY])
+
+
+def test_the_hive_lease_can_be_read_as_it_is_documented(opened: Connect) -> None:
+    manager = opened()
+    lease = manager.acquire(owner="ann", reads=["dw.airports"], writes=[DAY], lease_s=60)
+    Polling(manager, "waits", writes=[DAY]).blocked()
+    kept = database(manager)
+    name = f"{kept.tables.schema}.hivelock_lease" if kept.tables.schema else "hivelock_lease"
+    rows = kept.read(lambda connection: connection.execute(text(f"SELECT * FROM {name} ORDER BY 3, 4, 5")).all())
+    assert [(*tuple(row)[:5], row.lease_type) for row in rows] == [
+        ("ann", lease.id, "dw", "", "", "s"),
+        ("ann", lease.id, "dw", "airports", "", "s"),
+        ("ann", lease.id, "dw", "flights", "", "s"),
+        ("ann", lease.id, "dw", "flights", "dt=2013-01-01", "x"),
+    ]
+    assert str(rows[0].start_utc)[:19] == f"{lease.since:%Y-%m-%d %H:%M:%S}"
+    assert lease.expires
+    assert str(rows[0].end_utc)[:19] == f"{lease.expires:%Y-%m-%d %H:%M:%S}"
+
+
+def test_any_number_of_partitions_costs_as_many_statements_as_one(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = opened()
+    asked = statements(manager, monkeypatch)
+
+    def taken(number: int) -> list[int]:
+        counts = []
+        for turn in range(2):
+            lease = manager.acquire(owner=f"{number}/{turn}", writes=[f"dw.t/n={n}" for n in range(number)])
+            counts.append(len(asked))
+            for act in (manager.renew, manager.release):
+                act(lease)
+                counts.append(len(asked))
+            asked.clear()
+        return counts
+
+    assert taken(1_000) == taken(1)
+
+
+# Time.
+
+
+def test_a_client_whose_clock_is_wrong_by_a_month_changes_nothing(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = opened(expiry="frees"), opened(expiry="frees")
+    bound = statements(wrong, monkeypatch)
+    real, month_s = time.time, 30 * 86_400
+    monkeypatch.setattr(time, "time", lambda: real() + month_s)
+    monkeypatch.setattr(time, "time_ns", lambda: int((real() + month_s) * 1e9))
+    first = wrong.acquire(owner="first", writes=[DAY])
+    with pytest.raises(LockTimeout):
+        right.acquire(owner="second", writes=[DAY])
+    wrong.renew(first)
+    (shown,) = right.show(DAY)
+    assert first.since <= right.now()
+    assert (right.now() - first.since).total_seconds() < HANG_S
+    assert shown.expires
+    assert 3500 < (shown.expires - right.now()).total_seconds() <= 3600
+    wrong.release(first)
+    months = [
+        int(word) for word in str(bound).replace("'", " ").replace(",", " ").replace("}", " ").split() if word.isdigit()
+    ]
+    around = range(int((real() + month_s - 86_400) * 1e6), int((real() + month_s + 86_400) * 1e6))
+    assert len(months) > 5
+    assert [number for number in months if number in around] == [], "a client's time was sent to the database"
+
+
+def test_an_expired_lease_blocks_on_unless_it_is_to_free(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    lease = manager.acquire(owner="slow", writes=[DAY])
+    lapse(manager)
+    with pytest.raises(LockTimeout, match="slow"):
+        other.acquire(owner="next", writes=[DAY])
+    assert manager.find(lease.id)
+    manager.renew(lease)
+    other.verify(lease)
+
+
+def test_where_leases_free_an_expired_one_can_be_renewed_until_another_has_taken_its_place(opened: Connect) -> None:
+    manager, other = opened(expiry="frees"), opened(expiry="frees")
+    assert manager.capabilities.expires
+    lease = manager.acquire(owner="slow", writes=[DAY])
+    lapse(manager)
+    assert (manager.show(), manager.leases(), manager.find(lease.id), manager.lease_of("slow")) == ([], [], None, None)
+    with pytest.raises(LockLost, match="expired"):
+        manager.verify(lease)
+    with pytest.raises(LockLost):
+        manager.start_work(lease, "delays", "app-1")
+    manager.renew(lease)
+    manager.verify(lease)
+    lapse(manager)
+    taken = other.acquire(owner="next", writes=[DAY])
+    assert taken.token > lease.token
+    with pytest.raises(LockLost, match="taken by another"):
+        manager.renew(lease)
+    assert not manager.release(lease)
+    ended = next(tenure for tenure in manager.history() if tenure.owner == "slow")
+    assert ended.ended
+    assert ended.ended < taken.since, "it ended when it expired, not when that was found"
+
+
+def test_where_leases_free_an_owner_may_ask_for_other_locks_once_its_lease_has_expired(opened: Connect) -> None:
+    manager = opened(expiry="frees")
+    first = manager.acquire(owner="me", writes=[DAY])
+    lapse(manager)
+    assert manager.acquire(owner="me", writes=[DAY]).id == first.id
+    lapse(manager)
+    second = manager.acquire(owner="me", writes=[DAY, "dw.delays"])
+    assert second.id != first.id
+    assert {holder.lease_id for holder in manager.show()} == {second.id}
+
+
+def test_who_waits_for_a_killed_holder_goes_on_when_its_lease_ends(url: str, opened: Connect) -> None:
+    manager = opened(expiry="frees")
+    code = (
+        "import sys; from airflow_hivelock.locks import connect; "
+        f"print(connect(sys.argv[1]).acquire(owner='killed', writes=['{DAY}'], lease_s=3).id, flush=True); sys.stdin.read()"
+    )
+    with_option = f"{url}{'&' if '?' in url else '?'}expiry=frees"
+    holder = subprocess.Popen([sys.executable, "-c", code, with_option], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout
+    assert holder.stdout.readline()
+    (held,) = manager.show(DAY)
+    holder.kill()
+    holder.communicate()
+    lease = manager.acquire(owner="next", writes=[DAY], timeout_s=HANG_S)
+    assert held.expires
+    assert held.expires <= lease.since
+
+
+def test_no_lease_lasts_longer_than_the_most(opened: Connect) -> None:
+    manager = opened(max_lease_s=100)
+    with pytest.raises(ExceedsMaxLeaseTime, match="100 s"):
+        manager.acquire(owner="me", writes=[DAY], lease_s=101)
+    lease = manager.acquire(owner="me", writes=[DAY], lease_s=60)
+    manager.renew(lease)
+    change(manager, granted_us="granted_us - 50000000", end_us="end_us - 50000000")
+    before = manager.show(DAY)[0].expires
+    with pytest.raises(ExceedsMaxLeaseTime, match="me"):
+        manager.renew(lease)
+    assert manager.show(DAY)[0].expires == before
+    with pytest.raises(ExceedsMaxLeaseTime):
+        HiveLeases(manager).grab_lease([("dw.other", "x")], 3600)
+
+
+# Who waits.
+
+
+def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(store, "DEAD_US", 1_000_000)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    code = (
+        "import sys; from airflow_hivelock.locks import connect; from airflow_hivelock.locks.testing import Polling; "
+        f"Polling(connect(sys.argv[1]), 'dead', writes=['{DAY}'], attempt=1).blocked(); print('waits', flush=True); "
+        "sys.stdin.read()"
+    )
+    url = database(manager).url.update_query_dict(
+        {"schema": database(manager).tables.schema} if database(manager).tables.schema else {}
+    )
+    dying = subprocess.Popen(
+        [sys.executable, "-c", code, url.render_as_string(hide_password=False)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert dying.stdout
+    assert dying.stdout.readline() == b"waits\n"
+    late = Polling(other, "late", reads=[DAY])
+    dying.kill()
+    dying.communicate()
+    lease = late.granted()  # although nobody has released anything
+    assert [waiter.owner for waiter in manager.waiters()] == []
+    manager.release(reader)
+    other.release(lease)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cut off, say, for longer than its signs of life last."""
+    monkeypatch.setattr(store, "DEAD_US", 0)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    cut_off = Polling(manager, "cut off", writes=[DAY])
+    cut_off.blocked()
+    late = Polling(other, "late", reads=[DAY]).granted()
+    monkeypatch.undo()
+    assert manager.waiters() == []
+    assert {blocker.owner for blocker in cut_off.blocked().by} == {"reader", "late"}
+    assert [waiter.owner for waiter in manager.waiters()] == ["cut off"]
+    manager.release(reader)
+    other.release(late)
+    assert manager.release(cut_off.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a triggerer stands still, and its waiters poll as they please."""
+    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    waiters = {f"waiter {number}": Polling(manager, f"waiter {number}", writes=[DAY]) for number in range(10)}
+    for polling in waiters.values():
+        polling.blocked()
+    waiters.pop("waiter 4").pending.withdraw()
+    stays = Polling(other, "stays", writes=[DAY])
+    stays.blocked()
+    change(manager, seen_us="0")
+    other.release(lease)
+    lease = stays.granted()
+    for polling in reversed(waiters.values()):
+        polling.blocked()
+    assert [waiter.owner for waiter in other.waiters()] == list(waiters)
+    other.release(lease)
+    for polling in waiters.values():
+        manager.release(polling.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    first, second = Polling(manager, "first", writes=[DAY]), Polling(manager, "second", writes=[DAY])
+    stays = Polling(other, "stays", writes=[DAY])
+    for polling in (first, second, stays):
+        polling.blocked()
+    change(manager, seen_us="0")
+    other.release(lease)
+    lease = stays.granted()
+    come_back = DatabaseAcquisition._come_back
+
+    def as_it_leaves(self: DatabaseAcquisition) -> None:
+        first.pending.withdraw()
+        come_back(self)
+
+    monkeypatch.setattr(DatabaseAcquisition, "_come_back", as_it_leaves)
+    second.blocked()
+    assert [waiter.owner for waiter in other.waiters()] == ["second"]
+    other.release(lease)
+    manager.release(second.granted())
+
+
+def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(store, "DEAD_US", 5_000_000)
+    manager, other = opened(), opened()
+    reader = manager.acquire(owner="reader", reads=[DAY])
+    writer = Polling(manager, "writer", writes=[DAY])
+    writer.blocked()
+    kept = database(manager)
+    queued = manager.now().timestamp() * 1e6
+
+    def signs() -> bool:
+        (record,) = kept.read(lambda connection: kept.records(connection, kept.queued))
+        return bool(record.seen_us > queued + store.DEAD_US)
+
+    wait_until(signs)
+    assert Polling(other, "late", reads=[DAY]).blocked().by[0].owner == "writer"
+    manager.release(reader)
+    manager.release(writer.granted())
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks: who is not told is never woken."""
+    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_release_a_takeover_and_a_force_release_are_told_without_a_look(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    lease = manager.acquire(owner="holder", writes=[DAY])
+    lost, superseded = threading.Event(), threading.Event()
+    other.verify(lease, lost.set)
+    waiting = Polling(other, "waits", writes=[DAY])
+    waiting.blocked()
+    first = other.begin(rules.request("taken over", writes=[DAY]), superseded.set)
+    first.poll()
+    second = Polling(manager, "taken over", writes=[DAY])
+    second.blocked()
+    assert superseded.wait(HANG_S), "a process that has to stop waits on"
+    manager.force_release(lease.id, reason="test", user="test")
+    assert lost.wait(HANG_S), "a job would go on without its locks"
+    other.release(waiting.granted())
+    manager.release(second.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
+    manager, other = opened(), opened()
+    elsewhere = manager.acquire(owner="elsewhere", writes=["dw.delays"])
+    lease = manager.acquire(owner="holder", writes=[DAY])
+    changed = threading.Event()
+    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set) is None
+    manager.release(elsewhere)
+    assert not changed.is_set()
+    manager.release(lease)
+    assert changed.wait(HANG_S)
+    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set), "nothing is there that could go"
+
+
+# The way there.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:s3cret@127.0.0.1:1/db?timeout_s=2",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?expiry=never",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?timeout_s=soon",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?expirey=frees",
+        "postgresql://ann:s3cret@127.0.0.1:1/db?prefix=Drop%20Table",
+        "postgresql://ann:s3cret@127.0.0.1:port/db",
+        "mysql://ann:s3cret@127.0.0.1/db",
+        "sqlite://",
+        "sqlite:///leases.db?max_lease_s=0",
+    ],
+)
+def test_no_error_tells_the_password(url: str) -> None:
+    with pytest.raises(HiveLockError) as refused:
+        connect(url)
+    cause: BaseException | None = refused.value
+    while cause:
+        assert "s3cret" not in f"{cause} {cause!r}"
+        cause = cause.__cause__
+    if "timeout_s=2" not in url and "expirey" not in url:
+        assert isinstance(refused.value, InvalidRequest)
+
+
+@pytest.mark.parametrize(("module", "scheme"), [("sqlalchemy", "sqlite:///x.db"), ("psycopg", "postgresql://h/d")])
+def test_a_library_that_is_missing_is_named_with_its_extra(module: str, scheme: str) -> None:
+    code = (
+        f"import sys; sys.modules['{module}'] = None\n"
+        "from airflow_hivelock.locks import HiveLockError, connect\n"
+        f"try:\n    connect('{scheme}')\nexcept HiveLockError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
+    assert "pip install 'airflow-hivelock[postgres]'" in done.stdout
+
+
+def test_a_forked_process_has_connections_of_its_own(url: str) -> None:
+    code = f"""
+import os, sys, threading
+from airflow_hivelock.locks import LockTimeout, connect, rules
+manager = connect(sys.argv[1])
+lease = manager.acquire(owner="parent", writes=["{DAY}"])
+lost = threading.Event()
+manager.verify(lease, lost.set)
+def works(name):
+    for _ in range(50):
+        manager.release(manager.acquire(owner=name + " at work", writes=["dw." + name]))
+works("before")
+pid = os.fork()
+if pid == 0:
+    try:
+        manager.acquire(owner="child", writes=["{DAY}"], timeout_s=0.1)
+    except LockTimeout:
+        works("child")
+        manager.close()
+        os._exit(7)
+    os._exit(1)
+works("parent")
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+manager.verify(lease)
+manager.release(lease)
+assert lost.wait({HANG_S})
+manager.close()
+"""
+    command = [sys.executable, "-W", "ignore:.*fork:DeprecationWarning", "-c", code, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,197 @@
+"""Hive's locks through a HiveServer2, whichever lock manager it has; and what protects what."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import (
+    InvalidRequest,
+    LockManager,
+    LockMode,
+    LockObject,
+    StoreUnavailable,
+    Unsupported,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
+from airflow_hivelock.locks.backends.hiveserver2.backend import Address
+from airflow_hivelock.locks.hive.catalog import connect_catalog
+from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.testing import BackendConformance
+from tests.support.servers import HiveServer2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.servers import ZooKeeperServer
+
+pytestmark = pytest.mark.integration
+
+IN_METASTORE = {"hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"}
+DAY, HOUR = "dw.flights/dt=2013-01-01", "dw.hours/dt=2013-01-01 10%3A00@x/hr=4"
+
+
+@pytest.fixture(scope="module")
+def server(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer2]:
+    with HiveServer2(tmp_path_factory.mktemp("hiveserver2"), zookeeper=zookeeper) as hiveserver2:
+        run(
+            hiveserver2,
+            "create database dw",
+            "create table dw.flights (a int) partitioned by (dt string)",
+            "create table dw.hours (a int) partitioned by (dt string, hr string)",
+            "alter table dw.flights add partition (dt='2013-01-01')",
+            "alter table dw.hours add partition (dt='2013-01-01 10:00@x', hr='4')",
+            "create external table dw.raw (a int)",
+            "create table dw.ice (a int) tblproperties ('table_type'='ICEBERG')",
+        )
+        yield hiveserver2
+
+
+@pytest.fixture
+def manager(server: HiveServer2) -> LockManager:
+    return connect(f"hiveserver2://ann@127.0.0.1:{server.port}/dw?recheck_s=0.5")
+
+
+@pytest.fixture
+def in_metastore(server: HiveServer2) -> LockManager:
+    """Sessions that lock, and list locks, in the metastore."""
+    return LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=IN_METASTORE))
+
+
+def run(server: HiveServer2, *statements: str, **connected: Any) -> None:
+    from pyhive import hive
+
+    with hive.connect("127.0.0.1", server.port, username="bob", **connected) as connection:
+        for statement in statements:
+            connection.cursor().execute(statement)
+
+
+class TestHiveServer2(BackendConformance, capabilities=HiveServer2Backend.capabilities):
+    @pytest.fixture
+    def connect(self, server: HiveServer2) -> Callable[[], LockManager]:
+        return lambda: connect(f"hiveserver2://127.0.0.1:{server.port}")
+
+
+def test_the_locks_of_zookeepers_manager_are_shown_with_who_and_what_for(
+    manager: LockManager, server: HiveServer2
+) -> None:
+    query = "lock table dw.flights partition (dt='2013-01-01') exclusive"
+    run(server, query, "lock table dw.hours partition (dt='2013-01-01 10:00@x', hr='4') shared")
+    try:
+        day, hour = manager.show()
+        assert (str(day.object), day.mode, day.explicit, day.query) == (DAY, LockMode.EXCLUSIVE, True, query)
+        assert (str(hour.object), hour.mode, hour.lease_id) == (HOUR, LockMode.SHARED, None)
+        assert day.owner.startswith("root_20")
+        assert abs((manager.now() - day.since).total_seconds()) < 600
+        assert [holder.object for holder in manager.show("dw.flights")] == [day.object]
+        assert manager.waiters() == []
+        wanted = rules.request("sensor", reads=[DAY])
+        assert manager.conflicts(wanted) == [day]
+        assert manager.conflicts(rules.request("sensor", reads=["dw.hours", "dw.flights"])) == []
+        assert manager.watch(wanted, lambda: None) == 0.5
+    finally:
+        run(server, "unlock table dw.flights partition (dt='2013-01-01')")
+        run(server, "unlock table dw.hours partition (dt='2013-01-01 10:00@x', hr='4')")
+    assert manager.show() == []
+
+
+def test_the_locks_of_the_metastores_manager_are_shown_as_the_metastore_has_them(
+    in_metastore: LockManager, server: HiveServer2
+) -> None:
+    with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
+        lease = locks.acquire(owner="prod:flights/2013-01-01", reads=["dw.hours"], writes=[DAY])
+        waiting = locks.begin(rules.request("next", writes=["dw.flights"]), lambda: None)
+        waiting.poll()
+        shown = {str(holder.object): holder for holder in in_metastore.show()}
+        assert {name: holder.mode for name, holder in shown.items()} == {
+            DAY: LockMode.EXCLUSIVE,
+            "dw.hours": LockMode.SHARED,
+        }
+        assert shown[DAY].token == lease.token
+        assert max(holder.since for holder in shown.values()) == lease.since
+        (waiter,) = in_metastore.waiters("dw.flights")
+        assert [str(lock) for lock in waiter.locks] == ["dw.flights EXCLUSIVE"]
+        assert [(by.object, by.waiting) for by in waiter.blocked_by] == [(LockObject.parse(DAY), False)]
+        assert not in_metastore.capabilities.parents
+        assert [str(by.object) for by in in_metastore.conflicts(rules.request("sensor", reads=["dw.flights"]))] == [DAY]
+        assert in_metastore.conflicts(rules.request("sensor", reads=["dw.flights/dt=2013-01-02"])) == []
+        waiting.withdraw()
+        locks.release(lease)
+    assert in_metastore.show() == []
+    with pytest.raises(Unsupported, match="UNLOCK TABLE frees"):
+        in_metastore.acquire(owner="me", writes=[DAY])
+
+
+def test_what_protects_what_is_told(
+    manager: LockManager, in_metastore: LockManager, server: HiveServer2, zookeeper: ZooKeeperServer
+) -> None:
+    catalog = connect_catalog(f"thrift://127.0.0.1:{server.metastore_port}")
+    tables = [LockObject.parse(name) for name in ("dw.flights", "dw.raw", "dw.ice", "dw.nope")]
+
+    def told(found: Any, hive: Any = None) -> list[str]:
+        return [str(finding) for finding in check(found, hive, tables, catalog)]
+
+    with connect(f"zookeeper://{zookeeper.hosts}/coverage?root=/elsewhere") as in_zookeeper:
+        assert told(in_zookeeper)[0].startswith("WARNING: Hive sees these locks where it locks in ZooKeeper")
+        seen, *of_tables = told(in_zookeeper, manager.backend)
+        assert seen.startswith(
+            "ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's"
+        )
+        assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "WARNING"]
+        unseen, *_ = told(in_zookeeper, in_metastore.backend)
+        assert unseen.startswith("WARNING: Hive locks in its metastore (DbTxnManager")
+        assert unseen.endswith("Use metastore://")
+    with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
+        unseen, *of_tables = told(locks)
+        assert unseen.startswith(
+            "WARNING: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
+        )
+        assert "dw.raw is external" in of_tables[1]
+        assert "iceberg.engine.hive.lock-enabled=false" in of_tables[2]
+        seen, *rest = told(locks, in_metastore.backend)
+        assert seen.startswith("ok: Hive locks in its metastore (DbTxnManager in HiveServer2's configuration), as this")
+        assert "do not lock external tables" in rest[0]
+        assert "does not expire the locks of the dead" in rest[1]
+    assert told(connect("memory://coverage"))[0].startswith("WARNING: Hive sees nothing of this lock store")
+
+
+def test_a_lock_store_that_hive_does_not_see_is_warned_of_at_connect(
+    server: HiveServer2, caplog: pytest.LogCaptureFixture
+) -> None:
+    connect(f"metastore://127.0.0.1:{server.metastore_port}").close()
+    assert "sees nothing of this lock store" in caplog.text
+    caplog.clear()
+    connect(f"hiveserver2://127.0.0.1:{server.port}").close()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
+    server: HiveServer2,
+) -> None:
+    off = {"hive.support.concurrency": "false"}
+    manager = LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=off))
+    with pytest.raises(Unsupported, match=r"takes no locks: its hive\.support\.concurrency is false"):
+        manager.show()
+    assert str(check(manager)[0]).startswith("WARNING: Hive takes no locks at all")
+
+
+@pytest.mark.parametrize(
+    ("rest", "error", "wrong"),
+    [
+        ("127.0.0.1:1", StoreUnavailable, "HiveServer2 127.0.0.1:1 did not answer"),
+        ("", InvalidRequest, "needs a host"),
+        ("host:port", InvalidRequest, "a port is a number"),
+        ("host/dw`; drop table x", InvalidRequest, "not a database name"),
+        ("host?auth=PLAIN", InvalidRequest, "NONE, NOSASL, LDAP, KERBEROS"),
+        ("ann:secret@host", InvalidRequest, "auth=LDAP"),
+        ("ann:secret@host?root=1", InvalidRequest, "unknown option root"),
+    ],
+)
+def test_the_url_says_what_is_wrong(rest: str, error: type[Exception], wrong: str) -> None:
+    with pytest.raises(error, match=wrong) as refused:
+        connect(f"hiveserver2://{rest}")
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,402 @@
+"""The locks of a real metastore, Hive 2.3's: what we hold in it, what Hive holds, and what it grants by mistake."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from hmsclient import HMSClient
+from hmsclient.genthrift.hive_metastore import ttypes as hive
+from hmsclient.genthrift.hive_metastore.ttypes import LockState, LockType
+
+from airflow_hivelock.locks import (
+    Blocked,
+    InvalidRequest,
+    Lease,
+    LockLost,
+    LockManager,
+    LockMode,
+    LockTimeout,
+    StoreUnavailable,
+    Unsupported,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.metastore import MetastoreBackend
+from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
+from airflow_hivelock.locks.backends.metastore.session import Session
+from airflow_hivelock.locks.statements.session import Session as StatementSession
+from airflow_hivelock.locks.testing import BackendConformance, Polling
+from tests.support.servers import Metastore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Connect = Callable[[], LockManager]
+
+pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 15
+"""The server's: longer than any test holds a lock without renewing it, but for the one that waits for it."""
+
+S, W, X = LockType.SHARED_READ, LockType.SHARED_WRITE, LockType.EXCLUSIVE
+TABLE, DAY = "dw.flights", "dw.flights/dt=2013-01-01"
+
+
+class Hive:
+    """A client that believes what the metastore says, as Hive's own DbTxnManager does."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def lock(self, *components: tuple[int, str], transaction: int | None = None, agent: str = "hive_query_1") -> int:
+        """Ask for type and name, pairs of them in one request; its number."""
+        request = hive.LockRequest(
+            [_component(*component) for component in components], transaction, "ann", "gateway", agent
+        )
+        with self._client() as client:
+            return int(client.lock(request).lockid)
+
+    def granted(self, number: int) -> bool:
+        with self._client() as client:
+            return bool(client.check_lock(hive.CheckLockRequest(number)).state == LockState.ACQUIRED)
+
+    def unlock(self, number: int) -> None:
+        with self._client() as client:
+            client.unlock(hive.UnlockRequest(number))
+
+    @contextmanager
+    def transaction(self) -> Iterator[int]:
+        with self._client() as client:
+            (number,) = client.open_txns(hive.OpenTxnRequest(1, "ann", "gateway")).txn_ids
+        yield number
+        with self._client() as client:
+            client.abort_txn(hive.AbortTxnRequest(number))
+
+    def create_table(self, name: str, *columns: str) -> None:
+        database, table = name.split(".")
+        storage = hive.StorageDescriptor(cols=[hive.FieldSchema("a", "int")], serdeInfo=hive.SerDeInfo(parameters={}))
+        keys = [hive.FieldSchema(column, "string") for column in columns]
+        with self._client() as client:
+            client.create_database(hive.Database(database))
+            client.create_table(
+                hive.Table(
+                    tableName=table, dbName=database, sd=storage, partitionKeys=keys, parameters={"EXTERNAL": "FALSE"}
+                )
+            )
+
+    def _client(self) -> Any:
+        return HMSClient(host="127.0.0.1", port=self._port)
+
+
+def _component(kind: int, name: str) -> hive.LockComponent:
+    head, _, partition = name.partition("/")
+    database, _, table = head.partition(".")
+    level = hive.LockLevel.PARTITION if partition else hive.LockLevel.TABLE if table else hive.LockLevel.DB
+    return hive.LockComponent(kind, level, database, table or None, partition or None)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    with Metastore(tmp_path_factory.mktemp("locks"), transactional=True, txn_timeout_s=TIMEOUT_S) as metastore:
+        yield metastore
+
+
+@pytest.fixture
+def connect_metastore(server: Metastore) -> Connect:
+    """New managers over the shared metastore, empty of locks."""
+    backend = MetastoreBackend.connect(f"127.0.0.1:{server.port}", recheck_s="0.5")
+    with backend.session() as session:
+        for number in {row.id for row in session.rows()}:
+            session.unlock(number)
+    return lambda: LockManager(backend)
+
+
+@pytest.fixture
+def manager(connect_metastore: Connect) -> LockManager:
+    return connect_metastore()
+
+
+@pytest.fixture
+def raw(server: Metastore) -> Hive:
+    return Hive(server.port)
+
+
+class TestMetastore(BackendConformance, capabilities=MetastoreBackend.capabilities):
+    @pytest.fixture
+    def connect(self, connect_metastore: Connect) -> Connect:
+        return connect_metastore
+
+
+def test_a_waiting_writer_is_not_let_in_beside_a_reader_who_came_later(manager: LockManager, raw: Hive) -> None:
+    """HIVE-15077: the reader passes the waiting writer, who is then granted without a look at it."""
+    first = raw.lock((S, TABLE))
+    ours = Polling(manager, "writer", writes=[TABLE])
+    ours.blocked()
+    late = raw.lock((S, TABLE))
+    assert raw.granted(late), "the server is without the fault: this test shows nothing"
+    raw.unlock(first)
+    assert [str(by) for by in ours.blocked().by] == [f"hive_query_1 holds {TABLE} SHARED"]
+    assert {holder.owner for holder in manager.show(TABLE)} == {"hive_query_1"}
+    raw.unlock(late)
+    assert ours.granted()
+
+
+def test_that_writer_is_let_in_if_it_believes_the_metastore(manager: LockManager, raw: Hive) -> None:
+    first, writer, late = raw.lock((S, TABLE)), raw.lock((X, TABLE)), raw.lock((S, TABLE))
+    raw.unlock(first)
+    assert raw.granted(writer)
+    assert raw.granted(late)
+    assert {holder.mode for holder in manager.show(TABLE)} == {LockMode.SHARED, LockMode.EXCLUSIVE}
+
+
+@pytest.mark.parametrize(("held", "wanted"), [([(S, TABLE)], TABLE), ([(S, DAY)], DAY), ([(S, DAY), (S, "dw")], DAY)])
+def test_shared_on_the_database_hides_no_reader_below_it(
+    manager: LockManager, raw: Hive, held: list[tuple[int, str]], wanted: str
+) -> None:
+    """HIVE-22888: the check of locks stops at the first pair that may be ignored."""
+    reader, creator = raw.lock(*held, agent="report"), raw.lock((S, "dw"), agent="create table")
+    naive = raw.lock((X, wanted))
+    assert raw.granted(naive), "the server is without the fault: this test shows nothing"
+    raw.unlock(naive)
+    with pytest.raises(LockTimeout, match=rf"report holds {wanted} SHARED"):
+        manager.acquire(owner="writer", writes=[wanted])
+    assert {holder.owner for holder in manager.show()} == {"report", "create table"}
+    waiting = Polling(manager, "waiting writer", writes=[wanted])
+    for _ in range(3):
+        waiting.blocked()
+        assert [waiter.owner for waiter in manager.waiters()] == ["waiting writer"], "it has lost its place"
+    waiting.pending.withdraw()
+    assert manager.waiters() == []
+    raw.unlock(reader)
+    assert manager.acquire(owner="writer", writes=[wanted]), "SHARED on a database keeps nobody from its tables"
+    raw.unlock(creator)
+
+
+@pytest.mark.parametrize("call", [LockManager.renew, LockManager.verify])
+def test_a_reader_learns_that_a_writer_was_let_in_beside_it(
+    manager: LockManager, raw: Hive, call: Callable[[LockManager, Lease], None]
+) -> None:
+    lease = manager.acquire(owner="reader", reads=[DAY])
+    raw.lock((S, "dw"))
+    call(manager, lease)
+    intruder = raw.lock((X, DAY), agent="insert overwrite")
+    assert raw.granted(intruder)
+    with pytest.raises(LockLost, match=rf"reader: .* insert overwrite holds {DAY} EXCLUSIVE beside lease {lease.id}"):
+        call(manager, lease)
+
+
+def test_readers_and_writers_of_ours_stay_apart_where_the_metastore_lets_both_in(
+    connect_metastore: Connect, raw: Hive
+) -> None:
+    """All of them through the second fault at once: never two that exclude each other, and everybody gets through."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    inside: dict[str, bool] = {}
+    broken: list[str] = []
+
+    def work(name: str, writes: bool) -> None:
+        dice = random.Random(f"{seed} {name}")
+        for turn in range(4):
+            owner = f"{name} {turn}"
+            named: dict[str, Any] = {"writes" if writes else "reads": [dice.choice((TABLE, DAY))]}
+            with connect_metastore() as session:
+                lease = session.acquire(owner=owner, timeout_s=120, **named)
+                inside[owner] = writes
+                now = dict(inside)
+                if len(now) > 1 and any(now.values()):
+                    broken.append(f"{owner} beside {now}")
+                session.verify(lease)
+                del inside[owner]
+                session.release(lease)
+
+    kept = raw.lock((S, "dw"))
+    threads = [threading.Thread(target=work, args=(f"{what}{i}", what == "w")) for what in "rw" for i in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        raw.granted(kept)  # a heartbeat, too
+        threads[0].join(0.2)
+        threads = [thread for thread in threads if thread.is_alive()]
+    assert not broken, f"seed {seed}"
+    assert not inside, "somebody did not get through"
+
+
+def test_a_dead_waiter_blocks_the_queue_only_until_the_server_gives_it_up(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="holder", reads=[DAY])
+    assert not raw.granted(raw.lock((X, DAY), agent="dead"))
+    behind = Polling(manager, "behind", reads=[DAY])
+    while isinstance(outcome := behind.pending.poll(), Blocked):
+        assert [by.owner for by in outcome.by] == ["dead"]
+        manager.renew(lease)
+        threading.Event().wait(outcome.recheck_s)
+    assert manager.waiters() == []
+
+
+def test_the_commit_of_iceberg_waits_under_a_lease_on_its_own_table(manager: LockManager, raw: Hive) -> None:
+    """Hudi's metastore provider and Trino take the same lock; the guide says what to set instead."""
+    lease = manager.acquire(owner="the job that commits", reads=[TABLE])
+    commit = raw.lock((X, TABLE), agent="Iceberg-1f2e")
+    assert not raw.granted(commit)
+    assert [(waiter.owner, str(waiter.blocked_by[0])) for waiter in manager.waiters(TABLE)] == [
+        ("Iceberg-1f2e", f"the job that commits holds {TABLE} SHARED")
+    ]
+    manager.release(lease)
+    assert raw.granted(commit)
+
+
+def test_a_transactions_lock_is_shown_and_honoured_and_ends_with_the_transaction(
+    manager: LockManager, raw: Hive
+) -> None:
+    with raw.transaction() as transaction:
+        number = raw.lock((W, TABLE), transaction=transaction, agent="hive_update_7")
+        (holder,) = manager.show(TABLE)
+        assert (holder.owner, holder.lease_id, holder.token, holder.expires) == ("hive_update_7", None, number, None)
+        assert holder.query == f"SHARED_WRITE, transaction {transaction}"
+        assert manager.acquire(owner="reader", reads=[DAY]), "SHARED_WRITE lets readers pass"
+        with pytest.raises(LockTimeout, match="hive_update_7"):
+            manager.acquire(owner="writer", writes=[TABLE])
+        with pytest.raises(Unsupported, match="ABORT TRANSACTIONS"):
+            manager.force_release(f"metastore-{number}", reason="stuck", user="ops")
+    assert [holder.owner for holder in manager.show()] == ["reader"]
+
+
+def test_a_lock_of_hives_own_is_freed_by_its_number_and_the_log_says_who_and_why(
+    manager: LockManager, raw: Hive, caplog: pytest.LogCaptureFixture
+) -> None:
+    number = raw.lock((X, DAY), agent="stuck")
+    assert manager.leases() == []
+    with caplog.at_level(logging.WARNING):
+        assert manager.force_release(f"metastore-{number}", reason="its session is gone", user="ops")
+    assert f"ops force-released lock {number} of stuck ({DAY} EXCLUSIVE): its session is gone" in caplog.text
+    assert manager.show() == []
+    assert not manager.force_release("metastore-999999", reason="typo", user="ops")
+    assert not manager.force_release("another-store-1", reason="typo", user="ops")
+
+
+def test_what_is_locked_is_named_and_nothing_else(manager: LockManager, raw: Hive) -> None:
+    raw.create_table("deep.events", "dt", "hr")
+    for owner, reads, writes, locks in (
+        ("leaf", ["deep.events/dt=1/hr=2"], [], {"deep.events/dt=1/hr=2": "SHARED"}),
+        ("both", ["deep.t"], ["deep.t/dt=1"], {"deep.t": "SHARED", "deep.t/dt=1": "EXCLUSIVE"}),
+        ("covered", ["deep.u", "deep.u/dt=1"], [], {"deep.u": "SHARED"}),
+        ("unknown", [], ["deep.v/dt=1"], {"deep.v/dt=1": "EXCLUSIVE"}),
+    ):
+        lease = manager.acquire(owner=owner, reads=reads, writes=writes)
+        assert {str(lock.object): lock.mode.value for lock in lease.locks} == locks
+        assert manager.acquire(owner=owner, reads=reads, writes=writes) == lease
+        assert manager.find(lease.id) == lease
+        manager.release(lease)
+
+
+def test_a_prefix_becomes_its_table(manager: LockManager, raw: Hive) -> None:
+    raw.create_table("prefix.events", "dt", "hr")
+    lease = manager.acquire(owner="writer", writes=["prefix.events/dt=1"])
+    assert [str(lock) for lock in lease.locks] == ["prefix.events EXCLUSIVE"]
+    assert manager.acquire(owner="writer", writes=["prefix.events/dt=1"]) == lease
+    assert not raw.granted(raw.lock((S, "prefix.events/dt=1/hr=2"))), "by its name alone it would have been let in"
+
+
+def test_shared_on_a_database_is_not_taken(manager: LockManager) -> None:
+    with pytest.raises(InvalidRequest, match="name the tables"):
+        manager.acquire(owner="reader", reads=["dw"])
+    lease = manager.acquire(owner="reader", reads=["dw", TABLE])
+    assert [str(lock) for lock in lease.locks] == [f"{TABLE} SHARED"]
+
+
+@pytest.mark.parametrize(
+    "owner", ["it's", "prod:dag/manual__2026-01-01T00:00:00+00:00/task/-1", "ü" * 40, "a b\\c", "x" * 255]
+)
+def test_an_owner_is_read_back_as_it_was_given(manager: LockManager, owner: str) -> None:
+    query = "insert overwrite table dw.flights select 'it''s' from dw.staging; " * 9
+    lease = manager.acquire(owner=owner, writes=["dw.flights/dt=it's"], query=query)
+    assert manager.lease_of(owner) == lease
+    (holder,) = manager.show()
+    assert (holder.owner, str(holder.object)) == (owner, "dw.flights/dt=it%27s")
+    assert query.startswith(holder.query[:30])
+
+
+def test_an_owner_too_long_to_be_kept_finds_its_lease_again(manager: LockManager) -> None:
+    first, second = (f"{'long ' * 80}{number}" for number in (1, 2))
+    lease = manager.acquire(owner=first, reads=[DAY])
+    assert manager.acquire(owner=first, reads=[DAY]) == lease
+    assert manager.lease_of(first) == lease
+    assert manager.acquire(owner=second, reads=[DAY]).id != lease.id
+
+
+def test_a_lease_lasts_no_longer_than_the_server_waits_for_heartbeats(manager: LockManager) -> None:
+    lease = manager.acquire(owner="me", writes=[DAY], lease_s=3600)
+    assert lease.lease_s == TIMEOUT_S
+    assert manager.acquire(owner="brief", writes=["dw.other"], lease_s=2).lease_s == 2
+
+
+def test_a_lost_answer_leaves_no_lock_behind(manager: LockManager) -> None:
+    def lock(session: Session, *arguments: Any) -> Any:
+        given(session, *arguments)
+        raise StoreUnavailable("the answer was lost")
+
+    given = Session.lock
+    for end in ("step", "withdraw"):
+        pending = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
+        with mock.patch.object(Session, "lock", lock), pytest.raises(StoreUnavailable):
+            pending.poll()
+        assert len(manager.show()) == 1
+        if end == "step":
+            lease = pending.poll()
+            assert isinstance(lease, Lease)
+            manager.release(lease)
+        pending.withdraw()
+        assert manager.show() == []
+
+
+def test_of_two_processes_of_an_owner_that_ask_at_once_the_later_takes_up_the_earliers_lease(
+    manager: LockManager,
+) -> None:
+    lease = manager.acquire(owner="me", writes=[DAY])
+    late = Polling(manager, "me", writes=[DAY])
+    with mock.patch.object(MetastoreAcquisition, "_standing", return_value=None):  # it looked before the other asked
+        late.blocked()
+    assert late.granted() == lease
+    assert manager.waiters() == []
+
+
+def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore) -> None:
+    with connect(f"metastore://127.0.0.1:1,127.0.0.1:{server.port}?timeout_s=60") as manager:
+        assert manager.acquire(owner="me", writes=[DAY], lease_s=100).lease_s == 60
+        manager.force_release_all(DAY, reason="the test is over", user="pytest")
+    with pytest.raises(StoreUnavailable, match=r"thrift://127\.0\.0\.1:1 did not answer"):
+        connect("metastore://127.0.0.1:1")
+    for url, wrong in (
+        ("metastore://", "names no metastore"),
+        ("metastore://ann:secret@host", "metastore host takes no login"),
+        ("metastore://host:port", "a port is a number"),
+        ("metastore://host?auth=LDAP", "NONE, KERBEROS"),
+        ("metastore://host?timeout_s=soon", "timeout_s=.soon. is not a number of seconds, above 0"),
+        ("metastore://host?ssl=1", "true or false"),
+        ("metastore://host?root=/x", "unknown option root"),
+    ):
+        with pytest.raises(InvalidRequest, match=wrong) as told:
+            connect(url)
+        assert "secret" not in str(told.value)
+
+
+def test_show_locks_is_that_of_hives_transactional_manager(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="ours", writes=["dw.shown/dt=2013-01-01"])
+    raw.lock((hive.LockType.SHARED_READ, "dw.shown/dt=2013-01-01"))
+    session = StatementSession(manager, user="ann")
+    (shown,) = session.run("SHOW LOCKS dw.shown PARTITION (dt='2013-01-01')")
+    assert len(shown.columns) == 13
+    held, waits = shown.records()
+    assert (held["Lock ID"], held["State"], held["Type"]) == (f"{lease.token}.1", "ACQUIRED", "EXCLUSIVE")
+    assert (held["Database"], held["Table"], held["Partition"]) == ("dw", "shown", "dt=2013-01-01")
+    assert (waits["State"], waits["Blocked By"], waits["Type"]) == ("WAITING", f"{lease.token}.1", "SHARED_READ")
+    assert str(shown.text).startswith("Lock ID\tDatabase\tTable\tPartition\tState\tBlocked By\t")
+    (everything,) = session.run("SHOW LOCKS")
+    assert everything.text == shown.text
+    assert [result.rows for result in session.run("SHOW LOCKS dw.other; SHOW LOCKS DATABASE lake")] == [(), ()]
+    manager.release(lease)

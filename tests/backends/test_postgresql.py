@@ -1,0 +1,246 @@
+"""What only PostgreSQL can be asked: its functions, its plans, its sessions."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
+from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, tables
+from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
+from airflow_hivelock.locks.testing import Polling
+from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from sqlalchemy import Connection
+
+    from tests.support.servers import PostgresServer
+
+
+pytestmark = pytest.mark.integration
+
+
+def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_functions(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(tables, "STEPS", tables.STEPS[:1])
+        before.setattr(tables, "VERSION", 1)
+        old = connect(postgres_url)
+        before.setattr(PostgreSQL, "take_turn", lambda *given, **settings: None)
+        lease = old.acquire(owner="old", writes=[DAY])
+        waiting = Polling(old, "waits", writes=[DAY])
+        waiting.blocked()
+    with old, connect(postgres_url) as manager:
+        assert manager.leases() == [lease]
+        late = Polling(manager, "late", writes=[DAY])
+        assert {blocker.owner for blocker in late.blocked().by} == {"old", "waits"}
+        assert manager.release(lease)
+        assert manager.release(waiting.granted())
+        assert manager.release(late.granted())
+
+
+def test_a_lease_that_was_waited_for_costs_three_round_trips(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(postgres_url) as manager:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        told = threading.Event()
+        asked = statements(manager, monkeypatch)
+        waiting = manager.begin(rules.request("waits", writes=[DAY]), told.set)
+        waiting.poll()
+        assert len(asked) == 1, asked
+        assert manager.release(lease)
+        assert told.wait(HANG_S)
+        granted = waiting.poll()
+        assert isinstance(granted, Lease)
+        assert manager.release(granted)
+        assert len(asked) == 4, asked
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, isolation: str) -> None:
+    option = quote_plus(f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}")
+    waits = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with (
+        connect(postgres_url) as manager,
+        connect(f"{postgres_url}&options={option}") as late,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        kept = database(manager)
+        assert isinstance(manager.backend, DatabaseBackend)
+        first = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)
+
+        def grant_while_another_is_kept_out(connection: Any) -> Future[Any]:
+            first._turn(connection)
+            refused = pool.submit(late.acquire, owner="late", writes=[DAY])
+            wait_until(lambda: kept.read(lambda other: other.scalar(waits)))
+            return refused
+
+        refused = kept.transact(grant_while_another_is_kept_out)
+        with pytest.raises(LockTimeout, match="first"):
+            refused.result(HANG_S)
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_grant_whose_answer_was_lost_is_given_back(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, waited: bool
+) -> None:
+    with connect(postgres_url) as manager:
+        kept = database(manager)
+        take_turn = kept.take_turn
+
+        def cut(*given: Any) -> None:
+            taken = take_turn(*given)
+            assert taken
+            assert not taken[2], "nothing was granted"
+            raise StoreUnavailable("cut")
+
+        def away(*given: Any) -> None:
+            raise StoreUnavailable("away")
+
+        holder = manager.acquire(owner="holder", writes=[DAY]) if waited else None
+        mine = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
+        if holder:
+            mine.poll()
+            manager.release(holder)
+        with monkeypatch.context() as broken:
+            broken.setattr(kept, "take_turn", cut)
+            with pytest.raises(StoreUnavailable, match="cut"):
+                mine.poll()
+        with monkeypatch.context() as broken:
+            broken.setattr(kept, "enter", away)
+            with pytest.raises(StoreUnavailable, match="away"):
+                mine.poll()
+        mine.withdraw()
+        assert (manager.leases(), manager.waiters()) == ([], [])
+
+
+def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) -> None:
+    with connect(postgres_url) as manager:
+        kept = database(manager)
+        prefix = kept.tables.qualified
+        given = {"of_key": "", **kept.wanted("", rules.request("me", writes=[DAY]).locks).objects}
+        kept.read(lambda connection: connection.exec_driver_sql(f"VACUUM ANALYZE {prefix}lock"))
+        looked = kept._enter.compile(kept.engine)
+        explained = f"EXPLAIN (COSTS OFF) {looked}"
+        lines = kept.read(
+            lambda connection: connection.exec_driver_sql(explained, looked.construct_params(given)).scalars().all()
+        )
+    assert any("hivelock_lock_object" in line for line in lines)
+    assert not any("hivelock_lock_pkey" in line for line in lines), "it is read from end to end"
+
+
+def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendant, "RECONNECT_S", 2.0)
+    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waits", writes=[DAY])
+        waiting.blocked()
+        kept = database(manager)
+        listening = "query LIKE 'LISTEN%' OR query LIKE '%notif%'"
+
+        def cut() -> int:
+            cutting = text(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ({listening})"
+            )
+            return len(kept.read(lambda connection: connection.execute(cutting).all()))
+
+        wait_until(cut)
+        manager.release(lease)
+        other.release(waiting.granted())
+
+
+def test_who_waits_in_one_thread_has_three_sessions_however_often(postgres_url: str) -> None:
+    mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
+    with connect(f"{postgres_url}&application_name=one_thread") as manager:
+        kept = database(manager)
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        manager.renew(lease)
+        assert manager.leases() == [lease]
+        assert kept.read(lambda connection: connection.scalar(mine)) == 1
+        told = [threading.Event() for _ in range(20)]
+        waiting = [manager.begin(rules.request(str(n), writes=[DAY]), one.set) for n, one in enumerate(told)]
+        for pending in waiting:
+            pending.poll()
+        for pending, one in zip(waiting, told, strict=True):
+            manager.release(lease)
+            assert one.wait(HANG_S)
+            granted = pending.poll()
+            assert isinstance(granted, Lease)
+            lease = granted
+        assert kept.read(lambda connection: connection.scalar(mine)) <= 3
+
+
+def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waits", writes=[DAY])
+        waiting.blocked()
+        postgres.kill()
+        with pytest.raises(HiveLockError):
+            manager.renew(lease)
+        postgres.start()
+
+        def released() -> bool:
+            try:
+                return manager.release(lease)
+            except HiveLockError:
+                return False
+
+        wait_until(released)
+
+        lease = waiting.granted()
+        assert lease.token > 0
+        other.release(lease)
+
+
+@pytest.mark.parametrize("value", ["a,b", "NULL", " x ", "{}", 'say "a\\b"', "é", "日本", "''"])
+def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, value: str) -> None:
+    target = LockObject("dw", "flights", (("carrier", value),))
+    with connect(f"{postgres_url}&client_encoding=latin1") as manager:
+        holder = manager.acquire(owner=f"holder {value.strip()}", writes=[str(target)])
+        waiting = Polling(manager, "waits", writes=[str(target)])
+        assert [(blocker.owner, blocker.object) for blocker in waiting.blocked().by] == [(holder.owner, target)]
+        assert manager.leases() == [holder]
+        assert {shown.object for shown in manager.show(target)} == {target}
+        assert manager.release(holder)
+        assert manager.release(waiting.granted())
+
+
+def test_a_session_that_has_forgotten_what_was_prepared_goes_on(postgres_url: str) -> None:
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'airflow_hivelock%'")
+    with connect(postgres_url) as manager:
+        kept = database(manager)
+        for number in range(20):
+            lease = manager.acquire(owner=f"owner {number}", writes=[DAY])
+            if number % 10 == 9:
+                assert kept.read(lambda connection: connection.scalar(prepared)) == 2
+                kept.drive(lambda session: session.execute("DEALLOCATE ALL"))
+            assert manager.release(lease)
+            assert manager.leases() == []
+
+
+def test_a_session_whose_socket_is_gone_is_no_longer_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(waits: Generator[Any, Any, Any], *given: Any, **settings: Any) -> None:
+        next(waits)
+        raise psycopg.OperationalError("connection socket closed")
+
+    def cut(connection: Connection) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(psycopg.waiting, "wait", gone)
+            connection.execute(text("SELECT 1"))
+
+    with connect(postgres_url) as manager:
+        with pytest.raises(StoreUnavailable, match="connection socket closed"):
+            database(manager).transact(cut)
+        assert manager.release(manager.acquire(owner="another", writes=[DAY]))

@@ -1,0 +1,125 @@
+"""Real Hive runs statements, up to its locks: what it locked is in ZooKeeper's log, and our plan locks no less."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_hivelock.locks import LockMode, LockObject
+from airflow_hivelock.locks.hive.catalog import connect_catalog
+from tests.support.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
+from tests.support.sql.cases import CASES, Locks, less
+from tests.support.sql.differences import MORE
+from tests.support.sql.warehouse import DATABASE, DDL, PARTITIONS, TABLES
+from tests.system.histories.transactions import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+    from tests.support.sql.cases import Case
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+
+NAMESPACE = "/hive_zookeeper_namespace/"
+STOP = "no.such.Hook"
+"""Hive calls its hooks once it has its locks: one that does not exist ends a statement there, and changes nothing."""
+
+RUN = [case for case in CASES if case.hive != "no"]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ZooKeeperServer, Metastore, HiveSession]]:
+    home = tmp_path_factory.mktemp("sql")
+    with (
+        ZooKeeperServer(home) as zookeeper,
+        Metastore(home) as metastore,
+        HiveSession(home, zookeeper=zookeeper, metastore=metastore) as hive,
+    ):
+        for statement in (*DDL, f"use {DATABASE}"):
+            hive.run(statement)
+        yield zookeeper, metastore, hive
+
+
+@pytest.fixture(scope="module")
+def catalog(servers: tuple[ZooKeeperServer, Metastore, HiveSession]) -> Catalog:
+    """Each question is asked once: the statements change nothing."""
+    found = connect_catalog(servers[1].uri)
+    table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
+    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
+
+
+@pytest.fixture(scope="module")
+def locked(servers: tuple[ZooKeeperServer, Metastore, HiveSession], catalog: object) -> dict[Case, Locks | None]:
+    """What Hive locked for each statement; None where it refused it before."""
+    zookeeper, _, hive = servers
+    hive.run(f"set hive.exec.pre.hooks={STOP}")
+    marks = KazooClient(zookeeper.hosts)
+    marks.start()
+    refused = set()
+    try:
+        for number, case in enumerate(RUN):
+            marks.create(f"/statement-{number}")
+            try:
+                hive.run(case.sql)
+            except HiveError as error:
+                if STOP not in str(error):
+                    refused.add(case)
+    finally:
+        marks.stop()
+        marks.close()
+    found: dict[Case, Locks | None] = {case: None if case in refused else {} for case in RUN}
+    now: Locks | None = None
+    for write in (write for transaction in transactions([zookeeper]) for write in transaction.writes):
+        if write.path.startswith("/statement-"):
+            now = found[RUN[int(write.path.rpartition("-")[2])]]
+        elif now is not None and write.data and "/LOCK-" in write.path:
+            name, _, lock = write.path.removeprefix(NAMESPACE).rpartition("/LOCK-")
+            if not name.startswith("_dummy"):  # what Hive takes a SELECT without a table to read
+                database, *rest = name.split("/", 2)
+                now[LockObject.parse(f"{database}.{'/'.join(rest)}" if rest else name)] = LockMode[lock.split("-")[0]]
+    return found
+
+
+def test_the_metastore_knows_the_tables_as_the_warehouse_says(catalog: Catalog) -> None:
+    for name, table in TABLES.items():
+        found = catalog.table(LockObject.parse(name))
+        assert found is not None
+        assert (found.partition_columns, found.partition_types) == (table.partition_columns, table.partition_types)
+        assert bool(found.view_text) is (found.table_type == table.table_type == "VIRTUAL_VIEW")
+        listed = {str(partition) for partition in catalog.partitions(LockObject.parse(name))}
+        assert listed == {partition for partition in PARTITIONS if partition.startswith(f"{name}/")}
+
+
+def test_hive_locks_something_for_each_kind_of_statement(locked: dict[Case, Locks | None]) -> None:
+    assert sum(1 for locks in locked.values() if locks) >= 150
+
+
+def test_we_lock_what_hive_does_and_every_difference_has_its_reason(
+    locked: dict[Case, Locks | None], catalog: Catalog
+) -> None:
+    wrong = []
+    for case, theirs in locked.items():
+        ours = case.planned(catalog)
+        assert ours == case.expected, f"{case.sql}: another plan than with the warehouse of the unit tests"
+        if theirs is None:
+            fits = case.hive == "refused"
+        else:
+            fits = not less(ours, theirs) and (case.hive in MORE if ours != theirs else not case.hive)
+        if not fits:
+            wrong.append(f"{case.sql}\n  Hive: {theirs}\n  ours: {ours}\n  said: {case.hive}")
+    assert not wrong, "\n".join(wrong)
+    assert {case.hive for case in locked} == {"", "refused", *MORE}
+
+
+def test_as_hive_does_we_lock_what_hive_does_for_dynamic_partitions(
+    locked: dict[Case, Locks | None], catalog: Catalog
+) -> None:
+    dynamic = [case for case in locked if case.hive == "dynamic"]
+    assert dynamic
+    for case in dynamic:
+        assert case.planned(catalog, "hive") == locked[case], case.sql

@@ -1,0 +1,79 @@
+"""What only SQLite can be asked: a file that many processes come to."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks import Lease, StoreUnavailable, connect, rules
+from airflow_hivelock.locks.backends.database import attendant, sqlite
+from tests.backends.databases import DAY, HANG_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_hivelock.locks.backends.database.dialect import Change
+
+
+def test_who_comes_first_to_a_file_that_another_is_making_waits(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(time, "sleep", lambda pause_s: other.rollback())
+    with connect(sqlite_url) as manager:
+        manager.acquire(owner="first", writes=[DAY])
+    other.close()
+
+
+def test_who_connects_writes_nothing_to_tables_that_are_there(sqlite_url: str) -> None:
+    connect(sqlite_url).close()
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with connect(f"{sqlite_url}?timeout_s=1") as manager:
+        assert manager.leases() == []
+    other.close()
+
+
+def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_says(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/leases.db?timeout_s="
+    with connect(f"{url}0.1") as hasty, connect(f"{url}60") as patient, ThreadPoolExecutor(1) as pool:
+        writer = sqlite3.connect(tmp_path / "leases.db", isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            hasty.acquire(owner="hasty", writes=[DAY])
+        kept_out = pool.submit(patient.acquire, owner="patient", writes=[DAY])
+        assert not kept_out.done()
+        writer.execute("COMMIT")
+        assert patient.release(kept_out.result(HANG_S))
+        writer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it looks, four times a second")
+def test_whoever_waits_for_sqlite_is_told_without_a_look(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOOK_S", 3600.0)
+    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+    listening, wait = threading.Event(), sqlite.SQLiteEars.wait
+
+    def listens(ears: sqlite.SQLiteEars, most_s: float) -> Change:
+        listening.set()
+        return wait(ears, most_s)
+
+    monkeypatch.setattr(sqlite.SQLiteEars, "wait", listens)
+    with connect(sqlite_url) as manager, connect(sqlite_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        told = threading.Event()
+        waiting = other.begin(rules.request("waits", writes=[DAY]), told.set)
+        waiting.poll()
+        assert listening.wait(HANG_S)
+        manager.release(lease)
+        assert told.wait(HANG_S)
+        granted = waiting.poll()
+        assert isinstance(granted, Lease)
+        other.release(granted)

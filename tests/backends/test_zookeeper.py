@@ -1,0 +1,452 @@
+"""What is ZooKeeper's own: lost connections, dead waiters, and requests that do not fit."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_hivelock.locks import (
+    InvalidRequest,
+    Lease,
+    LockLost,
+    LockManager,
+    LockMode,
+    LockTimeout,
+    RequestTooLarge,
+    StoreCorrupted,
+    StoreUnavailable,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, layout, record
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Get,
+    Names,
+    Refused,
+    Request,
+    SetData,
+)
+from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.testing import Polling
+from tests.support.servers import ZooKeeperServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+DAY = "dw.flights/dt=2013-01-01"
+
+
+@pytest.fixture
+def manager(connect_zookeeper: Callable[[], LockManager]) -> LockManager:
+    return connect_zookeeper()
+
+
+def test_a_year_of_partitions_is_one_request(manager: LockManager) -> None:
+    with manager:
+        lease = manager.acquire(owner="rerun", writes=["dw.delays/dt=2013-01-01..2013-12-31"])
+        assert len(manager.show("dw.delays")) == 366
+        assert manager.release(lease)
+        assert manager.show() == []
+
+
+def test_more_partitions_than_a_transaction_can_carry_become_exclusive_on_their_table(
+    manager: LockManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    with manager:
+        reads, writes = ["dw.flights/n=1000..9999"], ["dw.delays/n=1..100"]
+        lease = manager.acquire(owner="decade", reads=reads, writes=writes)
+        assert "dw.flights, too many" in caplog.text
+        modes = {str(lock.object): lock.mode for lock in lease.locks}
+        assert len(modes) == 103
+        assert modes["dw.flights"] is LockMode.EXCLUSIVE, "SHARED on a table keeps no writer out of its partitions"
+        assert modes["dw.delays"] is LockMode.SHARED
+        again = manager.acquire(owner="decade", reads=reads, writes=writes)
+        assert again.id == lease.id
+        with pytest.raises(LockTimeout, match="decade"):
+            manager.acquire(owner="writer", writes=["dw.flights/n=5"])
+        assert manager.release(again)
+        assert manager.show() == []
+
+
+def test_what_one_transaction_carries_at_most_is_granted(manager: LockManager) -> None:
+    """The bound is close, and on the safe side: a packet too large would cost the connection."""
+    with manager:
+        fits = [f"dw.delays/{'n' * 60}={number}" for number in range(100_000, 101_250)]
+        lease = manager.acquire(owner="large", writes=fits)
+        assert len(lease.locks) == len(fits) + 2, "escalated far below the limit"
+        assert manager.release(lease)
+
+
+def test_what_one_transaction_cannot_grant_at_once_is_granted(manager: LockManager) -> None:
+    """Of objects that are there already it says more than fits."""
+    with manager:
+        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+        backend: Any = manager.backend
+        for _ in range(2):
+            lease = manager.acquire(owner="large", writes=deep)
+            assert len(lease.locks) == len(deep) + 2
+            assert manager.release(lease)
+            objects = (Create(backend.layout.object(lock.object)) for lock in lease.locks if lock.object.partition)
+            assert not isinstance(backend.client.submit(Commit(tuple(objects)))[0], Refused)
+
+
+def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is_done(manager: LockManager) -> None:
+    with manager:
+        with pytest.raises(RequestTooLarge, match="5,001 tables and databases"):
+            manager.acquire(owner="greedy", writes=[f"dw.t{number}" for number in range(5_000)])
+        assert manager.waiters() == []
+        assert manager.show() == []
+
+
+def test_the_largest_request_there_is_can_be_freed_by_force(manager: LockManager) -> None:
+    """The entry in the audit trail goes into the same transaction."""
+    with manager:
+        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+        lease = manager.acquire(owner="large", writes=deep)
+        assert len(lease.locks) == len(deep) + 2, "escalated far below the limit"
+        assert manager.force_release(lease.id, reason="stuck", user="ann")
+        assert {str(lock.object) for lock in manager.audit()[-1].locks} == {"dw", "dw.delays"}
+
+
+def test_what_was_asked_for_counts_too_in_what_a_transaction_carries(manager: LockManager) -> None:
+    with manager:
+        wanted = replace(rules.request("long", writes=[DAY]), named="n" * 990_000)
+        pending = manager.begin(wanted, lambda: None)
+        assert isinstance(pending.poll(), Lease), "it fits"
+        with pytest.raises(RequestTooLarge):
+            manager.begin(replace(wanted, owner="longer", named="n" * 1_000_000), lambda: None)
+
+
+def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(manager: LockManager) -> None:
+    with manager:
+        client = manager.backend.client  # type: ignore[attr-defined]
+        session = client.session
+        with pytest.raises(RequestTooLarge, match="/too-large: "):
+            client.submit(Commit((Create("/too-large", b"x" * 1_048_576),)))
+        assert manager.show() == []
+        assert client.session == session
+
+
+def test_a_new_session_is_another_though_its_id_is_the_same(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """As a server may give it whose clock was set back."""
+    with manager:
+        client = manager.backend.client  # type: ignore[attr-defined]
+        session, ident = client.session, client._zk.client_id
+        ends_it = KazooClient(zookeeper.hosts, client_id=ident)
+        ends_it.start(timeout=30)
+        ends_it.stop()
+        ends_it.close()
+        deadline = time.monotonic() + 60
+        while client._zk._session_id in (None, ident[0]):
+            assert time.monotonic() < deadline, "it never began a new session"
+            time.sleep(0.01)
+        client._zk._session_id = ident[0]
+        assert client.session != session
+
+
+def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """Hive 3 keeps a million characters of a query in each of its locks."""
+    with manager:
+        lease = manager.acquire(owner="a", reads=["dw.t"])
+        backend: Any = manager.backend
+        before = layout._lock_data.cache_info().currsize
+        for number in range(3):
+            data = f"hive_{number}:1356998400000:IMPLICIT:{'select ' * 100_000}:10.0.0.1".encode()
+            path = f"{backend.layout.namespace}/dw/t/LOCK-SHARED-000000001{number}"
+            backend.client.submit(Commit((Create(path, data),)))
+        queries = [len(holder.query) for holder in manager.show("dw.t") if holder.lease_id is None]
+        assert queries == [700_000] * 3
+        assert layout._lock_data.cache_info().currsize <= before + 1
+        manager.release(lease)
+
+
+def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -> None:
+    with manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        backend = manager.backend
+        assert isinstance(backend, ZooKeeperBackend)
+        (node,) = backend.namespace.below(lease.locks[-1].object)
+        backend.client.submit(Commit((Delete(node.path),)))
+        with pytest.raises(LockLost, match="UNLOCK TABLE"):
+            manager.renew(lease)
+        with pytest.raises(LockLost, match="acquire again"):
+            manager.acquire(owner="me", writes=[DAY])
+        assert manager.release(lease), "what remains of it must be freed, by who held it"
+
+
+def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
+    """Its session ends, as with a process that is killed; its ticket stays, and is broken by who comes behind."""
+    holder, dying, living = connect_zookeeper(), connect_zookeeper(), connect_zookeeper()
+    lease = holder.acquire(owner="holder", writes=[DAY])
+    Polling(dying, "dead", writes=[DAY]).blocked()
+    behind = Polling(living, "alive", writes=[DAY])
+    behind.blocked()
+    dying.close()
+    holder.release(lease)
+    living.release(behind.granted())
+    assert holder.waiters() == []
+    holder.close()
+    living.close()
+
+
+def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
+    connect_zookeeper: Callable[[], LockManager],
+) -> None:
+    """As when a triggerer dies and another takes over its triggers, in whichever order, after its session has ended."""
+    with connect_zookeeper() as holder, connect_zookeeper() as living:
+        dying = connect_zookeeper()
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        owners = [f"waiter {number}" for number in range(5)]
+        for owner in owners:
+            Polling(dying, owner, writes=[DAY]).blocked()
+        dying.close()
+        taken_up = {owner: Polling(living, owner, writes=[DAY]) for owner in reversed(owners)}
+        for polling in taken_up.values():
+            polling.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == owners
+        holder.release(lease)
+        for owner in owners:
+            living.release(taken_up[owner].granted())
+
+
+class Dying(KazooSession):
+    """A session whose process dies right after its lock nodes are made, before it can verify or take them back."""
+
+    def submit(self, *requests: Request) -> list[Any]:
+        replies = super().submit(*requests)
+        if any(isinstance(request, Commit) and b'"state":"trying"' in request.ops[0].data for request in requests):  # type: ignore[union-attr]
+            self.close()
+            raise StoreUnavailable("dead")
+        return replies
+
+
+def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: None)
+    layout = Layout("/hive-swept", "/hivelock-swept")
+    dying = LockManager(ZooKeeperBackend(Dying(zookeeper.hosts, 5), layout))
+    with pytest.raises(StoreUnavailable):
+        dying.acquire(owner="dead", writes=[DAY])
+    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)) as manager:
+        nodes = manager.backend.namespace.below(None)  # type: ignore[attr-defined]
+        assert len(nodes) == 3
+        assert manager.show() == [], "granted to nobody"
+        assert manager.sweep() == 1
+        assert manager.backend.namespace.below(None) == []  # type: ignore[attr-defined]
+        assert manager.waiters() == []
+        assert manager.sweep() == 0
+        assert manager.acquire(owner="dead", writes=[DAY])
+
+
+@pytest.mark.parametrize("happens", ["nothing", "a node comes", "a node comes and goes", "the node is made anew"])
+def test_a_transaction_notices_children_made_since_the_look(zookeeper: ZooKeeperServer, happens: str) -> None:
+    """What the grant at once rests on, and the model of ZooKeeper in tests/simulation."""
+    top = f"/foretold-{happens.replace(' ', '-')}"
+    session, others = KazooSession(zookeeper.hosts), KazooSession(zookeeper.hosts)
+    with closing(session), closing(others):
+        lock = Create(f"{top}/object/LOCK-SHARED-0", sequential=True)
+        session.submit(Commit((Create(top), Create(f"{top}/object"), lock, lock, lock)))
+        session.submit(Commit((Delete(f"{top}/object/LOCK-SHARED-00000000001"),)))
+        above, look = session.submit(Get(top), Children(f"{top}/object"))
+        gone = [Delete(f"{top}/object/LOCK-SHARED-0000000000{number}") for number in (0, 2)]
+        match happens:
+            case "a node comes":
+                others.submit(Commit((lock,)))
+            case "a node comes and goes":
+                others.submit(Commit((Create(f"{top}/object/p=1"), Delete(f"{top}/object/p=1"))))
+            case "the node is made anew":
+                others.submit(Commit((*gone, Delete(f"{top}/object"), Create(f"{top}/object"), lock, lock, lock)))
+        checks = (*unchanged(top, above.stat.created, "mine"), *unchanged(f"{top}/object", look.created, "mine"))
+        outcome, listing, names = session.submit(Commit((*checks, lock)), Names(top), Names(f"{top}/object"))
+        assert isinstance(outcome, Refused) is (happens != "nothing")
+        assert listing.names == ("object",), "the probes leave nothing behind"
+        assert all(name.startswith("LOCK-SHARED-0") for name in names.names)
+
+
+def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer(tmp_path))
+        url = f"{server.url}?timeout_s=60"  # a busy machine takes long to start it
+        manager, other = (stack.enter_context(connect(url)) for _ in range(2))
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waiter", writes=[DAY])
+        waiting.blocked()
+        server.stop()
+        server.start()
+        waiting.blocked()
+        assert [holder.owner for holder in other.show(DAY)] == ["holder"]
+        manager.renew(lease)
+        manager.release(lease)
+        assert waiting.granted()
+
+
+def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeeper: ZooKeeperServer) -> None:
+    """It was a KeyError: the partition is none of the objects that the request locks."""
+    backend = ZooKeeperBackend.connect(zookeeper.hosts, "hive-below", root="/hivelock-below", patience_s=0)
+    with LockManager(backend) as manager:
+        manager.release(manager.acquire(owner="to make the nodes", reads=["dw.flights"]))
+        partition = "/hive-below/dw/flights/dt=2013-01-01"
+        lock = f"{partition}/LOCK-SHARED-0000000000"
+        backend.client.submit(Commit((Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))))
+        waiting = Polling(manager, "alter", writes=["dw.flights"])
+        for _ in range(3):
+            assert str(waiting.blocked().by[0].object) == DAY
+        (waiter,) = manager.waiters()
+        assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY]
+        backend.client.submit(Commit((Delete(lock),)))
+        assert manager.release(waiting.granted())
+
+
+def test_a_server_that_is_not_there_is_said_to_be() -> None:
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+ did not answer within 1 s"):
+        connect(f"zookeeper://127.0.0.1:{free_port()}/hive?timeout_s=1")
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("zookeeper:///hive", "needs hosts"),
+        ("zookeeper://127.0.0.1:1/../x", "is not a ZooKeeper path"),
+        ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "under Hive's namespace"),
+        ("zookeeper://127.0.0.1:1/hive?timeout_s=soon", "not a number"),
+        ("zookeeper://127.0.0.1:1/hive?colour=blue", "colour"),
+        ("mysql://127.0.0.1/locks", "mysql is not a lock store"),
+        ("nonsense", "a URL without a scheme"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what):
+        connect(url)
+
+
+def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: LockManager) -> None:
+    """The rolling upgrade: a version reads what it knows, and says so where it does not."""
+    backend = manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    with manager:
+        newer = manager.acquire(owner="newer", writes=[DAY])
+        path = backend.layout.record(owner_key("newer"))
+        (node,) = backend.client.submit(Get(path))
+        written = json.dumps(json.loads(node.data) | {"format": 2, "sealed": True}).encode()
+        backend.client.submit(Commit((SetData(path, written, -1),)))
+        for attempt in (
+            lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
+            lambda: manager.acquire(owner="late", writes=[DAY]),
+            lambda: manager.force_release(newer.id, reason="stuck", user="ops"),
+        ):
+            with pytest.raises(StoreCorrupted, match="upgrade airflow-hivelock here too"):
+                attempt()
+        assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
+        assert backend.client.submit(Get(path))[0].data == written
+        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+
+
+def test_what_the_version_before_wrote_is_read_and_carried_on(
+    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other half of a rolling upgrade: the next version finds the leases and the queue that this one has left."""
+    with connect_zookeeper() as before, connect_zookeeper() as upgraded:
+        lease = before.acquire(owner="holds", writes=[DAY])
+        Polling(before, "waits", writes=[DAY]).blocked()
+        monkeypatch.setattr(record, "FORMAT", record.FORMAT + 1)
+        assert upgraded.leases() == [lease]
+        assert [waiter.owner for waiter in upgraded.waiters()] == ["waits"]
+        upgraded.renew(lease)
+        waits = Polling(upgraded, "waits", attempt=1, writes=[DAY])
+        waits.blocked()
+        assert upgraded.release(lease)
+        assert upgraded.release(waits.granted())
+
+
+def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
+    backend = manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    with manager:
+        manager.release(manager.acquire(owner="first", writes=[DAY]))
+        queue = backend.layout.queue("dw.flights")
+        backend.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-", b"\x00 newer", sequential=True),)))
+        backend.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
+        with pytest.raises(StoreCorrupted, match=r"0123456789abcdef-7-\d+ is a place in the queue"):
+            manager.acquire(owner="second", writes=[DAY])
+        assert manager.show() == []
+        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+        assert [lease.owner for lease in manager.leases()] == ["elsewhere"], "the keeper would renew nothing any more"
+
+
+def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
+) -> None:
+    """As when a triggerer stands still for longer than its session lasts, and its waiters poll as they please."""
+    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        waiters = {f"waiter {number}": Polling(still, f"waiter {number}", writes=[DAY]) for number in range(10)}
+        for polling in waiters.values():
+            polling.blocked()
+        waiters.pop("waiter 4").pending.withdraw()
+        stays = Polling(living, "stays", writes=[DAY])
+        stays.blocked()
+        end_session(zookeeper, still)
+        holder.release(lease)
+        lease = stays.granted()
+        for polling in reversed(waiters.values()):
+            polling.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == list(waiters)
+        living.release(lease)
+        for polling in waiters.values():
+            still.release(polling.granted())
+
+
+def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        first, second = Polling(still, "first", writes=[DAY]), Polling(still, "second", writes=[DAY])
+        stays = Polling(living, "stays", writes=[DAY])
+        for polling in (first, second, stays):
+            polling.blocked()
+        end_session(zookeeper, still)
+        holder.release(lease)
+        lease = stays.granted()
+        queue_again = ZooKeeperAcquisition._queue_again
+
+        def as_it_leaves(self: ZooKeeperAcquisition, free: record.Record) -> None:
+            first.pending.withdraw()
+            queue_again(self, free)
+
+        monkeypatch.setattr(ZooKeeperAcquisition, "_queue_again", as_it_leaves)
+        second.blocked()
+        assert [waiter.owner for waiter in holder.waiters()] == ["second"]
+        living.release(lease)
+        still.release(second.granted())
+
+
+def end_session(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
+    """As its expiry does."""
+    client = manager.backend.client  # type: ignore[attr-defined]
+    before, ident = client.session, client._zk.client_id
+    ends_it = KazooClient(zookeeper.hosts, client_id=ident)
+    ends_it.start(timeout=30)
+    ends_it.stop()
+    ends_it.close()
+    deadline = time.monotonic() + 60
+    while client.session == before:
+        assert time.monotonic() < deadline, "it never began a new session"
+        time.sleep(0.01)

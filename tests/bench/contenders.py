@@ -1,0 +1,172 @@
+"""Who locks SHARED on a database and a table and EXCLUSIVE on some of its partitions, each in its own way.
+
+Each has its own namespace, in which the database and the table are there already, as they are after the first day.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Create, Delete
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from airflow_hivelock.locks import LockObject, rules
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
+from tests.bench.samples import timed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks import Lock, LockManager
+    from tests.support.servers import ZooKeeperServer
+    from tests.support.servers.lock_manager import HiveLockManagers
+
+TABLE = "dw.delays"
+QUERY = "insert overwrite table dw.delays select carrier, avg(delay) from dw.flights group by carrier"
+TIMEOUT_S = 30.0
+_SEQUENTIAL = 2  # org.apache.zookeeper.CreateMode.PERSISTENT_SEQUENTIAL
+
+
+def partitions(count: int) -> list[str]:
+    """The names of *count* partitions."""
+    return [f"{TABLE}/n={number:04d}" for number in range(count)]
+
+
+def wanted(count: int) -> tuple[Lock, ...]:
+    """What every contender locks: *count* partitions EXCLUSIVE, and what lies above them SHARED."""
+    return rules.with_parents((), map(LockObject.parse, partitions(count)))
+
+
+class Contender(Protocol):
+    """One way to lock."""
+
+    @property
+    def name(self) -> str: ...
+
+    def lock(self, count: int) -> float:
+        """Lock *count* partitions; how long that took, in milliseconds."""
+        ...
+
+    def unlock(self) -> float:
+        """Free them; how long that took, in milliseconds."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Ours:
+    """``LockManager.acquire`` and ``release``; every lease for another owner, as Airflow's runs are."""
+
+    name = "airflow_hivelock"
+
+    def __init__(self, manager: LockManager) -> None:
+        self._manager = manager
+        self._owners = (f"flights/run-{number}" for number in itertools.count())
+
+    def lock(self, count: int) -> float:
+        writes, owner = partitions(count), next(self._owners)
+
+        def acquire() -> None:
+            self._lease = self._manager.acquire(owner=owner, writes=writes, query=QUERY)
+
+        return timed(acquire)
+
+    def unlock(self) -> float:
+        return timed(lambda: self._manager.release(self._lease))
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+class Hive:
+    """Real Hive's lock manager, timed inside its JVM."""
+
+    name = "Hive's lock manager"
+
+    def __init__(self, managers: HiveLockManagers) -> None:
+        self._locks = managers.session("benchmark")
+
+    def lock(self, count: int) -> float:
+        answer = self._locks.lock([(lock.object.path, lock.mode.value) for lock in wanted(count)], QUERY)
+        if not answer.granted:
+            raise RuntimeError("Hive refused locks that nobody else wants")
+        return answer.ms
+
+    def unlock(self) -> float:
+        return self._locks.unlock()
+
+    def close(self) -> None:
+        self._locks.unlock()
+
+
+class Recipes:
+    """kazoo's ReadLock and WriteLock, one an object, in order."""
+
+    name = "kazoo's recipes"
+
+    def __init__(self, zookeeper: ZooKeeperServer) -> None:
+        self._zk = KazooClient(zookeeper.hosts)
+        self._zk.start(TIMEOUT_S)
+
+    def lock(self, count: int) -> float:
+        recipes = {"SHARED": self._zk.ReadLock, "EXCLUSIVE": self._zk.WriteLock}
+        self._locks = [
+            recipes[lock.mode.value]("/".join(("/recipes", *lock.object.path)), QUERY) for lock in wanted(count)
+        ]
+        return timed(lambda: [lock.acquire(timeout=TIMEOUT_S) for lock in self._locks])
+
+    def unlock(self) -> float:
+        return timed(lambda: [lock.release() for lock in reversed(self._locks)])
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+
+class Floor:
+    """What kazoo and ZooKeeper take for the nodes alone: one bare transaction that makes them, and one that deletes them.
+
+    Nothing of ours is in it. Of kazoo's API it leaves out what looks at each path three times over.
+    """
+
+    name = "bare transactions"
+
+    def __init__(self, zookeeper: ZooKeeperServer) -> None:
+        self._zk = KazooClient(zookeeper.hosts)
+        self._zk.start(TIMEOUT_S)
+        self._layout = Layout(namespace="/floor")
+        table = wanted(1)[1].object
+        self._zk.ensure_path(self._layout.object(table))
+
+    def lock(self, count: int) -> float:
+        owner = "flights/run-0"
+        data = LockData(owner, 0, True, QUERY, owner_key(owner)).encode()
+        creates: list[Create] = []
+        for lock in wanted(count):
+            if lock.object.partition:
+                creates.append(Create(self._layout.object(lock.object), b"", OPEN_ACL_UNSAFE, 0))
+            prefix = self._layout.lock_prefix(lock.object, lock.mode)
+            creates.append(Create(prefix, data, OPEN_ACL_UNSAFE, _SEQUENTIAL))
+
+        def commit() -> None:
+            self._made = self._commit(creates)
+
+        return timed(commit)
+
+    def unlock(self) -> float:
+        deletes = [Delete(path, -1) for path in reversed(self._made)]
+        return timed(lambda: self._commit(deletes))
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+    def _commit(self, operations: Sequence[Create | Delete]) -> list[str]:
+        transaction = self._zk.transaction()
+        transaction.operations = operations
+        outcome: list[str] = transaction.commit()
+        if any(isinstance(result, Exception) for result in outcome):
+            raise RuntimeError(f"a bare transaction was refused: {outcome[:3]}")
+        return outcome

@@ -1,0 +1,97 @@
+"""Leases in a database, beside the least that locks the same: ``python -m tests.bench.leases``.
+
+Each process grabs one or two of the objects, reads and writes a counter for each under the lease, and lets go. The
+floors do the same work without this package, first come, last served:
+
+rows
+    within one transaction that locks the counters' own rows; in SQLite, the file. The least that excludes others: but
+    its locks last as long as the transaction, and one commit does for all.
+advisory
+    under PostgreSQL's advisory locks of the session, which last as long as that, and leave no trace.
+table
+    with a row a lock, committed before the work begins and taken away after it: what a lease has to do to outlive a
+    process and be seen by others. Who meets a conflict tries again, after a pause that grows. It is the floor of the same
+    promise, and SQLite has no other: there a lease is three synced commits, where ``rows`` is one.
+
+Every history is checked: no update lost, no row missing, every writer after the one with the next lower token. Each round
+runs all ways one after another, for a shared machine is quicker at one minute than at the next; the median of the rounds'
+ratios is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from airflow_hivelock.locks import connect
+from tests.support.servers import PostgresServer
+from tests.system.leases.crowd import Race, race
+from tests.system.leases.work import Ground, broken
+
+WAYS = {"PostgreSQL": ("rows", "leases", "advisory", "table"), "SQLite": ("table", "leases", "rows")}
+FLOORS = {"PostgreSQL": ("rows", "advisory"), "SQLite": ("table",)}
+"""What the target stands against; the rest is printed beside."""
+
+TARGET = 3.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.leases", description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--grabs", type=int, default=10_000)
+    parser.add_argument("--objects", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 32))
+    given = parser.parse_args()
+    print(f"{given.grabs:,} grabs of {given.objects} objects by {given.processes} processes; seed {given.seed}")
+    print(
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before; fsync off in PostgreSQL, full in SQLite"
+    )
+    failed = False
+    with TemporaryDirectory(prefix="leases-") as scratch, PostgresServer(Path(scratch)) as postgres:
+        urls = {"PostgreSQL": f"{postgres.url}?timeout_s=120", "SQLite": f"sqlite:///{scratch}/leases.db?timeout_s=120"}
+        for database, ways in WAYS.items():
+            times: defaultdict[str, list[float]] = defaultdict(list)
+            for nth in range(given.rounds):
+                races: dict[str, Race] = {}
+                for way in ways:
+                    races[way], wrong = run(urls[database], way, given.seed + nth, given)
+                    failed |= bool(wrong)
+                    print(f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s; {describe(wrong)}", flush=True)
+                for way in ways:
+                    times[way].append(races[way].per_s / races["leases"].per_s)
+            for floor in FLOORS[database]:
+                median = statistics.median(times[floor])
+                every = ", ".join(f"{one:.2f}" for one in times[floor])
+                print(
+                    f"{database:>10} {'' if median <= TARGET else 'NOT '}within {TARGET:g} × of {floor}: {median:.2f} × "
+                    f"(of {every})"
+                )
+    sys.exit(failed)
+
+
+def run(url: str, way: str, seed: int, given: argparse.Namespace) -> tuple[Race, list[str]]:
+    with connect(url) as manager:  # makes the tables, and SQLite's journal
+        ground = Ground(url)
+        ground.create(given.objects)
+        taken = race(url, way, processes=given.processes, jobs=given.grabs, objects=given.objects, seed=seed)
+        wrong = broken(ground, fenced=way == "leases")
+        if taken.done != given.grabs // given.processes * given.processes:
+            wrong.append(f"{taken.done} of {given.grabs} grabs were done")
+        wrong += [f"left behind: {left}" for left in (*manager.show(), *manager.waiters())]
+        ground.close()
+    return taken, wrong
+
+
+def describe(wrong: list[str]) -> str:
+    return f"{len(wrong)} things wrong: {wrong[0]}" if wrong else "no conflicting overlap, no lost row"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Measure, print the tables, and write ``waiting.md`` and ``waiting.png``: ``python -m tests.bench.waiting``.
+
+A real Airflow (LocalExecutor with four slots, PostgreSQL) and a real ZooKeeper on this machine, which should do little else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.bench.waiting import phases
+from tests.bench.waiting.report import Results, markdown, plot
+from tests.bench.waiting.site import WAYS, Site
+
+started = time.monotonic()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.waiting", description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
+    parser.add_argument("--runs", type=int, default=1_000, help="blocked runs of ours; default: %(default)s")
+    parser.add_argument("--beside", type=int, default=60, help="blocked runs of each way; default: %(default)s")
+    parser.add_argument("--starts", type=int, default=60, help="of the unrelated DAG; default: %(default)s")
+    parser.add_argument("--idle-s", type=float, default=300, help="how long nothing happens; default: %(default)s")
+    arguments = parser.parse_args()
+    runs, beside, starts = arguments.runs, arguments.beside, arguments.starts
+    with TemporaryDirectory(prefix="waiting-") as scratch, Site.up(Path(scratch)) as site:
+        say("Airflow is up")
+        phases.idle_starts(site, 5)
+        floor: list[float] = []
+        many: list[phases.Way] = []
+        for turn in range(2):  # by turns, so that what drifts drifts for both
+            say(f"turn {turn + 1}: nobody waits")
+            floor += phases.idle_starts(site, starts // 2)
+            say(f"turn {turn + 1}: {runs:,} wait")
+            many.append(phases.way(site, "trigger", runs, starts // 2, arguments.idle_s * turn))
+            say(str(many[-1]))
+        ways = []
+        for name in reversed(WAYS):
+            say(f"{beside} runs wait: {name}")
+            ways.append(phases.way(site, name, beside, starts // 3))
+            say(str(ways[-1]))
+        say(f"{beside} hand-overs")
+        hand_overs = phases.hand_overs(site, beside)
+        say(str(hand_overs))
+        say("the triggerer is killed")
+        killed_s = phases.killed_triggerer(site, min(200, runs))
+    results = Results(floor, many, ways, hand_overs, killed_s)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "waiting.md").write_text(markdown(results))
+    plot(results, arguments.output / "waiting.png")
+    print(markdown(results))
+    say(f"written to {arguments.output}/waiting.md and waiting.png")
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - started:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

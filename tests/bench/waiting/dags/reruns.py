@@ -1,0 +1,48 @@
+"""A rerun over a locked partition, in each way to wait, and a DAG that has nothing to do with it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, task
+
+from airflow_hivelock import HiveLockHook, HiveLockOperator
+from airflow_hivelock.locks import LockTimeout
+from airflow_hivelock.work.owner import Owner
+
+LOCKED = ["dw.flights/dt=2013-01-15"]
+MANY: dict[str, Any] = {"schedule": None, "max_active_runs": 5_000, "max_active_tasks": 5_000}
+
+
+class SleepAndRetry(BaseOperator):
+    """What a Hive client does with ``hive.lock.sleep.between.retries`` at its default: all in the worker's slot."""
+
+    def execute(self, context: Any) -> None:
+        hook = HiveLockHook()
+        while True:
+            try:
+                hook.manager().acquire(owner=str(Owner.of(hook.installation, context["ti"])), reads=LOCKED)
+            except LockTimeout:
+                time.sleep(60)
+            else:
+                return
+
+
+with DAG("rerun_sleep", **MANY):
+    SleepAndRetry(task_id="lock")
+
+for way in ("poke", "reschedule", "defer", "trigger"):
+    with DAG(f"rerun_{way}", **MANY):
+        HiveLockOperator(task_id="lock", reads=LOCKED, waiting=way)
+
+with DAG("one_by_one", **MANY):
+    HiveLockOperator(task_id="lock", writes=LOCKED)
+
+with DAG("unrelated", **MANY):
+
+    @task
+    def work() -> None:
+        """Anything."""
+
+    work()

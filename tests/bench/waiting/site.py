@@ -1,0 +1,197 @@
+"""A real Airflow on PostgreSQL and a real ZooKeeper, and what is read off them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+import sqlalchemy as sa
+from kazoo.client import KazooClient
+
+from airflow_hivelock.locks import LockManager, connect
+from tests.support.airflow_server import AirflowServer
+from tests.support.servers import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks import Lease
+
+LOCKED = "dw.flights/dt=2013-01-15"
+ROOT = "/airflow_hivelock"
+WAYS = ("sleep", "poke", "reschedule", "defer", "trigger")
+SLOTS = 4
+STUCK_S = 900.0
+IN_A_SLOT = ("queued", "running", "restarting")
+
+# What the README recommends for a thousand runs that wait at once.
+SETTINGS = {
+    ("triggerer", "capacity"): "2000",
+    ("core", "parallelism"): str(SLOTS),
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What was spent in a stretch of time."""
+
+    seconds: float
+    scheduler_cpu_s: float
+    triggerer_cpu_s: float
+    zookeeper_cpu_s: float
+    zookeeper_writes: int
+    task_instance_writes: int
+
+
+class Site:
+    """Everything that is measured on."""
+
+    def __init__(
+        self, zookeeper: ZooKeeperServer, airflow: AirflowServer, locks: LockManager, database: sa.Engine
+    ) -> None:
+        self.zookeeper = zookeeper
+        self.airflow = airflow
+        self.locks = locks
+        self._database = database
+        self._zk = KazooClient(zookeeper.hosts)
+        self._zk.start()
+
+    @classmethod
+    @contextmanager
+    def up(cls, workdir: Path) -> Iterator[Self]:
+        """Start all of it; stop all of it."""
+        with ExitStack() as stack:
+            zookeeper = stack.enter_context(ZooKeeperServer(workdir, heap_mb=512))
+            hivelock = {
+                "conn_type": "hivelock",
+                "host": zookeeper.hosts,
+                "schema": "hive_zookeeper_namespace",
+                "extra": {"installation": "bench"},
+            }
+            airflow = AirflowServer(
+                workdir / "airflow",
+                Path(__file__).parent / "dags",
+                connections={"hivelock_default": hivelock},
+                config=SETTINGS,
+            )
+            stack.enter_context(airflow)
+            for dag_id in (*(f"rerun_{way}" for way in WAYS), "one_by_one", "unrelated"):
+                airflow.unpause(dag_id, timeout_s=180)
+            locks = stack.enter_context(connect(zookeeper.url))
+            site = cls(zookeeper, airflow, locks, sa.create_engine(airflow.database_url))
+            stack.callback(site._zk.stop)
+            yield site
+
+    def hold(self) -> Lease:
+        """Keep everybody waiting."""
+        return self.locks.acquire(owner="the one in the way", writes=[LOCKED], timeout_s=60)
+
+    def block(self, dag_id: str, count: int) -> None:
+        """Start *count* runs and wait until all that can wait do: without a slot, or filling them all."""
+        before = self.blocked(dag_id)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: self.airflow.trigger(dag_id), range(count)))
+        if dag_id in ("rerun_trigger", "one_by_one", "rerun_defer"):
+            self.airflow.wait(lambda: len(self.locks.waiters()) >= before + count, STUCK_S, f"{count} waiters")
+        elif dag_id == "rerun_reschedule":
+            self.airflow.wait(lambda: self.states(dag_id).get("up_for_reschedule", 0) > 0, STUCK_S, "a reschedule")
+        else:
+            self.airflow.wait(lambda: self.states(dag_id).get("running", 0) == SLOTS, STUCK_S, "full slots")
+
+    def blocked(self, dag_id: str) -> int:
+        """How many of its tasks are not over."""
+        return sum(count for state, count in self.states(dag_id).items() if state not in ("success", "failed"))
+
+    def states(self, dag_id: str) -> dict[str, int]:
+        """How many tasks of the DAG are in which state."""
+        query = sa.text("select coalesce(state, 'none'), count(*) from task_instance where dag_id = :dag group by 1")
+        with self._database.connect() as connection:
+            return {str(state): int(count) for state, count in connection.execute(query, {"dag": dag_id})}
+
+    def drain(self, dag_id: str, held: Lease) -> float:
+        """Let all of them have the lock, free what they took; how long that took, in seconds."""
+        begun = time.monotonic()
+        self.locks.release(held)
+        self.airflow.wait(lambda: self.blocked(dag_id) == 0, STUCK_S, f"{dag_id} to be over")
+        took = time.monotonic() - begun
+        for lease in self.locks.leases():
+            self.locks.release(lease)
+        assert set(self.states(dag_id)) == {"success"}, self.states(dag_id)
+        return took
+
+    def starts(self, count: int, every_s: float) -> list[str]:
+        """Start the unrelated DAG, over and over; the ids of its runs."""
+        runs = []
+        due = time.monotonic()
+        for _ in range(count):
+            due += every_s
+            runs.append(self.airflow.trigger("unrelated"))
+            time.sleep(max(0.0, due - time.monotonic()))
+        return runs
+
+    def delays_s(self, runs: list[str]) -> list[float]:
+        """How long after each run was queued its task began, in seconds; waits until all have."""
+        query = sa.text(
+            "select extract(epoch from ti.start_date - dr.queued_at) from dag_run dr join task_instance ti "
+            "using (dag_id, run_id) where dr.run_id = any(:runs) and ti.start_date is not null"
+        )
+
+        def begun() -> list[float]:
+            with self._database.connect() as connection:
+                found = [float(row[0]) for row in connection.execute(query, {"runs": runs})]
+            return found if len(found) == len(runs) else []
+
+        return self.airflow.wait(begun, STUCK_S, "the unrelated runs to start")
+
+    def ended(self, dag_id: str) -> dict[str, float]:
+        """When each of its tasks was over, by run, in epoch seconds."""
+        query = sa.text(
+            "select run_id, extract(epoch from end_date) from task_instance where dag_id = :dag and end_date is not null"
+        )
+        with self._database.connect() as connection:
+            return {str(run): float(at) for run, at in connection.execute(query, {"dag": dag_id})}
+
+    def in_slots(self, dag_id: str) -> int:
+        """How many of its tasks take a worker's slot."""
+        return sum(count for state, count in self.states(dag_id).items() if state in IN_A_SLOT)
+
+    @contextmanager
+    def measured(self, into: list[Load]) -> Iterator[None]:
+        """Append what the block spent."""
+        before, begun = self._spent(), time.monotonic()
+        yield
+        after = self._spent()
+        into.append(Load(time.monotonic() - begun, *(b - a for a, b in zip(before, after, strict=True))))  # type: ignore[arg-type]
+
+    def signs_of_life(self) -> dict[str, int]:
+        """The session behind each request that waits, by its key."""
+        found = ((key, self._zk.exists(f"{ROOT}/alive/{key}")) for key in self._zk.get_children(f"{ROOT}/alive"))
+        return {key: stat.ephemeralOwner for key, stat in found if stat is not None}
+
+    def triggerer_memory_bytes(self) -> int:
+        """What the triggerer's processes use, shared pages once."""
+        return self.airflow.process("triggerer").memory_bytes()
+
+    def _spent(self) -> tuple[float, float, float, int, int]:
+        cpu_s = (_cpu_s(self.airflow.process(kind).members()) for kind in ("scheduler", "triggerer"))
+        line = next(row for row in self.zookeeper.four_letters("srvr").splitlines() if row.startswith("Zxid: "))
+        query = sa.text("select n_tup_upd + n_tup_ins from pg_stat_user_tables where relname = 'task_instance'")
+        with self._database.connect() as connection:
+            writes = int(connection.scalar(query) or 0)
+        return *cpu_s, _cpu_s([self.zookeeper.pid]), int(line.removeprefix("Zxid: "), 16), writes  # type: ignore[return-value]
+
+
+def _cpu_s(pids: list[int]) -> float:
+    total = 0.0
+    for pid in pids:
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # a task's process, over since it was listed
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

@@ -1,0 +1,105 @@
+"""Real Hive's ZooKeeper lock manager on its own, in one JVM: what a query's locks cost, and what they exclude."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.support.servers.jvm import java
+from tests.support.servers.server import Server, ServerError
+from tests.support.servers.wire import Wire
+from tests.support.servers.zookeeper import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from tests.support.servers.zookeeper import ZooKeeperServer
+
+ANSWER_S = 120.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether Hive granted all the locks, or took none, and how long that took inside its JVM, in milliseconds."""
+
+    granted: bool
+    ms: float
+
+
+@dataclass(frozen=True)
+class HiveLocks:
+    """One lock manager, which holds the locks of one query at a time."""
+
+    wire: Wire
+    name: str
+
+    def lock(self, locks: Iterable[tuple[Sequence[str], str]], query: str = "select 1") -> Answer:
+        """Lock, as a query does that needs *locks*: pairs of a path's components and ``SHARED`` or ``EXCLUSIVE``.
+
+        :raises HiveError: where it holds some already.
+        """
+        wanted = [{"path": list(path), "mode": mode} for path, mode in locks]
+        verdict, ms = self._send({"lock": wanted, "query": query}).result(ANSWER_S)
+        return Answer(verdict == "granted", float(ms))
+
+    def unlock(self) -> float:
+        """Free what it holds, if anything; how long that took inside its JVM, in milliseconds."""
+        return float(self._send({"unlock": True}).result(ANSWER_S)[0])
+
+    def close(self) -> None:
+        """End it, as a Hive session does; it has to be opened again."""
+        self._send({"close": True}).result(ANSWER_S)
+
+    def open(self, settings: dict[str, str]) -> None:
+        """Make the lock manager, with these settings of Hive's."""
+        self._send({"open": settings}).result(ANSWER_S)
+
+    def _send(self, statement: object) -> Future[list[str]]:
+        return self.wire.send(self.name, json.dumps(statement))
+
+
+class HiveLockManagers(Server):
+    """A JVM with lock managers of Hive's, which share one session with ZooKeeper as in a HiveServer2.
+
+    :param tries: how often a lock is tried before the query is refused, a second apart.
+    :param cleans: whether a session removes all empty nodes at its end (``hive.zookeeper.clean.extra.nodes``).
+    """
+
+    def __init__(
+        self, workdir: Path, *, zookeeper: ZooKeeperServer, tries: int = 1, cleans: bool = False, heap_mb: int = 256
+    ) -> None:
+        super().__init__(workdir / "lock_manager")
+        self.heap_mb = heap_mb
+        self._settings = {
+            "hive.zookeeper.quorum": zookeeper.hosts,
+            "hive.lock.numretries": str(tries),
+            "hive.unlock.numretries": "2",
+            "hive.zookeeper.clean.extra.nodes": str(cleans).lower(),
+            "hive.lock.sleep.between.retries": "1s",
+        }
+        self._wire: Wire | None = None
+
+    def session(self, name: str, namespace: str = NAMESPACE) -> HiveLocks:
+        """A new lock manager, over the locks below ``/namespace``; *name* tells it from the others."""
+        if self._wire is None:
+            raise ServerError(f"{self.home} is not running")
+        locks = HiveLocks(self._wire, name)
+        locks.open({**self._settings, "hive.zookeeper.namespace": namespace})
+        return locks
+
+    def launch(self) -> None:
+        super().launch()
+        self._wire = Wire(self.process)
+
+    def ready(self) -> bool:
+        return self._wire is not None  # requests wait in the pipe until the JVM reads them
+
+    def stdout(self) -> int:
+        return subprocess.PIPE
+
+    def command(self) -> list[str]:
+        return java("servers.LockManagerMain", heap_mb=self.heap_mb)

@@ -1,0 +1,60 @@
+"""The statements of ``statements.txt``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_hivelock.locks import Lock, LockMode, LockObject, rules
+from airflow_hivelock.locks.plan import Dynamic, plan_statements
+from tests.support.sql.warehouse import DATABASE, Warehouse
+
+Locks = dict[LockObject, LockMode]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement, what it locks, and ``no``, ``refused`` or a reason where real Hive differs."""
+
+    sql: str
+    locks: str
+    hive: str = ""
+
+    @property
+    def expected(self) -> Locks:
+        """What it locks, parents included."""
+        named = [] if self.locks == "nothing" else self.locks.split(") ")
+        parsed = [(each[0], LockObject.parse(each[2:].removesuffix(")"))) for each in named]
+        return by_object(*([target for mode, target in parsed if mode == wanted] for wanted in "SX"))
+
+    def planned(self, catalog: object = None, dynamic: Dynamic = "documented") -> Locks:
+        """What the plan locks, parents included."""
+        found = plan_statements(self.sql, catalog or Warehouse(), database=DATABASE, dynamic=dynamic)  # type: ignore[arg-type]
+        return by_object(*found)
+
+
+def by_object(reads: list[LockObject], writes: list[LockObject]) -> Locks:
+    return {lock.object: lock.mode for lock in rules.with_parents(reads, writes)}
+
+
+def less(ours: Locks, theirs: Locks) -> list[Lock]:
+    """Which of *theirs* are neither among *ours* nor covered by them: EXCLUSIVE covers all that lies below."""
+
+    def covered(target: LockObject, mode: LockMode) -> bool:
+        held = [ours.get(each) for each in (target, *target.parents)]
+        return LockMode.EXCLUSIVE in held or (mode is LockMode.SHARED and held[0] is mode)
+
+    return [Lock(target, mode) for target, mode in theirs.items() if not covered(target, mode)]
+
+
+def _read() -> list[Case]:
+    found: list[list[str]] = []
+    for line in (Path(__file__).parent / "statements.txt").read_text().splitlines():
+        if line.startswith("  "):
+            found[-1].append(line.strip().removeprefix("hive: "))
+        elif line and not line.startswith("#"):
+            found.append([line])
+    return [Case(*fields) for fields in found]
+
+
+CASES = _read()

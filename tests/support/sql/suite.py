@@ -1,0 +1,145 @@
+"""Plans each statement of a folder of .q and .sql files: ``python -m tests.support.sql.suite FOLDER``.
+
+A file is a session: USE, SET, and what is temporary or a view hold for the statements after them. What is refused is
+printed by its reason, and where the plan differs from a second, independent reading: see :mod:`.reading`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks.plan.planner import Planner
+from airflow_hivelock.locks.plan.script import statements
+from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.statement import add
+from airflow_hivelock.locks.plan.tables import Tables
+from tests.support.sql.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+MOST_S = 10
+_PIECE = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|;|.""", re.DOTALL)
+_DELIMITED = re.compile(r"--QUERY-DELIMITER-START(.*?)--QUERY-DELIMITER-END", re.DOTALL)
+_LEADING = re.compile(r"(?:--[^\n]*(?:\n|$)|/\*.*?\*/|\s)*", re.DOTALL)
+_PLACE = re.compile(r"line \d+, column \d+(?:, at (?P<there>.*?))?: ", re.DOTALL)
+_SHELL = ("dfs", "source", "compile", "crypto", "erasure")
+
+
+class TooLong(Exception):
+    """A statement took more than :data:`MOST_S` seconds."""
+
+
+def split(text: str) -> Iterator[str]:
+    """The statements of a file, as Hive's and Spark's test drivers cut it."""
+    at = 0
+    for whole in _DELIMITED.finditer(text):
+        yield from _cut(text[at : whole.start()])
+        yield whole[1].strip().removesuffix(";")
+        at = whole.end()
+    yield from _cut(text[at:])
+
+
+def _cut(text: str) -> Iterator[str]:
+    piece = ""
+    for found in _PIECE.finditer(re.sub(r"^\s*!.*$", "", text + "\n;", flags=re.MULTILINE)):
+        if found[0] != ";":
+            piece += found[0]
+            continue
+        if _LEADING.sub("", piece, count=1):
+            yield piece.strip()
+        piece = ""
+
+
+def rendered(text: str) -> str:
+    """*text* with something for its variables, which Hive and Spark's test driver put in before they read it."""
+    return re.sub(r"\$\{[^}]*\}", "x", text.replace("${system:test.dfs.mkdir}", "-mkdir -p"))
+
+
+def kind(text: str) -> str:
+    word = _LEADING.sub("", text, count=1).partition(" ")[0].lower()
+    return "EXPLAIN" if word.startswith("explain") else "commands of Hive's shell" if word in _SHELL else "others"
+
+
+class Run:
+    """The figures of one run."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.refused: defaultdict[str, list[str]] = defaultdict(list)
+        self.wrong: defaultdict[str, list[str]] = defaultdict(list)
+        self.slowest = (0.0, "")
+
+    def file(self, file: Path) -> None:
+        planner, reading = Planner(Session(Tables()), as_hive=False, limit=1_000), Reading()
+        for text in map(rendered, split(file.read_text(errors="replace"))):
+            for kept in (planner.scans, planner.writes, planner.looks):
+                kept.clear()  # views go on adding to them
+            database, what, where = planner.session.database, kind(text), f"{file.name}: {' '.join(text.split())}"
+            self.count[what] += 1
+            began = time.monotonic()
+            error = self._plan(text, planner)
+            self.slowest = max(self.slowest, (time.monotonic() - began, where))
+            if error is None:
+                for difference, name in reading.differences(text, database, planner):
+                    self.wrong[difference].append(f"{name} in {where}")
+            elif isinstance(error, (InvalidRequest, RecursionError)):
+                found = _PLACE.match(str(error))
+                why = _PLACE.sub("", str(error)) if isinstance(error, InvalidRequest) else "nested too deep"
+                self.count[f"{what} refused"] += 1
+                self.refused[f"{what}: {why[:90]}"].append(f"{found['there'] if found else ''} in {where}")
+            else:
+                self.wrong[f"CRASH or HANG: {error!r}"[:90]].append(where)
+            if error is None and what == "others":
+                reading.after(text, database)
+
+    def _plan(self, text: str, planner: Planner) -> BaseException | None:
+        signal.setitimer(signal.ITIMER_REAL, MOST_S)
+        try:
+            for statement in statements(text):
+                add(statement, planner)
+        except Exception as error:  # noqa: BLE001 - a crash is what is looked for
+            return error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--examples", type=int, default=2, help="how many to print for each reason")
+    parser.add_argument("--width", type=int, default=160, help="of an example")
+    given = parser.parse_args()
+
+    def ring(_signal: int, _frame: FrameType | None) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGALRM, ring)
+    run, began = Run(), time.monotonic()
+    for file in sorted((*given.folder.rglob("*.q"), *given.folder.rglob("*.sql"))):
+        run.file(file)
+    print(f"{time.monotonic() - began:.0f} s; slowest {run.slowest[0]:.2f} s: {run.slowest[1][: given.width]}")
+    for what in ("others", "EXPLAIN", "commands of Hive's shell"):
+        bad = run.count[f"{what} refused"]
+        print(f"{what}: {run.count[what]:,} statements, {bad:,} refused ({100 * bad / max(run.count[what], 1):.2f} %)")
+    for title, found in (("Refused", run.refused), ("Wrong, or read wrongly by the second reading", run.wrong)):
+        print(f"\n{title}:")
+        for why, those in sorted(found.items(), key=lambda item: -len(item[1])):
+            print(f"{len(those):6} {why}")
+            for each in those[: given.examples]:
+                print(f"         {each[: given.width]}")
+    return bool(run.wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

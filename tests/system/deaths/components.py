@@ -1,0 +1,274 @@
+"""Events that meet Airflow or ZooKeeper themselves, with a task at work and another that waits for its lock."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import StoreUnavailable
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
+from tests.system.deaths.row import KEEPER, Row, row
+from tests.system.deaths.working import _ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from tests.system.deaths.play import Play, Run
+
+ROWS: list[Row] = []
+_row = partial(row, ROWS)
+
+OUTAGE_S = 15.0
+"""Longer than a session of ZooKeeper's lasts."""
+
+WAITERS = 4
+
+THRESHOLD_S = 12.0
+"""After so long without a heartbeat a triggerer here counts as dead."""
+
+FREED_S = 60.0
+"""Within what the keeper frees what is over, once the lock store answers."""
+
+DATABASE_OUTAGE_S = 75.0
+"""Longer than a task's supervisor bears it."""
+
+
+def _two(play: Play, dag_id: str = "own") -> tuple[Run, Run]:
+    """One at work, and one behind it."""
+    first = play.start(dag_id)
+    play.writing()
+    second = play.start("own")
+    play.await_waiters()
+    return first, second
+
+
+def _in_turn(play: Play, first: Run, before: int = 1) -> None:
+    """The first ends, and then the second works."""
+    first.open()
+    play.writing(before + 1)
+
+
+@_row("triggerer killed; one task waits, one is deferred over its work", "task")
+def triggerer_killed(play: Play) -> None:
+    first, _ = _two(play, "elsewhere")
+    first.reach("deferred")
+    play.stage.af.process("triggerer").kill()
+    play.stage.af.process("triggerer").restart()
+    _in_turn(play, first)
+
+
+@_row("two triggerers stand still in turn while tasks wait; Airflow gives theirs to the second, and back", "task")
+def triggerers_stall(play: Play) -> None:
+    rival = play.hold()
+    for _ in range(WAITERS):
+        play.start("own")
+    play.await_waiters(WAITERS)
+    (given_to,), acting = _triggerers(play), _acting(play)
+    first, second = play.stage.af.process("triggerer"), play.stage.af.start("triggerer", "second triggerer")
+    try:
+        with ExitStack() as still:
+            with first.standing_still():
+                play.until(lambda: _acting(play).isdisjoint(acting), "the second to wait for all of them")
+                still.enter_context(second.standing_still())
+                time.sleep(THRESHOLD_S)
+            play.until(lambda: _triggerers(play) == {given_to}, "the first to get them back")
+        play.start("own")
+        play.await_waiters(WAITERS + 1)
+        play.stage.manager.release(rival)
+        for run in play.runs:
+            run.open()
+        for run in play.runs:
+            run.reach("success")
+        assert len(play.lives()) == WAITERS + 1
+    finally:
+        second.stop()
+
+
+def _triggerers(play: Play) -> set[int | None]:
+    """Those to which Airflow has given what waits."""
+    tasks = [play.stage.af.task(run.dag_id, run.run_id, "job") for run in play.runs]
+    return play.stage.af.triggerers([task.trigger_id for task in tasks if task.trigger_id])
+
+
+def _acting(play: Play) -> set[str]:
+    """The processes that wait for the runs' locks, as the lock store has them."""
+    backend = play.stage.manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    records = (backend._read(owner_key(run.owner())) for run in play.runs)
+    return {record.process for record in records if record}
+
+
+# Who is granted a lock while no task can be started fails at once, and leaves it to the force release.
+@_row("API server killed; what Airflow has not heard of for too long it ends", KEEPER, "task", "trigger")
+def api_server_killed(play: Play) -> None:
+    _two(play)
+    play.stage.af.process("api-server").kill()
+    play.stage.af.process("api-server").restart()
+
+
+@_row("scheduler, its workers and their tasks killed; what they started writes on", "task")
+def machine_killed(play: Play) -> None:
+    first, _ = _two(play)
+    play.stage.af.process("scheduler").kill()
+    play.stage.af.process("scheduler").restart()
+    play.writing(2)
+    _in_turn(play, first, 2)
+
+
+@_row("ZooKeeper killed and started", "task")
+def zookeeper_killed(play: Play) -> None:
+    first, _ = _two(play)
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    zookeeper.start()
+    _in_turn(play, first)
+
+
+@_row("ZooKeeper away for longer than a session lasts", "task")
+def zookeeper_away(play: Play) -> None:
+    first, _ = _two(play)
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    time.sleep(OUTAGE_S)
+    zookeeper.start()
+    _in_turn(play, first)
+
+
+@_row("marked failed while ZooKeeper is away", KEEPER, "task")
+def marked_failed_without_zookeeper(play: Play) -> None:
+    run = play.start("own")
+    play.writing()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    run.mark("failed")
+    _ends(play)
+    zookeeper.start()
+
+
+@_row("the work ends while ZooKeeper is away", KEEPER, "task")
+def success_without_zookeeper(play: Play) -> None:
+    run = play.start("own")
+    play.writing()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    run.open()
+    _ends(play)
+    time.sleep(OUTAGE_S)
+    zookeeper.start()
+
+
+@_row(
+    "the work of five tasks ends while ZooKeeper is away for 75 s; what a sixth has left writes on",
+    KEEPER,
+    "unlock task",
+)
+def zookeeper_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 75.0)
+
+
+@_row("the same for three minutes", KEEPER, "unlock task")
+def zookeeper_long_away_as_work_ends(play: Play) -> None:
+    _work_ends_without_zookeeper(play, 180.0)
+
+
+@_row("scheduler killed, its workers not", "task")
+def scheduler_killed(play: Play) -> None:
+    first, _ = _two(play)
+    scheduler = play.stage.af.process("scheduler")
+    scheduler.kill(scheduler.pid)
+    play.stage.af.start("scheduler", "its successor")
+    first.until(lambda: first.try_number() == 2 or first.is_over(), "Airflow to notice")
+    first.open()
+
+
+@_row("Airflow's database hangs; one works, one waits, of one that is deferred the keeper renews", KEEPER, "task")
+def database_hangs(play: Play) -> None:
+    first, _ = _two(play)
+    kept = play.start("elsewhere_kept")
+    play.writing(1, NEXT_DAY)
+    kept.reach("deferred")
+    _await_renewal(play, kept)
+    with _hung_database(play):
+        _await_renewal(play, kept)
+    with play.stage.af.reviving():  # who is cut off in a transaction, as was idle for too long, may end of it
+        _in_turn(play, first)
+
+
+@_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", KEEPER, "task")
+def database_killed(play: Play) -> None:
+    first, _ = _two(play)
+    database = play.stage.af.postgres
+    assert database
+    database.kill()
+    time.sleep(DATABASE_OUTAGE_S)
+    database.start()
+    with play.stage.af.reviving():
+        _in_turn(play, first)
+
+
+def _work_ends_without_zookeeper(play: Play, outage_s: float) -> None:
+    ends = [play.start("own_three"), play.start("chained"), play.start("own_two_days_later")]
+    days = ["dt=0", "dt=1", "dt=2", DAY, LATER_DAY]
+    for day in days:
+        play.writing(1, day)
+    killed = play.start("own_next_day")
+    play.writing(1, NEXT_DAY)
+    killed.kill()
+    killed.await_end()
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    for run in ends:
+        run.open()
+    for day in days:
+        _ends(play, day)
+    time.sleep(outage_s)
+    zookeeper.start()
+    back = time.monotonic()
+    play.until(lambda: _are_free(play, days), "what is over to be freed")
+    print(f"ZooKeeper was away for {outage_s:g} s; all was free {time.monotonic() - back:.1f} s after it had started")
+    assert time.monotonic() - back < FREED_S
+    assert play.owners(NEXT_DAY) == [killed.owner()], "freed under the hands of a writer"
+    killed.open()
+    _ends(play, NEXT_DAY)
+    ended = time.monotonic()
+    play.until(lambda: not play.owners(NEXT_DAY), "what is over to be freed")
+    assert time.monotonic() - ended < FREED_S
+    print(f"freed {ended - back:.0f} s, and {time.monotonic() - ended:.0f} s")
+
+
+def _are_free(play: Play, days: list[str]) -> bool:
+    try:
+        return not any(play.owners(day) for day in days)
+    except StoreUnavailable:  # it has only just begun to start
+        return False
+
+
+@contextmanager
+def _hung_database(play: Play) -> Iterator[None]:
+    database = play.stage.af.postgres
+    assert database
+    database.suspend()
+    try:
+        yield
+    finally:
+        database.resume()
+
+
+def _await_renewal(play: Play, run: Run) -> None:
+    """Without a look into Airflow's database."""
+
+    def expires() -> datetime:
+        lease = play.stage.manager.lease_of(run.owner())
+        assert lease
+        assert lease.expires
+        return lease.expires
+
+    deadline, before = time.monotonic() + WAIT_S, expires()
+    while expires() <= before:
+        assert time.monotonic() < deadline, "the keeper renews nothing"
+        time.sleep(1)

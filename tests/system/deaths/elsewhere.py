@@ -1,0 +1,83 @@
+"""Events that meet a task that is deferred, under locks of its own, while its work goes on elsewhere."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.system.deaths.play import running
+from tests.system.deaths.row import FORCE, Row, row
+from tests.system.deaths.working import _ends
+
+if TYPE_CHECKING:
+    from tests.system.deaths.play import Play, Run
+
+ROWS: list[Row] = []
+_row = partial(row, ROWS)
+
+
+def _deferred(play: Play, dag_id: str = "elsewhere") -> Run:
+    run = play.start(dag_id)
+    play.writing()
+    run.reach("deferred")
+    return run
+
+
+@_row("deferred over its work: that ends well", "task")
+def elsewhere_success(play: Play) -> None:
+    _deferred(play)
+
+
+@_row("deferred over its work: cleared; the next try does not start, for nobody knows whether that has ended", FORCE)
+def elsewhere_cleared(play: Play) -> None:
+    run = _deferred(play)
+    run.clear("job")
+    run.until(lambda: run.try_number() == 2 and run.state() == "failed", "the next try to fail")
+    _goes_by_name(play, run)
+
+
+@_row("deferred over its work: marked failed", FORCE)
+def elsewhere_marked_failed(play: Play) -> None:
+    run = _deferred(play)
+    run.mark("failed")
+    _goes_by_name(play, run)
+
+
+@_row("deferred over its work: its run marked failed and deleted", FORCE)
+def elsewhere_run_deleted(play: Play) -> None:
+    run = _deferred(play)
+    run.delete()
+    _goes_by_name(play, run)
+
+
+@_row("deferred over its work: dagrun_timeout", FORCE)
+def elsewhere_run_timed_out(play: Play) -> None:
+    run = _deferred(play, "elsewhere_run_timed")
+    run.await_end()
+    _goes_by_name(play, run)
+
+
+@_row("deferred over its work: defer(timeout=…)", FORCE)
+def elsewhere_timed_out(play: Play) -> None:
+    run = _deferred(play, "elsewhere_timed")
+    run.await_end()
+    assert running(play.lives()[0].pid)
+    _goes_by_name(play, run)
+
+
+@_row("deferred over its work: its trigger fails, with release_locks in callbacks", FORCE)
+def elsewhere_trigger_failed(play: Play) -> None:
+    run = _deferred(play, "elsewhere_called")
+    (play.stage.gates / f"{run.run_id}.fails").touch()
+    run.await_end()
+    assert running(play.lives()[0].pid)
+    _goes_by_name(play, run)
+
+
+def _goes_by_name(play: Play, run: Run) -> None:
+    """Nobody can tell what became of what the task had started elsewhere, until a person does."""
+    play.force_release()
+    assert play.owners() == [run.owner()], "freed, and nobody knew"
+    run.open()
+    _ends(play)
+    play.start("named").await_end()

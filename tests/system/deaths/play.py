@@ -1,0 +1,196 @@
+"""A row at work: its own table, its runs, who writes and who holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from airflow_hivelock.locks import Lease, LockManager
+    from tests.support.airflow_server import AirflowServer
+    from tests.support.servers import ZooKeeperServer
+
+T = TypeVar("T")
+
+WAIT_S = 240.0
+"""For any one thing to happen: only what hangs takes so long."""
+
+DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
+OVER = ("success", "failed")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What all rows share.
+
+    :param manager: the rows' own session with the lock store that Airflow uses.
+    :param gates: where the writers note that they live, and look for what ends them.
+    :param servers: ZooKeeper's.
+    """
+
+    af: AirflowServer
+    manager: LockManager
+    gates: Path
+    servers: Sequence[ZooKeeperServer]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A writer's, from its first note to its last."""
+
+    pid: int
+    first_ms: float
+    last_ms: float
+
+
+@dataclass
+class Run:
+    """A run of one of the DAGs."""
+
+    stage: Stage
+    dag_id: str
+    run_id: str
+
+    def owner(self, task_id: str = "job", map_index: int = -1) -> str:
+        return f"here/{self.dag_id}/{self.run_id}/{task_id}/{map_index}"
+
+    def state(self, task_id: str = "job") -> str | None:
+        return self.stage.af.task(self.dag_id, self.run_id, task_id).state
+
+    def try_number(self, task_id: str = "job") -> int:
+        return self.stage.af.task(self.dag_id, self.run_id, task_id).try_number
+
+    def is_over(self) -> bool:
+        """Ended, or deleted."""
+        found = self.stage.af.runs(self.dag_id)
+        return all(run.state in OVER for run in found if run.run_id == self.run_id)
+
+    def await_end(self) -> None:
+        self.until(self.is_over, "it to end")
+
+    def reach(self, state: str, task_id: str = "job") -> None:
+        self.until(lambda: self.state(task_id) == state, f"{task_id} to be {state}")
+
+    def until(self, condition: Callable[[], T], what: str) -> T:
+        return self.stage.af.wait(condition, WAIT_S, f"{self.run_id}: {what}")
+
+    def kill(self, task_id: str = "job", map_index: int = -1, *, task: bool = True, supervisor: bool = False) -> None:
+        """SIGKILL the task's process, what supervises it, or both."""
+        found = self.stage.af.task_process(self.dag_id, self.run_id, task_id, map_index)
+        for pid in [found.supervisor_pid] * supervisor + [found.pid] * task:
+            os.kill(pid, signal.SIGKILL)
+
+    def mark(self, state: str, task_id: str = "job") -> None:
+        self.stage.af.set_task_state(self.dag_id, self.run_id, task_id, state)
+
+    def mark_run(self, state: str) -> None:
+        self.stage.af.set_run_state(self.dag_id, self.run_id, state)
+
+    def clear(self, *task_ids: str, **more: Any) -> None:
+        self.stage.af.clear(self.dag_id, self.run_id, task_ids or None, **more)
+
+    def delete(self) -> None:
+        """While its tasks are at work; Airflow deletes no run that it has as running."""
+        self.mark_run("failed")
+        self.stage.af.api.call("DELETE", f"dags/{self.dag_id}/dagRuns/{self.run_id}")
+
+    def open(self, status: int = 0, task_id: str = "", try_number: int = 1) -> None:
+        """Let the writers of the run, or of one try of a task, end with that status."""
+        name = f"{self.run_id}.{task_id}.{try_number}" if task_id else self.run_id
+        scratch = self.stage.gates / f"{name}.scratch"
+        scratch.write_text(str(status))
+        scratch.replace(self.stage.gates / name)
+
+    def open_if_closed(self) -> None:
+        if not (self.stage.gates / self.run_id).exists():
+            self.open()
+
+
+@dataclass
+class Play:
+    """What a row acts with: a table that nobody else uses."""
+
+    stage: Stage
+    name: str
+    runs: list[Run] = field(default_factory=list)
+    days: set[str] = field(default_factory=set)
+    rivals: list[Lease] = field(default_factory=list)
+
+    @property
+    def table(self) -> str:
+        return f"dw.{self.name}"
+
+    def start(self, dag_id: str) -> Run:
+        af, number = self.stage.af, len(self.runs)
+        run_id = af.trigger(dag_id, conf={"table": self.table}, run_id=f"{self.name}-{number}")
+        self.runs.append(Run(self.stage, dag_id, run_id))
+        return self.runs[-1]
+
+    def until(self, condition: Callable[[], T], what: str) -> T:
+        return self.stage.af.wait(condition, WAIT_S, f"{self.name}: {what}")
+
+    def lives(self, day: str = DAY) -> list[Life]:
+        """The writers of the partition, in the order of their first notes."""
+        self.days.add(day)
+        notes = self.stage.gates / f"{self.table}@{day}.beats"
+        beats: dict[int, list[float]] = {}
+        # The last line may be half written.
+        for line in notes.read_text().split("\n")[:-1] if notes.exists() else ():
+            pid, time_ns = line.split()
+            beats.setdefault(int(pid), []).append(int(time_ns) / 1e6)
+        lives = (Life(pid, times[0], times[-1]) for pid, times in beats.items())
+        return sorted(lives, key=lambda life: life.first_ms)
+
+    def writing(self, count: int = 1, day: str = DAY) -> int:
+        """Wait until that many have begun to write, and the lock is held; the last one's process id."""
+        self.until(lambda: len(self.lives(day)) >= count, f"{count} writers")
+        assert self.owners(day), "it writes, and nobody holds"
+        return self.lives(day)[-1].pid
+
+    def owners(self, day: str = DAY) -> list[str]:
+        return [holder.owner for holder in self.stage.manager.show(f"{self.table}/{day}")]
+
+    def hold(self, day: str = DAY) -> Lease:
+        """A lease of somebody else's, for the row's runs to wait behind."""
+        lease = self.stage.manager.acquire(owner=f"rival {self.name} {day}", writes=[f"{self.table}/{day}"])
+        self.rivals.append(lease)
+        return lease
+
+    def waiters(self) -> list[str]:
+        return [waiter.owner for waiter in self.stage.manager.waiters(self.table)]
+
+    def await_waiters(self, count: int = 1) -> None:
+        self.until(lambda: len(self.waiters()) == count, f"{count} waiters")
+
+    def force_release(self) -> None:
+        """Have a HiveForceUnlockOperator look at the table; it frees what is stale."""
+        self.start("look").await_end()
+
+    def settle(self, frees_itself: bool) -> None:
+        """Let everything go to its end, and wait until what is to be free by itself is."""
+        for run in self.runs:
+            run.open_if_closed()
+        for rival in self.rivals:
+            self.stage.manager.release(rival)
+        for run in self.runs:
+            run.await_end()
+        self.until(
+            lambda: not any(running(life.pid) for day in self.days for life in self.lives(day)), "writers to end"
+        )
+        if frees_itself:
+            self.until(lambda: not self.stage.manager.show(self.table), "its locks to be freed")
+
+
+def running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,48 @@
+"""The rows of the table: an event, what is done for it to happen, and who has to free the lock then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.system.deaths.play import Play
+
+    Act = Callable[[Play], None]
+
+FORCE = "force release"
+KEEPER = "keeper"
+NOBODY = ""
+"""There is no lock to free."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One event.
+
+    :param by: who frees the lock; several where it depends on who comes first.
+    """
+
+    event: str
+    by: tuple[str, ...]
+    act: Act
+
+    @property
+    def name(self) -> str:
+        return self.act.__name__
+
+    @property
+    def frees_itself(self) -> bool:
+        return FORCE not in self.by
+
+
+def row(rows: list[Row], event: str, *by: str) -> Callable[[Act], Act]:
+    """Add the function to *rows*."""
+
+    def add(act: Act) -> Act:
+        rows.append(Row(event, by, act))
+        return act
+
+    return add

@@ -1,0 +1,117 @@
+"""One real Airflow on PostgreSQL, one real ZooKeeper, and every row that is asked for."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import connect
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from tests.support.airflow_server import KINDS, AirflowServer
+from tests.system.deaths.play import WAIT_S, Play, Stage
+from tests.system.deaths.verdict import judge
+from tests.system.histories.transactions import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.support.servers import Ensemble, ZooKeeperServer
+    from tests.system.deaths.row import Row
+    from tests.system.deaths.verdict import Verdict
+
+REPOSITORY = Path(__file__).parents[3]
+AT_ONCE = 4
+"""How many rows run side by side."""
+
+CONFIG = {
+    ("core", "parallelism"): "16",
+    # A task whose child holds its output open is taken for alive so long after it died.
+    ("workers", "socket_cleanup_timeout"): "2",
+    # Airflow's defaults are minutes.
+    ("scheduler", "task_instance_heartbeat_timeout"): "30",
+    ("scheduler", "task_instance_heartbeat_timeout_detection_interval"): "5",
+    ("scheduler", "orphaned_tasks_check_interval"): "10",
+    ("scheduler", "scheduler_health_check_threshold"): "15",
+}
+
+
+@contextmanager
+def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str | None = None) -> Iterator[Stage]:
+    """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
+
+    :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
+    """
+    dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
+    shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
+    gates = directory / "gates"
+    gates.mkdir()
+    connection = {
+        "conn_type": "hivelock",
+        "host": zookeeper.hosts,
+        "schema": "hive-deaths",
+        "extra": {"installation": "here", "root": "/hivelock-deaths"},
+    }
+    with (
+        AirflowServer(
+            directory / "airflow",
+            dags,
+            connections={"hivelock_default": connection},
+            variables={"gates": str(gates)},
+            config=CONFIG | ({} if celery is None else _celery(celery)),
+            kinds=KINDS if celery is None else (*KINDS, "celery worker"),
+        ) as af,
+        connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
+    ):
+        unpause(af)
+        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
+
+
+def _celery(broker: str) -> dict[tuple[str, str], str]:
+    return {
+        ("core", "executor"): "CeleryExecutor",
+        ("celery", "broker_url"): broker,
+        ("celery", "worker_concurrency"): "8",
+        ("celery_broker_transport_options", "visibility_timeout"): "86400",
+    }
+
+
+def unpause(af: AirflowServer) -> None:
+    """Every DAG that there is."""
+    af.wait(lambda: af.api.knows_dag("own"), 120, "the DAGs to be parsed")
+    af.api.call("PATCH", "dags", params={"dag_id_pattern": "%"}, json={"is_paused": False})
+
+
+def play_all(stage: Stage, rows: Sequence[Row], at_once: int = AT_ONCE) -> dict[str, Verdict | BaseException]:
+    """Each row's verdict by its name, or what it has raised."""
+    plays = [Play(stage, row.name) for row in rows]
+    with ThreadPoolExecutor(at_once) as pool:
+        acted = [pool.submit(_play, row, play) for row, play in zip(rows, plays, strict=True)]
+    if not all(row.frees_itself for row in rows):
+        force_release(stage)
+    log = transactions(stage.servers)
+    assert isinstance(stage.manager.backend, ZooKeeperBackend)
+    return {
+        row.name: future.exception() or judge(play, log, stage.manager.backend.layout, stage.af.home)
+        for row, play, future in zip(rows, plays, acted, strict=True)
+    }
+
+
+def _play(row: Row, play: Play) -> None:
+    try:
+        row.act(play)
+        play.settle(row.frees_itself)
+    finally:
+        for run in play.runs:
+            run.open_if_closed()
+        for rival in play.rivals:
+            play.stage.manager.release(rival)
+
+
+def force_release(stage: Stage) -> None:
+    """One run of the DAG that users copy, as they would start it by hand."""
+    dag_id = "force_release_stale_locks"
+    run_id = stage.af.trigger(dag_id, conf={"dry_run": False, "grace_minutes": 0})
+    stage.af.wait(lambda: stage.af.run(dag_id, run_id).state == "success", WAIT_S, "the force release")

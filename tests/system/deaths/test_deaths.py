@@ -1,0 +1,41 @@
+"""Every row of the table, which goes to ``airflow-output/deaths.md``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.system.deaths import chained, components, elsewhere, report, waiting, working
+from tests.system.deaths.stage import play_all
+
+if TYPE_CHECKING:
+    from tests.system.deaths.play import Stage
+    from tests.system.deaths.row import Row
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
+
+OUTPUT = Path("airflow-output")
+ROWS = [*working.ROWS, *chained.ROWS, *waiting.ROWS, *elsewhere.ROWS, *components.ROWS]
+
+
+@pytest.fixture(scope="module")
+def verdicts(request: pytest.FixtureRequest, stage: Stage) -> dict[str, Any]:
+    """Of all rows that are asked for: side by side, but for those that harm all others."""
+    asked = [item.callspec.params["row"] for item in request.session.items if item.module is request.module]  # type: ignore[attr-defined]
+    verdicts = play_all(stage, [row for row in asked if row not in components.ROWS])
+    verdicts |= play_all(stage, [row for row in asked if row in components.ROWS], at_once=1)
+    OUTPUT.mkdir(exist_ok=True)
+    (OUTPUT / "deaths.md").write_text(report.table(asked, verdicts))
+    return verdicts
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_lock_is_held_for_exactly_as_long_as_the_job_lives(row: Row, verdicts: dict[str, Any]) -> None:
+    verdict = verdicts[row.name]
+    if isinstance(verdict, BaseException):
+        raise verdict
+    print(verdict)
+    assert verdict.wrong == ()
+    assert set(verdict.freed_by) <= set(row.by)

@@ -1,0 +1,83 @@
+"""Watches Airflow from outside, once a second: who used a slot while waiting, and how late the unrelated DAG was."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tests.support.airflow_server import AirflowServer
+
+WAITING_TASKS = {"lock", "range_is_free"}
+"""Tasks that do nothing but wait: none of them may ever be in a worker's slot."""
+
+IN_A_SLOT = {"queued", "running", "restarting"}
+
+
+@dataclass
+class Observer:
+    """Samples until its ``with`` block is left."""
+
+    airflow: AirflowServer
+    waited_in_slot: set[tuple[str, str, str]] = field(default_factory=set)
+    waiting: int = 0
+    most_waiting: int = 0
+    samples: int = 0
+
+    def __enter__(self) -> Observer:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer")
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def states(self, dag_id: str, task_id: str) -> Counter[str]:
+        """How many instances of the task are in which state."""
+        return Counter(str(task.state) for task in self.airflow.task_instances(dag_id, task_id=task_id))
+
+    def unrelated(self, since: datetime, until: datetime) -> list[tuple[str, float]]:
+        """Of each run of the unrelated DAG that was due in that time: its state, and how late it began, in seconds.
+
+        One that has not begun is late up to now.
+        """
+        runs = [
+            run for run in self.airflow.runs("unrelated") if run.logical_date and since <= run.logical_date <= until
+        ]
+        began = {task.run_id: task.start for task in self.airflow.task_instances("unrelated", task_id="work")}
+        now = datetime.now(UTC)
+        return [
+            (run.state, ((began.get(run.run_id) or now) - run.logical_date).total_seconds())
+            for run in runs
+            if run.logical_date
+        ]
+
+    def _run(self) -> None:
+        while not self._over.wait(1.0):
+            try:
+                tasks = self.airflow.task_instances()
+            except sa.exc.OperationalError:
+                continue  # the database is being written; the next sample comes in a second
+            self.samples += 1
+            self.waiting = sum(task.state == "deferred" for task in tasks)
+            self.most_waiting = max(self.most_waiting, self.waiting)
+            self.waited_in_slot |= {
+                (task.dag_id, task.run_id, task.task_id)
+                for task in tasks
+                if task.task_id in WAITING_TASKS and task.state in IN_A_SLOT
+            }
+
+
+def summary(delays_s: list[float]) -> str:
+    """Median and maximum, as text."""
+    return f"median {statistics.median(delays_s):.1f} s, longest {max(delays_s):.1f} s, {len(delays_s)} starts"

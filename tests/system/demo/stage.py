@@ -1,0 +1,119 @@
+"""The servers of the demo, all real, started side by side and stopped in any case."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from airflow_hivelock.locks import LockManager, connect
+from tests.support.airflow_server import AirflowServer
+from tests.support.servers import HiveSession, Metastore, ZooKeeperServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.support.airflow_server.database import Database
+
+EXAMPLES = Path(__file__).parents[3] / "dags_examples"
+DEMO_DAGS = Path(__file__).parent / "dags"
+SPARK_S = 600.0
+
+
+@dataclass
+class Stage:
+    """Everything that the demo acts on."""
+
+    workdir: Path
+    zookeeper: ZooKeeperServer
+    metastore: Metastore
+    hive: HiveSession
+    airflow: AirflowServer
+    locks: LockManager
+    _stack: ExitStack
+
+    @classmethod
+    def up(cls, workdir: Path, database: Database, say: Callable[[str], None]) -> Self:
+        """Start all servers; on any failure, and on :meth:`down`, all of them are stopped."""
+        with ExitStack() as stack:
+            say("starting ZooKeeper and the Hive metastore")
+            zookeeper = stack.enter_context(ZooKeeperServer(workdir / "servers"))
+            metastore = stack.enter_context(Metastore(workdir / "servers"))
+            on = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}[database]
+            say(f"starting Hive and, on {on}, Airflow (scheduler, DAG processor, triggerer, API server)")
+            hive = HiveSession(workdir / "servers", zookeeper=zookeeper, metastore=metastore)
+            airflow = _airflow(workdir, zookeeper, metastore, database)
+            _enter_together(stack, hive, airflow)
+            locks = stack.enter_context(connect(zookeeper.url))
+            return cls(workdir, zookeeper, metastore, hive, airflow, locks, stack.pop_all())
+        raise AssertionError("unreachable")
+
+    def down(self) -> None:
+        self._stack.close()
+
+    def spark(self, job: str, *arguments: str) -> None:
+        """Run one of the example jobs to its end."""
+        command = [str(_spark_submit()), "--master", "local[2]", str(EXAMPLES / "jobs" / job), *arguments]
+        with (self.workdir / f"{job}.log").open("w") as log:
+            subprocess.run(command, env=_spark_env(self.metastore), stdout=log, stderr=log, timeout=SPARK_S, check=True)
+
+
+def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, database: Database) -> AirflowServer:
+    dags = shutil.copytree(EXAMPLES, workdir / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DEMO_DAGS, dags, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    hivelock = {
+        "conn_type": "hivelock",
+        "host": "127.0.0.1",
+        "port": zookeeper.port,
+        "schema": "hive_zookeeper_namespace",
+        "extra": {"installation": "demo", "metastore_uri": metastore.uri},
+    }
+    spark = {
+        "conn_type": "spark",
+        "host": "local[1]",
+        "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+    }
+    return AirflowServer(
+        workdir / "airflow",
+        dags,
+        connections={"hivelock_default": hivelock, "spark_default": spark},
+        database=database,
+        env={
+            name: value for name, value in _spark_env(metastore).items() if name.startswith("SPARK") or name == "PATH"
+        },
+    )
+
+
+def _enter_together(stack: ExitStack, *managers: AbstractContextManager[object]) -> None:
+    """Enter all side by side; those that came up are stopped with the stack, also where another did not."""
+    with ThreadPoolExecutor(len(managers)) as pool:
+        starting = [(manager, pool.submit(manager.__enter__)) for manager in managers]
+        failures = []
+        for manager, started in starting:
+            if (error := started.exception()) is None:
+                stack.push(manager.__exit__)
+            else:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _spark_submit() -> Path:
+    return Path(sys.executable).parent / "spark-submit"
+
+
+def _spark_env(metastore: Metastore) -> dict[str, str]:
+    tools = str(Path(sys.executable).parent)
+    return os.environ | {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

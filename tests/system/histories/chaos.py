@@ -1,0 +1,123 @@
+"""Runs workers, does them and their servers harm, and frees what the dead have left."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import LockManager, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    Fault = Callable[[], None]
+
+SESSION_S = 2.0
+
+STOPPED_S = (0.1, 1.5 * SESSION_S)
+"""Bounds of how long a process stands still: some sessions outlive it, some end."""
+
+
+@dataclass
+class Chaos:
+    """A number of workers under faults.
+
+    :param faults: harm to the servers; each leaves them running again.
+    :param program: the module that the workers run.
+    """
+
+    url: str
+    directory: Path
+    seed: int
+    workers: int = 8
+    faults: Sequence[Fault] = ()
+    program: str = "tests.system.histories.worker"
+    arguments: Sequence[str] = ()
+    done: Counter[str] = field(default_factory=Counter)
+    _deck: list[str] = field(default_factory=list)
+    _stopped: list[threading.Timer] = field(default_factory=list)
+
+    def run(self, manager: LockManager, over: Callable[[], bool]) -> None:
+        """Harm and repair until it is *over*, the servers at least once, then let every worker finish, and free what the dead held."""
+        chance = random.Random(self.seed)
+        running = [self._start(chance) for _ in range(self.workers)]
+        try:
+            while not over() or (self.faults and not self.done.keys() - {"kill", "stop"}):
+                time.sleep(chance.uniform(0.4, 1.2))
+                self._harm(running, chance, manager)
+            for timer in self._stopped:
+                timer.join()
+            for worker in running:
+                self._close(worker)
+            for worker in running:
+                assert worker.wait(90) == 0, "a worker failed; its traceback is above"
+        finally:
+            for worker in running:
+                worker.kill()
+                self._close(worker)
+
+    def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
+        victim = chance.randrange(self.workers)
+        if not self._deck:
+            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["fault"] * bool(self.faults)
+            chance.shuffle(self._deck)
+        match self._deck.pop():
+            case "kill":
+                self._kill(running[victim], manager)
+                running[victim] = self._start(chance)
+            case "stop":
+                self._stop_for(running[victim], chance.uniform(*STOPPED_S))
+            case "fault":
+                fault = chance.choice(self.faults)
+                fault()
+                self.done[fault.__name__] += 1
+
+    def _start(self, chance: random.Random) -> subprocess.Popen[bytes]:
+        seed = str(chance.randrange(1 << 32))
+        command = [sys.executable, "-m", self.program, self.url, str(self.directory), seed, *self.arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def _kill(self, worker: subprocess.Popen[bytes], manager: LockManager) -> None:
+        assert worker.poll() is None, "a worker failed; its traceback is above"
+        worker.kill()
+        worker.wait(30)
+        self._close(worker)
+        self.done["kill"] += 1
+        free_of(manager, worker.pid)
+
+    @staticmethod
+    def _close(worker: subprocess.Popen[bytes]) -> None:
+        assert worker.stdin
+        worker.stdin.close()
+
+    def _stop_for(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
+        """It stands still while other harm is done; a process that is killed meanwhile is not woken."""
+        worker.send_signal(signal.SIGSTOP)
+        wake = threading.Timer(seconds, worker.send_signal, (signal.SIGCONT,))
+        wake.start()
+        self._stopped.append(wake)
+        self.done["stop"] += 1
+
+
+def free_of(manager: LockManager, pid: int) -> None:
+    """Force-release what a dead worker held; tried again while the store is away."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            for lease_id in {h.lease_id for h in manager.show() if h.owner.startswith(f"{pid}-") and h.lease_id}:
+                manager.force_release(lease_id, reason="its process was killed", user="chaos")
+            manager.sweep()
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return

@@ -1,0 +1,53 @@
+"""A worker that breaks one promise, to show that a history tells."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from tests.system.histories import worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from airflow_hivelock.locks.backends.zookeeper.client import Create
+
+
+def conflicts_ignored() -> None:
+    """Everything goes with everything."""
+    rules.conflict = lambda one, other: False
+
+
+def half_acquired() -> None:
+    """The last lock of each request is left out."""
+    original = ZooKeeperAcquisition._lock_nodes
+
+    def lock_nodes(self: ZooKeeperAcquisition, locks: Any, *args: Any) -> Sequence[Create]:
+        return original(self, list(locks)[:-1], *args)
+
+    ZooKeeperAcquisition._lock_nodes = lock_nodes  # type: ignore[method-assign, assignment]
+
+
+def half_released() -> None:
+    """One lock node of each lease stays."""
+    original = Removal.commit
+
+    def commit(self: Removal, key: str, current: Any, final: Any, also: Any = ()) -> Any:
+        if known := self._remembered.get((current.owner, current.written)):
+            self._remembered[current.owner, current.written] = replace(known, nodes=known.nodes[1:])
+        return original(self, key, current, final, also)
+
+    Removal.commit = commit  # type: ignore[method-assign]
+
+
+WAYS = {way.__name__: way for way in (conflicts_ignored, half_acquired, half_released)}
+
+if __name__ == "__main__":
+    WAYS[sys.argv[4]]()
+    worker.main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,97 @@
+"""Real processes under faults; see the package's text. ``HISTORY_SECONDS`` and ``HISTORY_SEED`` make it long, or again."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from tests.support.servers import Ensemble, ZooKeeperServer
+from tests.system.histories.chaos import SESSION_S, Chaos
+from tests.system.histories.checks import History, lost_updates
+from tests.system.histories.lawless import WAYS
+from tests.system.histories.transactions import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
+
+SECONDS = float(os.environ.get("HISTORY_SECONDS", "12"))
+SEED = int(os.environ.get("HISTORY_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
+
+
+def history(manager: LockManager, servers: Sequence[ZooKeeperServer]) -> History:
+    assert isinstance(manager.backend, ZooKeeperBackend)
+    return History.of(transactions(servers), manager.backend.layout)
+
+
+def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
+    """All that must hold once every process has ended."""
+    manager.sweep()
+    # The places of those that died waiting are kept for who takes them up; they keep nobody from anything.
+    assert manager.release(manager.acquire(owner="last", writes=["dw"], timeout_s=60)), f"seed {chaos.seed}"
+    told = history(manager, servers)
+    print(f"seed {chaos.seed}: {told.granted} leases, {told.contended} after waiting for another, {dict(chaos.done)}")
+    assert told.broken == [], f"seed {chaos.seed}"
+    assert told.left_behind == [], f"lock nodes that nobody holds, with seed {chaos.seed}"
+    assert told.contended > SECONDS / 2, f"too little happened to prove anything, with seed {chaos.seed}"
+    assert lost_updates(chaos.directory) == {}, f"seed {chaos.seed}"
+    assert (manager.show(), manager.waiters()) == ([], []), f"seed {chaos.seed}"
+
+
+def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+
+        def restart() -> None:
+            server.kill()
+            server.start()
+
+        url = f"{server.url}?timeout_s={SESSION_S}"
+        with connect(url) as manager:
+            chaos = Chaos(url, tmp_path, SEED, faults=[restart])
+            chaos.run(manager, after(SECONDS))
+            judge(manager, chaos, [server])
+
+
+def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None:
+    with Ensemble(tmp_path) as ensemble:
+        chance = random.Random(SEED)
+
+        def lose_the_leader() -> None:
+            if leader := ensemble.leader():
+                leader.kill()
+                leader.start()
+
+        def lose_a_follower() -> None:
+            member = chance.choice([member for member in ensemble.members if member is not ensemble.leader()])
+            member.kill()
+            member.start()
+
+        url = f"{ensemble.url}?timeout_s={SESSION_S}"
+        with connect(url) as manager:
+            chaos = Chaos(url, tmp_path, SEED, faults=[lose_the_leader, lose_a_follower])
+            chaos.run(manager, after(SECONDS))
+            judge(manager, chaos, ensemble.members)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_history_tells_of_workers_that_break_a_promise(way: str, tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server, connect(server.url) as manager:
+        late = after(60)
+        chaos = Chaos(server.url, tmp_path, SEED, workers=3, program="tests.system.histories.lawless", arguments=[way])
+        chaos.run(manager, lambda: bool(history(manager, [server]).broken) or late())
+        told = history(manager, [server])
+        assert told.broken
+        print(told.broken[0])

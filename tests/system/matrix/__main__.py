@@ -1,0 +1,102 @@
+"""``python -m tests.system.matrix [CELL…]``, a cell being ``PYTHON AIRFLOW``: ``3.12:3.3.2``, ``3.11:3.3.0:lowest``.
+
+An environment is made below a temporary directory, tried (:mod:`.probe`, then the tests that need no servers) and
+deleted before the next. ``lowest`` takes the lowest version that pyproject.toml allows of everything that it names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).parents[3]
+CELLS = (
+    *("3.11:3.3.2", "3.12:3.3.2", "3.13:3.3.2", "3.11:3.3.1", "3.11:3.3.0"),
+    *("3.11:3.3.0:lowest", "3.12:3.3.0:lowest", "3.13:3.3.0:lowest"),
+    *("3.11:3.2.2", "3.11:3.1.8"),
+)
+EXTRAS = ("postgres", "metastore", "hiveserver2")
+TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+INSTALL_S, TESTS_S = 1800, 1800
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one environment is made of."""
+
+    python: str
+    airflow: str
+    lowest: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """:raises ValueError: not ``PYTHON:AIRFLOW`` or ``PYTHON:AIRFLOW:lowest``."""
+        if not (match := re.fullmatch(r"(3\.\d+):(\d[\w.]*)(:lowest)?", text)):
+            raise ValueError(f"{text!r} is not PYTHON:AIRFLOW or PYTHON:AIRFLOW:lowest")
+        return cls(match[1], match[2], bool(match[3]))
+
+    def __str__(self) -> str:
+        return f"Python {self.python}, Airflow {self.airflow}" + ", lowest versions" * self.lowest
+
+
+def requirements(cell: Cell) -> list[str]:
+    """What pyproject.toml requires, with Airflow as the cell has it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
+    others = [line for line in named if not re.match(r"apache-airflow\b(?!-)", line)]
+    if cell.lowest:
+        others = [re.sub(r">=([\w.]+).*", r"==\1", line) for line in others]
+    return [f"apache-airflow=={cell.airflow}", *others]
+
+
+def verdict(cell: Cell, environment: Path) -> str:
+    """``passed``, or what failed first."""
+    python = environment / "bin" / "python"
+    interpreter = shutil.which(f"python{cell.python}")
+    if interpreter is None:
+        return f"not tried: there is no python{cell.python}"
+    pip = [str(python), "-m", "pip"]
+    install, here = [*pip, "install", "--quiet"], []
+    if uv := shutil.which("uv"):  # the same, and far quicker
+        install, here = [uv, "pip", "install", "--quiet"], ["--python", str(python)]
+    steps: dict[str, tuple[list[str], float]] = {
+        "environment": ([interpreter, "-m", "venv", str(environment)], INSTALL_S),
+        "installation": ([*install, *here, *requirements(cell), *TOOLS], INSTALL_S),
+        "the package": ([*install, *here, "--no-deps", "--editable", str(ROOT)], INSTALL_S),
+        "pip check": ([*pip, "check"], INSTALL_S),
+        "probe": ([str(python), "-m", "tests.system.matrix.probe"], TESTS_S),
+        "tests": ([str(python), "-m", "pytest", "-q", "-W", "default", "-m", "not integration and not airflow", "tests/unit", "tests/airflow"], TESTS_S),
+    }  # fmt: skip
+    failed = []
+    for name, (command, timeout_s) in steps.items():
+        print(f"--- {cell}: {name}", flush=True)
+        done = subprocess.run(command, cwd=ROOT, timeout=timeout_s, check=False)
+        if done.returncode:
+            failed.append(name)
+            if name in ("environment", "installation", "the package"):
+                break
+    return "failed: " + ", ".join(failed) if failed else "passed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
+    parser.add_argument("cells", nargs="*", default=CELLS)
+    found: dict[Cell, str] = {}
+    for cell in map(Cell.parse, parser.parse_args().cells):
+        with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
+            found[cell] = verdict(cell, Path(scratch, "environment"))
+        print(f"=== {cell}: {found[cell]}", flush=True)
+    print(*(f"{cell}: {said}" for cell, said in found.items()), sep="\n")
+    return int(any(said != "passed" for said in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

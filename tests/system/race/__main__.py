@@ -1,0 +1,79 @@
+"""Run the races and print who was harmed: ``python -m tests.system.race --tries 20``.
+
+Fails when a try under our locks was harmed, or when Spark alone was harmed in less than half of the
+tries to overwrite one partition: races that are not lost without locks prove nothing with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tests.system.race.scenario import SAME_PARTITION, SCENARIOS, Scenario
+from tests.system.race.track import MODES, OURS, SPARK_ALONE, Mode, Outcome, Track, track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The tries of one scenario in one mode."""
+
+    outcomes: Sequence[Outcome]
+
+    @property
+    def harmed(self) -> int:
+        return sum(outcome.harmed for outcome in self.outcomes)
+
+    def __str__(self) -> str:
+        silent = sum(outcome.silent for outcome in self.outcomes)
+        told = f" ({silent} silent, {self.harmed - silent} failed)" if self.harmed else ""
+        return f"{self.harmed}/{len(self.outcomes)}{told}, {mean(o.race_s for o in self.outcomes):.1f} s"
+
+
+def run(course: Track, scenario: Scenario, mode: Mode, tries: int) -> Tally:
+    """Race, and tell of every harm as it happens."""
+    outcomes = []
+    for number in range(1, tries + 1):
+        outcome = course.race(scenario, mode)
+        outcomes.append(outcome)
+        if outcome.harmed:
+            told = [*outcome.wrong, *(error.partition("\n")[0] for error in outcome.errors)]
+            print(f"{scenario.name}, {mode.name}, try {number}: {' | '.join(told)}", file=sys.stderr, flush=True)
+    return Tally(outcomes)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.system.race", description=__doc__)
+    parser.add_argument("--tries", type=int, default=20, help="of each scenario in each mode; default: %(default)s")
+    parser.add_argument("--all", action="store_true", help="also the locks without Hive's writer, and it without them")
+    arguments = parser.parse_args()
+    modes = MODES if arguments.all else (SPARK_ALONE, OURS)
+
+    started = time.monotonic()
+    tallies: dict[tuple[Scenario, Mode], Tally] = {}
+    with TemporaryDirectory(prefix="race-") as workdir, track(Path(workdir)) as course:
+        for scenario in SCENARIOS:
+            for mode in modes:
+                tallies[scenario, mode] = run(course, scenario, mode, arguments.tries)
+    print(f"| two Spark jobs at once | {' | '.join(mode.name for mode in modes)} |")
+    print("| --- " * (len(modes) + 1) + "|")
+    for scenario in SCENARIOS:
+        print(f"| {scenario.name} | {' | '.join(str(tallies[scenario, mode]) for mode in modes)} |")
+    print("\nharmed/tries (silently, or a job failed), mean time until both were over.")
+    print(f"{time.monotonic() - started:.0f} s in all.")
+
+    bites = 2 * tallies[SAME_PARTITION, SPARK_ALONE].harmed >= arguments.tries
+    safe = not any(tallies[scenario, OURS].harmed for scenario in SCENARIOS)
+    return 0 if bites and safe else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Spark drivers: one that stays up and takes orders, and one that runs a job of the user's to its end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from tests.support.servers import Metastore, Server, ServerError
+from tests.system.race.order import Order, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[3]
+REPLY_S = 600.0
+SUBMIT_S = 600.0
+
+# A driver that lives for seconds spends most of them compiling itself.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def submit(application: Path, *arguments: str) -> list[str]:
+    """The command that submits a PySpark application with this Python's PySpark."""
+    program = Path(sys.executable).with_name("spark-submit")
+    return [str(program), "--driver-java-options", JAVA_OPTIONS, str(application), *arguments]
+
+
+def environment(metastore: Metastore) -> dict[str, str]:
+    """Variables for :func:`submit`, beside this process's own."""
+    return {
+        "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def run_job(metastore: Metastore, application: Path, *arguments: str) -> str:
+    """Run one of the user's jobs to its end, and give what it printed; CalledProcessError when it fails."""
+    done = subprocess.run(
+        submit(application, *arguments),
+        env={**os.environ, **environment(metastore)},
+        cwd=metastore.workdir,
+        capture_output=True,
+        text=True,
+        timeout=SUBMIT_S,
+        check=False,
+    )
+    if done.returncode:
+        error = subprocess.CalledProcessError(done.returncode, application.name)
+        error.add_note(done.stderr[-4000:])
+        raise error
+    return done.stdout
+
+
+class ResidentSpark(Server):
+    """A driver of its own, under spark-submit, that runs one order after the other; a context manager."""
+
+    def __init__(self, workdir: Path, metastore: Metastore) -> None:
+        super().__init__(workdir)
+        self._metastore = metastore
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connection: socket.socket | None = None
+        self._stream: TextIO | None = None
+
+    def send(self, order: Order) -> None:
+        """Have it begin an order."""
+        self._open_stream.write(order.to_line())
+        self._open_stream.flush()
+
+    def receive(self) -> Reply:
+        """Its answer to the order sent before; ServerError when it dies, TimeoutError when it is late."""
+        line = self._open_stream.readline()
+        if not line:
+            error = ServerError(f"{self.home} ended within an order")
+            error.add_note(self.tail())
+            raise error
+        return Reply.from_line(line)
+
+    def run(self, order: Order) -> Reply:
+        """Run one order."""
+        self.send(order)
+        return self.receive()
+
+    def go_on(self) -> None:
+        """Let it go on from where its order pauses."""
+        self._open_stream.write("\n")
+        self._open_stream.flush()
+
+    def suspend(self) -> None:
+        """SIGSTOP, to its JVM and its Python."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def command(self) -> list[str]:
+        return submit(Path(__file__).with_name("job.py"), str(self._listener.getsockname()[1]))
+
+    def environment(self) -> Mapping[str, str]:
+        return environment(self._metastore)
+
+    def ready(self) -> bool:
+        arrived, _, _ = select.select([self._listener], [], [], 0)
+        if arrived:
+            self._connection, _ = self._listener.accept()
+            self._connection.settimeout(REPLY_S)
+            self._stream = self._connection.makefile("rw")
+        return bool(arrived)
+
+    def stop(self) -> None:
+        """Hang up, which ends it, and SIGKILL it when it does not."""
+        self._listener.close()
+        if self._stream is not None and self._connection is not None:
+            self._stream.close()
+            self._connection.close()
+        super().stop()
+
+    @property
+    def _open_stream(self) -> TextIO:
+        if self._stream is None:
+            raise ServerError(f"{self.home} is not running")
+        return self._stream

@@ -1,0 +1,177 @@
+"""Spark jobs of two DAGs of a real Airflow that overwrite one partition: every lock store holds them apart."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from airflow_hivelock.locks import LockManager, connect
+from tests.support.airflow_server import AirflowServer
+from tests.support.servers import Metastore
+from tests.system.race.halfway import ROWS
+from tests.system.race.late import make, rows
+from tests.system.race.spark import ResidentSpark, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.support.servers import PostgresServer, ZooKeeperServer
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
+
+WAIT_S = 900
+NAMES = ("nightly", "backfill")
+STORES = ("zookeeper", "postgresql", "metastore")
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two_dags")
+
+
+@pytest.fixture(scope="module")
+def metastore(workdir: Path) -> Iterator[Metastore]:
+    with Metastore(workdir, transactional=True) as metastore:
+        yield metastore
+
+
+@pytest.fixture(scope="module")
+def spark(workdir: Path, metastore: Metastore) -> Iterator[ResidentSpark]:
+    """The test's own: it makes the tables, and reads them at the end."""
+    with ResidentSpark(workdir / "spark", metastore) as spark:
+        yield spark
+
+
+@pytest.fixture(scope="module")
+def urls(workdir: Path, zookeeper: ZooKeeperServer, postgres: PostgresServer, metastore: Metastore) -> dict[str, str]:
+    """The lock stores, by Airflow's connection to them."""
+    return {
+        "zookeeper": zookeeper.url,
+        "postgresql": postgres.url,
+        "metastore": f"metastore://127.0.0.1:{metastore.port}",
+        **{f"apart_{name}": f"sqlite:///{workdir}/{name}.db" for name in NAMES},
+    }
+
+
+@pytest.fixture(scope="module")
+def managers(urls: Mapping[str, str]) -> Iterator[dict[str, LockManager]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(connect(url)) for name, url in urls.items()}
+
+
+@pytest.fixture(scope="module")
+def af(workdir: Path, metastore: Metastore, urls: Mapping[str, str]) -> Iterator[AirflowServer]:
+    spark = {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}
+    with AirflowServer(
+        workdir / "airflow",
+        Path(__file__).parent / "dags",
+        connections={"spark_default": spark, **{name: connection(url) for name, url in urls.items()}},
+        variables={"notes": str(workdir)},
+        env={
+            **environment(metastore),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    ) as server:
+        yield server
+
+
+def connection(url: str) -> dict[str, Any]:
+    """The fields of Airflow's connection to the lock store at *url*."""
+    parts = urlsplit(url)
+    extra = {"backend": parts.scheme, "installation": "here"}
+    if parts.scheme == "sqlite":
+        return {"conn_type": "hivelock", "host": parts.path.removeprefix("/"), "extra": extra}
+    return {
+        "conn_type": "hivelock",
+        "host": parts.hostname,
+        "port": parts.port,
+        "login": parts.username,
+        "schema": parts.path.strip("/"),
+        "extra": extra,
+    }
+
+
+class Race:
+    """A run of each of the two DAGs, triggered at the same moment.
+
+    :param store: what they overwrite is ``race.<store>``; their DAGs are named for it.
+    :param managers: those of their locks, one that they share or one each.
+    """
+
+    def __init__(self, af: AirflowServer, workdir: Path, store: str, managers: Sequence[LockManager]) -> None:
+        self.af, self.managers = af, managers
+        self.table = f"race.{store}"
+        self._notes = workdir / store
+        dags = [f"{name}_{store}" for name in NAMES]
+        for dag_id in dags:
+            af.unpause(dag_id, WAIT_S)
+        self._runs = [(dag_id, af.trigger(dag_id)) for dag_id in dags]
+
+    def end(self) -> list[str]:
+        """Let who is halfway go on once the other is, too, or waits for his locks; give the states of both runs."""
+        self.af.wait(self._met, WAIT_S, "one run to be halfway, and the other to be so or to wait")
+        self._notes.with_suffix(".gate").touch()
+        self.af.wait(lambda: {"success", "failed"}.issuperset(self._states()), WAIT_S, "both runs to end")
+        return self._states()
+
+    def noted(self) -> list[str]:
+        """What the jobs have noted, in their order."""
+        log = self._notes.with_suffix(".log")
+        return log.read_text().splitlines() if log.exists() else []
+
+    def left(self) -> list[object]:
+        """The locks and the waiters that there are."""
+        return [one for manager in self.managers for one in (*manager.show(self.table), *self._waiters(manager))]
+
+    def _met(self) -> bool:
+        halfway = sum(line.endswith(" is halfway") for line in self.noted())
+        waiting = sum(len(self._waiters(manager)) for manager in self.managers)
+        return (halfway > 0 and halfway + waiting == len(NAMES)) or "failed" in self._states()
+
+    def _waiters(self, manager: LockManager) -> Sequence[object]:
+        return manager.waiters(self.table)
+
+    def _states(self) -> list[str]:
+        return [self.af.run(*run).state for run in self._runs]
+
+
+def begin(store: str, af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Sequence[LockManager]) -> Race:
+    make(spark, f"race.{store}", "(job STRING) PARTITIONED BY (dt STRING) STORED AS PARQUET")
+    return Race(af, workdir, store, managers)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_jobs_of_two_dags_overwrite_one_partition_one_after_the_other(
+    store: str, af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Mapping[str, LockManager]
+) -> None:
+    race = begin(store, af, spark, workdir, [managers[store]])
+    assert race.end() == ["success", "success"]
+    first = race.noted()[0].partition(" ")[0]
+    (second,) = set(NAMES) - {first}
+    assert race.noted() == [
+        f"{first} begins",
+        f"{first} is halfway",
+        f"{first} has ended",
+        f"{second} begins",
+        f"{second} has ended",
+    ]
+    assert Counter(rows(spark, race.table)) == {second: ROWS}
+    assert race.left() == []
+
+
+def test_they_harm_each_other_where_each_locks_in_a_store_of_its_own(
+    af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Mapping[str, LockManager]
+) -> None:
+    race = begin("apart", af, spark, workdir, [managers[f"apart_{name}"] for name in NAMES])
+    states = race.end()
+    assert [line.partition(" ")[2] for line in race.noted()[-2:]] == ["has ended"] * 2, "they did not overlap"
+    assert "failed" in states or len(set(rows(spark, race.table))) == len(NAMES), "no harm in it"
+    assert race.left() == []

@@ -1,0 +1,98 @@
+"""PostgreSQL that asks for TLS and a password, or a certificate: right and wrong, each told in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from airflow_hivelock.locks import connect
+from tests.support.servers import PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.servers.certificates import Authority
+    from tests.system.security.conftest import Refused
+
+pytestmark = pytest.mark.security
+DEBIANS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+
+
+@pytest.fixture(scope="module")
+def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server listens that by TLS only takes ``ann`` with a password, and ``carol`` with a certificate."""
+    home = tmp_path_factory.mktemp("secured")
+    tls = home / "server.pem"
+    tls.write_bytes(authority.issue("localhost").read_bytes() + authority.ca.read_bytes())
+    with PostgresServer(home, programs=DEBIANS[-1], tls=tls, config={"ssl_ca_file": "server.pem"}) as server:
+        with psycopg.connect(server.url, autocommit=True) as session:
+            session.execute("SET password_encryption = 'scram-sha-256'")
+            session.execute("CREATE ROLE ann LOGIN PASSWORD 'hush-hush'")
+            session.execute("CREATE ROLE bob LOGIN PASSWORD 'hush-hush'")
+            session.execute("CREATE ROLE carol LOGIN")
+            session.execute("CREATE DATABASE locks OWNER ann")
+            session.execute("CREATE DATABASE certified OWNER carol")
+        server.require("hostssl certified carol 127.0.0.1/32 cert\nhostssl locks all 127.0.0.1/32 scram-sha-256")
+        yield f"localhost:{server.port}/locks"
+
+
+def test_a_password_and_the_full_check_of_the_server_let_in(secured: str, authority: Authority) -> None:
+    _works(f"postgresql://ann:hush-hush@{secured}?sslmode=verify-full&sslrootcert={authority.ca}")
+
+
+def test_a_certificate_lets_in(secured: str, authority: Authority) -> None:
+    files = f"sslrootcert={authority.ca}&" + _certificate(authority, "carol")
+    _works(f"postgresql://carol@{_certified(secured)}?sslmode=verify-full&{files}&sslpassword=hush-key")
+
+
+@pytest.mark.parametrize(
+    ("login", "options", "said"),
+    [
+        ("ann:wrong-one", "sslmode=require", "password authentication failed"),
+        ("ann", "sslmode=require", "no password supplied"),
+        ("nobody:wrong-one", "sslmode=require", "password authentication failed"),
+        ("bob:hush-hush", "sslmode=require", "permission denied"),
+        ("ann:hush-hush", "sslmode=disable", "no pg_hba.conf entry"),
+        ("ann:hush-hush", "sslmode=verify-full&sslrootcert={stranger}", "certificate verify failed"),
+        ("ann:hush-hush", "sslmode=verify-full&sslrootcert=/nowhere.pem", "root certificate file"),
+    ],
+)
+def test_who_is_not_let_in_is_told_why_in_one_line(
+    login: str, options: str, said: str, secured: str, stranger: Authority, refused: Refused
+) -> None:
+    refused(
+        f"postgresql://{login}@{secured}?{options.format(stranger=stranger.ca)}", f"{said}.*Check login and password"
+    )
+
+
+def test_a_server_of_another_name_is_not_trusted(secured: str, authority: Authority, refused: Refused) -> None:
+    by_address = secured.replace("localhost", "127.0.0.1")
+    url = f"postgresql://ann:hush-hush@{by_address}?sslmode=verify-full&sslrootcert={authority.ca}"
+    refused(url, "does not match host name")
+
+
+def test_a_wrong_certificate_is_told(secured: str, authority: Authority, stranger: Authority, refused: Refused) -> None:
+    url = f"postgresql://carol@{_certified(secured)}?sslmode=require"
+    refused(url, "requires a valid client certificate")
+    refused(f"{url}&{_certificate(authority, 'dave')}&sslpassword=hush-key", "certificate authentication failed")
+    refused(f"{url}&{_certificate(stranger, 'carol')}&sslpassword=hush-key", "unknown ca")
+    refused(f"{url}&{_certificate(authority, 'carol')}&sslpassword=wrong-one", "private key file")
+
+
+def _works(url: str) -> None:
+    with connect(url) as manager:
+        lease = manager.acquire(owner="me", writes=["dw.flights"])
+        manager.renew(lease)
+        assert manager.release(lease)
+
+
+def _certified(secured: str) -> str:
+    return secured.replace("/locks", "/certified")
+
+
+def _certificate(authority: Authority, name: str) -> str:
+    file = authority.issue(name, password="hush-key")
+    return f"sslcert={file}&sslkey={file}"
