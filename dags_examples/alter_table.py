@@ -1,4 +1,4 @@
-"""Change a big table safely: EXCLUSIVE on the whole table, so after everybody who is in it and before all who come later."""
+"""Change a big table safely: EXCLUSIVE on the whole table, so after everybody in it and before all that come later."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _login() -> str:
 
 
 def _actor(named: str | None) -> str:
-    """Who the audit trail says it was: whoever *named* another than themselves is named as well."""
+    """The user for the audit trail; one who *named* another than themselves is named as well."""
     login = _login()
     return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
 

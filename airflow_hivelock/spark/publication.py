@@ -14,7 +14,7 @@ set its mark, and then sees the mark, or else is itself seen (as in Dekker's mut
 between its late 2 and 3 does the older data stay.
 
 A location is changed, and nothing renamed: a reader that has listed the files goes on with them, as on an object store a
-rename copies. Who reads by path, and not by the metastore, sees nothing of it.
+rename copies. A reader by path, not by the metastore, sees nothing of it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.work.owner import Owner
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
-"""Whoever sees Airflow's plugins, and so the page's entry in the menu."""
+"""Users who see Airflow's plugins, and so the page's entry in the menu."""
 
 USER = Depends(get_user)
 
@@ -68,7 +68,7 @@ def user_name(user: Any) -> str:
 
 
 def may_release(conn_id: str, user: Any) -> bool:
-    """Whether *user* may free what others hold: whoever may change the connection. Seeing the page is not enough."""
+    """Whether *user* may free what others hold: a user may who may change the connection. Seeing the page is not enough."""
     details = ConnectionDetails(conn_id=conn_id, team_name=_team(conn_id))
     return bool(get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user))
 

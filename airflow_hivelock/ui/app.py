@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 FILES = {file.name: file for file in (Path(__file__).parent / "static").iterdir()}
 
 PATIENCE_S = 8.0
-"""How long whoever asks waits for the lock store."""
+"""How long a request waits for the lock store."""
 
 FRESH_S = 1.5
 HOLDERS_FRESH_S, HOLDERS_KEPT_S = 5.0, 60.0
@@ -52,7 +52,7 @@ HOLDERS_FRESH_S, HOLDERS_KEPT_S = 5.0, 60.0
 WORKS_FRESH_S = 15.0
 WORKS_WAIT_S = 4.0
 LITTLE_S = 0.05
-"""How long one who asks waits for what goes on beside the rest: the page comes again soon for what is missing."""
+"""How long a request waits for what goes on beside the rest: the page asks again soon for what is missing."""
 
 HISTORY_FRESH_S = 15.0
 CONNECTIONS_FRESH_S = 10.0

@@ -1,4 +1,4 @@
-"""One lease, for whoever thinks of freeing it."""
+"""One lease, for a person who thinks of freeing it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def owner_row(text: str, installation: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class View:
-    """An answer, and the DAGs that it names: whoever may not see one of them gets it without.
+    """An answer, and the DAGs that it names: a user who may not see one of them gets it without.
 
     :param told: what owners have written themselves, of which a nameless one's is left out: lists of rows with ``o``.
     """
@@ -220,7 +220,7 @@ def _waiter(owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int) ->
 
 
 def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
-    """Each waiter with those whom it waits for itself, and how many: not those whom these wait for in turn."""
+    """Each waiter with its own blockers, and how many: not the blockers of these in turn."""
     nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
     names = {owner: {blocker.owner for blocker in blockers} for owner, blockers in nearest.items()}
     for waiter in waiters:

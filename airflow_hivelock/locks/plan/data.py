@@ -17,7 +17,7 @@ a database                it, SHARED: against DROP DATABASE, *not* against the w
 To write something is EXCLUSIVE on it, and on the whole table for a partition of a table of Spark's own
 formats: its writers share ``<table>/_temporary`` and lose each other's files, whichever partition they write.
 
-EXCLUSIVE on a table or prefix keeps out all who lock below it, since they hold SHARED on it as a parent; of all
+EXCLUSIVE on a table or prefix keeps out every lock below it, for each of those has SHARED on it as a parent; of all
 locks that a reader could take instead of the partitions' own, it is the smallest that does. It keeps out the
 other readers too, so the log says how to get rid of it.
 """
@@ -162,7 +162,7 @@ def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int
 
 
 def as_kept(target: LockObject, tables: Tables) -> LockObject:
-    """*target* under the name that Hive and Spark keep it under, which all who mean it lock.
+    """*target* under the name that Hive and Spark keep it under: the one name that is locked.
 
     A partition that exists under exactly this name is meant, however that came about.
 

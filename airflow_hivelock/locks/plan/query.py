@@ -63,7 +63,7 @@ class Scan:
 class Named:
     """A query that a name stands for: a CTE or a temporary view.
 
-    :param reader: who reads it, for the names in it.
+    :param reader: the reader of names in it.
     :param renamed: whether its columns have other names outside.
     """
 

@@ -1,4 +1,4 @@
-// Who waits for whom: one drawing for each knot of requests, those who hold at the left, those who wait to their right.
+// Who waits for whom: one drawing for each knot of requests, holders at the left, waiters to their right.
 
 import { h, middle, svg } from "./dom.js";
 import { count, duration, now } from "./format.js";
@@ -49,7 +49,7 @@ function knotsOf(model) {
   return [...knots.values()].map((knot) => ({ waiters: knot.waiters, holders: [...knot.holders] }));
 }
 
-// The longest way to those who wait for nobody gives the column; waiters come in their order.
+// The longest way to a request that waits for nobody gives the column; waiters come in their order.
 function columnsOf(knot) {
   const column = new Map(knot.holders.map((place) => [place, 0]));
   for (const waiter of knot.waiters) {
@@ -129,7 +129,7 @@ function moreBox(x, y, number) {
     svg("text", { x: BOX.width / 2, y: BOX.height / 2 + 4, "text-anchor": "middle" }, `and ${number} more`));
 }
 
-// From the one who waits, at the right, to the one in the way.
+// From the waiter, at the right, to the request in the way.
 function curve(from, to, title) {
   const start = { x: from.x, y: from.y + BOX.height / 2 };
   const end = { x: to.x + BOX.width + 7, y: to.y + BOX.height / 2 };

@@ -83,7 +83,7 @@ function releaseForm({ connection, lease, released, dialog }) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const button = h("button", { type: "submit", class: "danger" }, "Force release");
   const note = h("p", { id: "release-note", class: "note" },
-    "A force release stops no work. Whatever still writes goes on writing without its lock, next to those who get it. Make sure first that it has ended.");
+    "A force release stops no work. Whatever still writes goes on writing without its lock, next to the next holder. Make sure first that it has ended.");
   const form = h("form", { class: "release", "aria-label": "Force release" },
     h("h3", {}, "Force release"), note,
     h("label", { for: "reason" }, "Why? Kept in the audit trail, with your name."), reason, problem,

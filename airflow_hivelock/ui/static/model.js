@@ -40,7 +40,7 @@ function above(object) {
   return found;
 }
 
-// For each object, those who want it in either mode, and those who want something in it.
+// For each object, the requests for it in either mode, and those for something in it.
 function wishes(waiters) {
   const found = new Map();
   const of = (object) => {
@@ -57,7 +57,7 @@ function wishes(waiters) {
   return found;
 }
 
-// Who waits for a lock to go: whoever wants the object, or EXCLUSIVE what it lies in; for EXCLUSIVE, what lies in it, too.
+// The waiters for a lock: requests for the object, or EXCLUSIVE for what it lies in; for EXCLUSIVE, for what lies in it, too.
 function inTheWay(wanted, object, mode) {
   const entry = wanted.get(object) ?? { S: [], X: [], below: [] };
   const found = new Set(mode === "X" ? [...entry.S, ...entry.X, ...entry.below] : entry.X);

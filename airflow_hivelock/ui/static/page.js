@@ -173,7 +173,7 @@ async function refresh() {
   }
 }
 
-// Whoever comes from a task that waits wants to see what it waits for.
+// A visitor from a waiting task wants to see what it waits for.
 function onlyWaits() {
   return state.view === "locks" && !state.model.locks.some(lockFilter(filters())) && state.model.waiters.some(rowFilter(filters()));
 }

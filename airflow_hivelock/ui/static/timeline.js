@@ -17,7 +17,7 @@ export function tenuresRows(answer, filter) {
     .filter(filter);
 }
 
-// Those who wait still, as leases that nobody has granted yet.
+// Waiters, as leases that nobody has granted yet.
 export function waitersRows(model, filter) {
   return model.waiters.filter(filter)
     .map((waiter) => ({ owner: waiter.owner, asked: waiter.since, granted: null, ended: null, locks: waiter.locks.filter(([, , above]) => above !== 1) }));
