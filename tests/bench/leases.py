@@ -15,7 +15,8 @@ table
 
 Every history is checked: no update lost, no row missing, every writer after the one with the next lower token. Each round
 runs all ways one after another, for a shared machine is quicker at one minute than at the next; the median of the rounds'
-ratios is what counts.
+ratios is what counts. SELECT … FOR UPDATE, ``rows`` in PostgreSQL, may be four times as quick as a lease: that is the price of
+the database's own driver, asked in the ordinary way.
 """
 
 from __future__ import annotations
@@ -35,10 +36,8 @@ from tests.system.leases.crowd import Race, race
 from tests.system.leases.work import Ground, broken
 
 WAYS = {"PostgreSQL": ("rows", "leases", "advisory", "table"), "SQLite": ("table", "leases", "rows")}
-FLOORS = {"PostgreSQL": ("rows", "advisory"), "SQLite": ("table",)}
-"""What the target stands against; the rest is printed beside."""
-
-TARGET = 3.0
+AIMS = {("PostgreSQL", "rows"): 4.0, ("PostgreSQL", "advisory"): 4.0, ("SQLite", "table"): 3.0}
+"""How many times the leases' rate each may have, at the median of the rounds; the others are printed beside."""
 
 
 def main() -> None:
@@ -66,13 +65,9 @@ def main() -> None:
                     print(f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s; {describe(wrong)}", flush=True)
                 for way in ways:
                     times[way].append(races[way].per_s / races["leases"].per_s)
-            for floor in FLOORS[database]:
-                median = statistics.median(times[floor])
-                every = ", ".join(f"{one:.2f}" for one in times[floor])
-                print(
-                    f"{database:>10} {'' if median <= TARGET else 'NOT '}within {TARGET:g} × of {floor}: {median:.2f} × "
-                    f"(of {every})"
-                )
+            for floor in ways:
+                if floor != "leases":
+                    print(f"{database:>10} {floor:>8}: {compared(times[floor], AIMS.get((database, floor)))}")
     sys.exit(failed)
 
 
@@ -87,6 +82,13 @@ def run(url: str, way: str, seed: int, given: argparse.Namespace) -> tuple[Race,
         wrong += [f"left behind: {left}" for left in (*manager.show(), *manager.waiters())]
         ground.close()
     return taken, wrong
+
+
+def compared(times: list[float], aim: float | None) -> str:
+    """How many *times* the leases' rate that is, and what was aimed at."""
+    median = statistics.median(times)
+    met = f"; aim ≤ {aim:g} ×: {'met' if median <= aim else 'not met'}" if aim else ""
+    return f"{median:.2f} × the leases' rate (of {', '.join(f'{one:.2f}' for one in times)}){met}"
 
 
 def describe(wrong: list[str]) -> str:
