@@ -34,7 +34,7 @@ from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.existence import check_exist
 from airflow_hivelock.locks.plan.narrow import narrow
-from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import Tables
 from airflow_hivelock.locks.plan.values import canonical
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog, Table
-    from airflow_hivelock.locks.plan.query import Scan
+    from airflow_hivelock.locks.plan.query import Named, Scan
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def plan_data(
 
 def through_view(view: LockObject, tables: Tables, looks: set[LockObject], limit: int) -> list[LockObject]:
     """What is read where *view* is, if it is one; the views below it are added to *looks*."""
-    session = Session(tables)
+    session: SessionState[Named] = SessionState(tables)
     if view.partition or not view.table or (text := session.view_text(view)) is None:
         return []
     from airflow_hivelock.locks.plan.query import Reader

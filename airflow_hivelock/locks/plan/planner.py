@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.narrow import narrow
-from airflow_hivelock.locks.plan.query import Reader, Scan, parse
+from airflow_hivelock.locks.plan.query import Named, Reader, Scan, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.condition import Condition
     from airflow_hivelock.locks.plan.cursor import Cursor, Spec
     from airflow_hivelock.locks.plan.script import Statement
-    from airflow_hivelock.locks.plan.session import Session
+    from airflow_hivelock.locks.plan.session import SessionState
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Planner:
     :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
     """
 
-    session: Session
+    session: SessionState[Named]
     as_hive: bool
     limit: int
     scans: list[Scan] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Planner:
         self.look(*seen.looks, *(scan.table for scan in seen.scans))
         return tree, reader
 
-    def reader(self, statement: Statement, session: Session | None = None) -> Reader:
+    def reader(self, statement: Statement, session: SessionState[Named] | None = None) -> Reader:
         return Reader(session or self.session, statement, self.scans, self.looks)
 
     def table(self, cursor: Cursor) -> LockObject:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
     from airflow_hivelock.locks.model import LockObject
-    from airflow_hivelock.locks.plan.session import Session
+    from airflow_hivelock.locks.plan.session import SessionState
 
 MOST_REFERENCES = 2_000
 """To how many tables, views and CTEs a text may refer; one that is referred to through others counts each time."""
@@ -125,7 +125,9 @@ class Reader:
     :ivar looks: the views that are read through.
     """
 
-    def __init__(self, session: Session, statement: Statement, scans: list[Scan], looks: list[LockObject]) -> None:
+    def __init__(
+        self, session: SessionState[Named], statement: Statement, scans: list[Scan], looks: list[LockObject]
+    ) -> None:
         self.session = session
         self.statement = statement
         self.scans = scans

@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 import itertools
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.plan.query import Named
     from airflow_hivelock.locks.plan.tables import Tables
 
 CATALOG = "spark_catalog"
 """What Spark calls Hive's tables where it knows others."""
 
+View = TypeVar("View")
 
-class Session:
-    """:param database: what names without a database are in.
+
+class SessionState(Generic[View]):
+    """It keeps queries of views, and looks into none.
+
+    :param database: what names without a database are in.
 
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
@@ -30,23 +33,23 @@ class Session:
         self.tables = tables
         self.database = LockObject(database).database
         self.made: set[LockObject] = set()
-        self.materialized: dict[LockObject, Named] = {}
-        self.being_read: list[Named] = []
+        self.materialized: dict[LockObject, View] = {}
+        self.being_read: list[View] = []
         self._temporary: set[LockObject] = set()
         # By name, what it came to mean and when: temporary views by their text, others by their object.
-        self._meanings: dict[str | LockObject, list[tuple[int, Named | None]]] = {}
+        self._meanings: dict[str | LockObject, list[tuple[int, View | None]]] = {}
         self._clock = itertools.count(1)
         self._then: int | None = None
         self._references = itertools.count(1)
 
-    def frozen(self) -> Session:
+    def frozen(self) -> SessionState[View]:
         """What is known now, of which nothing changes any more: for EXPLAIN, and for what a view was made with."""
         session = copy.copy(self)
         if self._then is None:
             session._then = next(self._clock)
         return session
 
-    def inside(self, view: LockObject) -> Session:
+    def inside(self, view: LockObject) -> SessionState[View]:
         """What the text of *view* knows: neither USE nor what is temporary."""
         table = self.tables.table(view)
         session = copy.copy(self)
@@ -71,7 +74,7 @@ class Session:
         """Whether that is only this session's."""
         return table in self._temporary
 
-    def meanings(self, parts: tuple[str, ...]) -> tuple[Named | None, ...]:
+    def meanings(self, parts: tuple[str, ...]) -> tuple[View | None, ...]:
         """What the name stands for: the query of a view that this session has made, or None for what else has it.
 
         More than one in a view: what the name meant when the view was made, and what it has come to mean since.
@@ -80,19 +83,19 @@ class Session:
             return found
         return self._since(self.resolve(parts))
 
-    def add_temporary_view(self, parts: tuple[str, ...], view: Named) -> None:
+    def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
         """:param parts: its name; Spark's global ones are in a database of their own."""
         self._mean(parts[-1].lower(), view)
         self.add_view(LockObject("global_temp", parts[-1]), view)
 
-    def add_view(self, target: LockObject, view: Named | None) -> None:
+    def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
 
     def add_temporary(self, table: LockObject) -> None:
         if self._then is None:
             self._temporary.add(table)
 
-    def add_made(self, table: LockObject, query: Named | None = None) -> None:
+    def add_made(self, table: LockObject, query: View | None = None) -> None:
         """:param query: of a materialized view."""
         if self._then is None:
             self.made.add(table)
@@ -120,11 +123,11 @@ class Session:
         """How often tables have been referred to, with this time."""
         return next(self._references)
 
-    def _mean(self, name: str | LockObject, view: Named | None) -> None:
+    def _mean(self, name: str | LockObject, view: View | None) -> None:
         if self._then is None and (view is not None or name in self._meanings):
             self._meanings.setdefault(name, []).append((next(self._clock), view))
 
-    def _since(self, name: str | LockObject) -> tuple[Named | None, ...]:
+    def _since(self, name: str | LockObject) -> tuple[View | None, ...]:
         found = self._meanings.get(name, [])
         at = len(found) if self._then is None else bisect_right(found, self._then, key=lambda each: each[0])
         return (found[at - 1][1] if at else None, *(view for _, view in found[at:]))

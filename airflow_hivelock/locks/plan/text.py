@@ -10,7 +10,7 @@ from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
-from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import Tables
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _planner(sql: str, tables: Tables, database: str, dynamic: Dynamic, limit: i
     from airflow_hivelock.locks.plan.script import statements
     from airflow_hivelock.locks.plan.statement import add
 
-    planner = Planner(Session(tables, database), dynamic == "hive", limit)
+    planner = Planner(SessionState(tables, database), dynamic == "hive", limit)
     for statement in statements(sql):
         add(statement, planner)
     return planner

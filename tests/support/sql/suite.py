@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.script import statements
-from airflow_hivelock.locks.plan.session import Session
+from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.statement import add
 from airflow_hivelock.locks.plan.tables import Tables
 from tests.support.sql.reading import Reading
@@ -80,7 +80,7 @@ class Run:
         self.slowest = (0.0, "")
 
     def file(self, file: Path) -> None:
-        planner, reading = Planner(Session(Tables()), as_hive=False, limit=1_000), Reading()
+        planner, reading = Planner(SessionState(Tables()), as_hive=False, limit=1_000), Reading()
         for text in map(rendered, split(file.read_text(errors="replace"))):
             for kept in (planner.scans, planner.writes, planner.looks):
                 kept.clear()  # views go on adding to them
