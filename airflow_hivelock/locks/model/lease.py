@@ -1,0 +1,180 @@
+"""What an owner asks for, and what it is granted."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks import validate
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks_to_json
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model.object import Lock, LockObject
+
+MAX_OWNER_LENGTH = 2_000
+MAX_QUERY_LENGTH = 10_000
+"""A query is there for people to recognise; what is longer is cut."""
+
+MAX_WORK_LENGTH = 10_000
+MAX_LEASE_S = 366 * 86400
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """All that one owner asks for at once: granted whole or not at all.
+
+    :param owner: who asks. The same owner asking again for the same locks gets the same lease.
+    :param locks: parents included, one lock an object (see :func:`rules.request`); kept sorted by object, whatever the
+        order in which they are given.
+    :param lease_s: how long the lease is trusted without renewal, in seconds.
+    :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
+    :param wait: False for a request that is to be refused where it would have to wait.
+    :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for. Only its first
+        characters are kept.
+    :param named: what *locks* was planned from, where that depends on the day: a table has more partitions at the
+        second try than at the first. Where it is given, it and not *locks* tells whether an owner asks for the same
+        again, and the locks of the first time stand.
+    :param whole: what is SHARED for its own sake though other locks lie below it: *locks* alone cannot tell it from
+        a parent.
+    """
+
+    owner: str
+    locks: tuple[Lock, ...]
+    lease_s: float = 3600.0
+    attempt: int = 0
+    wait: bool = True
+    query: str = ""
+    named: str = ""
+    whole: frozenset[LockObject] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():
+            raise InvalidRequest(f"{self.owner!r} is not an owner; name who asks for the locks in printable characters")
+        if len(self.owner) > MAX_OWNER_LENGTH:
+            raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
+        if not self.locks:
+            raise InvalidRequest(f"{self.owner} asks for no locks; name at least one object in reads or writes")
+        if not isinstance(self.lease_s, int | float) or not 1 <= self.lease_s <= MAX_LEASE_S:
+            raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
+        if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
+            raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
+        if self.attempt > validate.MOST_NUMBER:
+            raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
+        if not isinstance(self.named, str) or "\0" in self.named:
+            raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
+        object.__setattr__(self, "query", _kept(self.query))
+        object.__setattr__(self, "locks", in_order(self.locks))
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job that runs under a lease, by the name that its starter gave it.
+
+    :param application: what runs, in its starter's words: enough to find out whether it has ended.
+    :param token: its fencing token; a later start under the same name gets a larger one, and shuts this one out.
+    """
+
+    name: str
+    application: str
+    token: int
+
+    def __post_init__(self) -> None:
+        try:
+            for text in (self.name, self.application):
+                if len(validate.text(text, "work")) > MAX_WORK_LENGTH:
+                    raise ValueError(f"longer than {MAX_WORK_LENGTH:,} characters")
+            validate.number(self.token, "token")
+        except (TypeError, ValueError) as error:
+            raise InvalidRequest(
+                f"{str(self.name)[:80]!r} is not to be recorded as work under a lease: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A granted request.
+
+    :param id: unique for ever in its store.
+    :param token: the fencing token: of its last start of work, or else of its grant. It only grows, and of two leases
+        that conflict, the later one's is larger.
+    :param attempt: the attempt of the owner that acquired it or took it over last.
+    :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
+        so that a late one of an earlier attempt touches nothing.
+    :param locks: sorted by object, whatever the order in which they are given.
+    :param since: when it was granted, by the store's clock.
+    :param works: what runs under it, as far as it was recorded.
+    :param expires: when it is no longer trusted unless renewed, by the store's clock, as of when it was read.
+    """
+
+    id: str
+    token: int
+    attempt: int
+    epoch: int
+    owner: str
+    locks: tuple[Lock, ...]
+    lease_s: float
+    since: datetime = field(compare=False)
+    works: tuple[Work, ...] = field(default=(), compare=False)
+    expires: datetime | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "locks", in_order(self.locks))
+
+    def work(self, name: str) -> Work | None:
+        """What runs under that name."""
+        return next((work for work in self.works if work.name == name), None)
+
+    def unchanged(self, seen: Lease | None) -> bool:
+        """Whether nobody has taken it over, and no work begun or ended under it, since it was *seen*; None: nobody looked."""
+        return seen is None or (self == seen and self.works == seen.works)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, fit for XCom and trigger arguments; holds no secret, and not what runs, which changes."""
+        return {
+            "id": self.id,
+            "token": self.token,
+            "attempt": self.attempt,
+            "epoch": self.epoch,
+            "owner": self.owner,
+            "locks": locks_to_json(self.locks),
+            "lease_s": self.lease_s,
+            "since": self.since.isoformat(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Lease:
+        """The inverse of :meth:`to_json`.
+
+        :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
+        """
+        try:
+            validate.texts(data, ("id", "owner", "since"))
+            validate.numbers(data, ("token", "attempt", "epoch"))
+            since = datetime.fromisoformat(data["since"])
+            if since.tzinfo is None:
+                raise ValueError("since has no time zone")
+            return cls(
+                id=data["id"],
+                token=data["token"],
+                attempt=data["attempt"],
+                epoch=data["epoch"],
+                owner=data["owner"],
+                locks=locks_from_json(data["locks"]),
+                lease_s=validate.seconds(data["lease_s"], "lease_s", MAX_LEASE_S),
+                since=since,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            shown = {name: data[name] for name in ("id", "owner") if name in data} if isinstance(data, dict) else data
+            raise InvalidRequest(
+                f"{reprlib.repr(shown)} is not a lease ({error}); pass what the lock task returned"
+            ) from error
+
+
+def _kept(query: str) -> str:
+    """As much of *query* as is kept, in characters that every store can keep."""
+    if not isinstance(query, str):
+        raise InvalidRequest(f"query={query!r:.80} must be a text")
+    return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
