@@ -23,22 +23,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.invalid import HiveLockError, InvalidRequest, RequestTooLarge
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_hivelock.locks.model import Blocker
 
-
-class HiveLockError(Exception):
-    """Base of every error that this package raises on purpose."""
-
-
-class InvalidRequest(HiveLockError, ValueError):
-    """The input cannot be a lock request; nothing was acquired."""
-
-
-class RequestTooLarge(InvalidRequest):
-    """The request names more objects than are allowed or fit into one transaction."""
+__all__ = [
+    "AccessDenied",
+    "CannotTell",
+    "ExceedsMaxLeaseTime",
+    "HiveLockError",
+    "InvalidArguments",
+    "InvalidRequest",
+    "LeaseAlreadyExists",
+    "LeaseMismatch",
+    "LockLost",
+    "LockTimeout",
+    "RequestTooLarge",
+    "StoreCorrupted",
+    "StoreUnavailable",
+    "Superseded",
+    "Unsupported",
+]
 
 
 class InvalidArguments(InvalidRequest):

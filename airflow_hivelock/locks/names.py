@@ -15,7 +15,7 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
+from airflow_hivelock.locks.invalid import InvalidRequest, RequestTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "airflow_hivelock"
 LOCKS = "airflow_hivelock.locks"
 
-CORE = ("errors", "validate", "names", "model", "rules", "backend")
+CORE = ("invalid", "validate", "names", "model", "errors", "rules", "backend")
 LAYERS: dict[str, tuple[str, ...]] = {
     **{module: CORE[:place] for place, module in enumerate(CORE)},
-    "errors": ("model",),  # for typing only: a time-out names who blocks, and the model raises errors
     "manager": CORE,
     "url": ("errors",),
     "hive": (*CORE, "manager", "url"),
     "backends": (*CORE, "hive", "url"),
     "connect": ("errors", "manager", "backends", "hive", "url"),
     "hive_leases": (*CORE, "manager"),
-    "plan": (*CORE[:5], "hive"),
+    "plan": (*CORE[:6], "hive"),
     "testing": (*CORE, "manager"),
     "statements": (*CORE, "hive", "plan", "manager"),
 }

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.invalid import InvalidRequest
 from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:

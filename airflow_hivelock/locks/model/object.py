@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import names
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.invalid import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
