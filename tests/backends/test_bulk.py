@@ -195,7 +195,7 @@ def _ticket(dice: random.Random, zxid: int) -> Ticket:
 def _requests(reader: LockManager, look: str) -> int:
     """How many packets a look sends."""
     sent: list[Any] = []
-    session: Any = reader.backend.client  # type: ignore[attr-defined]
+    session: Any = reader.backend.store.client  # type: ignore[attr-defined]
     send = session._send
 
     def count(*requests: Any) -> Any:

@@ -71,7 +71,7 @@ def days(count: int) -> list[str]:
 
 
 def _names(manager: LockManager) -> tuple[str, str]:
-    layout = manager.backend.layout  # type: ignore[attr-defined]
+    layout = manager.backend.store.layout  # type: ignore[attr-defined]
     return layout.namespace, layout.root
 
 

@@ -207,7 +207,7 @@ def test_hive_and_we_take_turns_on_one_partition(hive: HiveSession, manager: Loc
             lease = manager.acquire(owner=f"job-{number}", writes=[DAY], timeout_s=60)
             assert inside.acquire(blocking=False), "two writers at once"
             # Hive's writer makes its node, sees ours before it, and takes it back: for a moment both are listed.
-            first, *_ = manager.backend.namespace.below(LockObject.parse(DAY))  # type: ignore[attr-defined]
+            first, *_ = manager.backend.store.namespace.below(LockObject.parse(DAY))  # type: ignore[attr-defined]
             assert first.node.ours, "Hive was there before"
             shown = {holder.owner for holder in manager.show(DAY)}
             assert {owner for owner in shown if owner.startswith("job-")} == {f"job-{number}"}

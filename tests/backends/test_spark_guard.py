@@ -78,8 +78,8 @@ def test_a_job_that_was_started_again_shuts_out_the_first(manager: LockManager, 
 def test_a_lock_that_hive_removed_is_noticed(manager: LockManager, lease: Lease, guard: Guard) -> None:
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
-    (node,) = backend.namespace.below(lease.locks[-1].object)
-    backend.client.submit(Commit((Delete(node.path),)))
+    (node,) = backend.store.namespace.below(lease.locks[-1].object)
+    backend.store.client.submit(Commit((Delete(node.path),)))
     with pytest.raises(LockLost, match="UNLOCK TABLE"):
         guard.check()
 

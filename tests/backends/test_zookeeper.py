@@ -102,8 +102,10 @@ def test_what_one_transaction_cannot_grant_at_once_is_granted(manager: LockManag
             lease = manager.acquire(owner="large", writes=deep)
             assert len(lease.locks) == len(deep) + 2
             assert manager.release(lease)
-            objects = (Create(backend.layout.object(lock.object)) for lock in lease.locks if lock.object.partition)
-            assert not isinstance(backend.client.submit(Commit(tuple(objects)))[0], Refused)
+            objects = (
+                Create(backend.store.layout.object(lock.object)) for lock in lease.locks if lock.object.partition
+            )
+            assert not isinstance(backend.store.client.submit(Commit(tuple(objects)))[0], Refused)
 
 
 def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is_done(manager: LockManager) -> None:
@@ -135,7 +137,7 @@ def test_what_was_asked_for_counts_too_in_what_a_transaction_carries(manager: Lo
 
 def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(manager: LockManager) -> None:
     with manager:
-        client = manager.backend.client  # type: ignore[attr-defined]
+        client = manager.backend.store.client  # type: ignore[attr-defined]
         session = client.session
         with pytest.raises(RequestTooLarge, match="/too-large: "):
             client.submit(Commit((Create("/too-large", b"x" * 1_048_576),)))
@@ -146,7 +148,7 @@ def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(
 def test_a_new_session_is_another_though_its_id_is_the_same(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     """As a server may give it whose clock was set back."""
     with manager:
-        client = manager.backend.client  # type: ignore[attr-defined]
+        client = manager.backend.store.client  # type: ignore[attr-defined]
         session, ident = client.session, client._zk.client_id
         ends_it = KazooClient(zookeeper.hosts, client_id=ident)
         ends_it.start(timeout=30)
@@ -168,8 +170,8 @@ def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeper
         before = layout._lock_data.cache_info().currsize
         for number in range(3):
             data = f"hive_{number}:1356998400000:IMPLICIT:{'select ' * 100_000}:10.0.0.1".encode()
-            path = f"{backend.layout.namespace}/dw/t/LOCK-SHARED-000000001{number}"
-            backend.client.submit(Commit((Create(path, data),)))
+            path = f"{backend.store.layout.namespace}/dw/t/LOCK-SHARED-000000001{number}"
+            backend.store.client.submit(Commit((Create(path, data),)))
         queries = [len(holder.query) for holder in manager.show("dw.t") if holder.lease_id is None]
         assert queries == [700_000] * 3
         assert layout._lock_data.cache_info().currsize <= before + 1
@@ -181,8 +183,8 @@ def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -
         lease = manager.acquire(owner="me", writes=[DAY])
         backend = manager.backend
         assert isinstance(backend, ZooKeeperBackend)
-        (node,) = backend.namespace.below(lease.locks[-1].object)
-        backend.client.submit(Commit((Delete(node.path),)))
+        (node,) = backend.store.namespace.below(lease.locks[-1].object)
+        backend.store.client.submit(Commit((Delete(node.path),)))
         with pytest.raises(LockLost, match="UNLOCK TABLE"):
             manager.renew(lease)
         with pytest.raises(LockLost, match="acquire again"):
@@ -245,11 +247,11 @@ def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
     with pytest.raises(StoreUnavailable):
         dying.acquire(owner="dead", writes=[DAY])
     with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)) as manager:
-        nodes = manager.backend.namespace.below(None)  # type: ignore[attr-defined]
+        nodes = manager.backend.store.namespace.below(None)  # type: ignore[attr-defined]
         assert len(nodes) == 3
         assert manager.show() == [], "granted to nobody"
         assert manager.sweep() == 1
-        assert manager.backend.namespace.below(None) == []  # type: ignore[attr-defined]
+        assert manager.backend.store.namespace.below(None) == []  # type: ignore[attr-defined]
         assert manager.waiters() == []
         assert manager.sweep() == 0
         assert manager.acquire(owner="dead", writes=[DAY])
@@ -304,13 +306,13 @@ def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeep
         manager.release(manager.acquire(owner="to make the nodes", reads=["dw.flights"]))
         partition = "/hive-below/dw/flights/dt=2013-01-01"
         lock = f"{partition}/LOCK-SHARED-0000000000"
-        backend.client.submit(Commit((Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))))
+        backend.store.client.submit(Commit((Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))))
         waiting = Polling(manager, "alter", writes=["dw.flights"])
         for _ in range(3):
             assert str(waiting.blocked().by[0].object) == DAY
         (waiter,) = manager.waiters()
         assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY]
-        backend.client.submit(Commit((Delete(lock),)))
+        backend.store.client.submit(Commit((Delete(lock),)))
         assert manager.release(waiting.granted())
 
 
@@ -342,10 +344,10 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
     assert isinstance(backend, ZooKeeperBackend)
     with manager:
         newer = manager.acquire(owner="newer", writes=[DAY])
-        path = backend.layout.record(owner_key("newer"))
-        (node,) = backend.client.submit(Get(path))
+        path = backend.store.layout.record(owner_key("newer"))
+        (node,) = backend.store.client.submit(Get(path))
         written = json.dumps(json.loads(node.data) | {"format": 2, "sealed": True}).encode()
-        backend.client.submit(Commit((SetData(path, written, -1),)))
+        backend.store.client.submit(Commit((SetData(path, written, -1),)))
         for attempt in (
             lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
             lambda: manager.acquire(owner="late", writes=[DAY]),
@@ -354,7 +356,7 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
             with pytest.raises(StoreCorrupted, match="upgrade airflow-hivelock here too"):
                 attempt()
         assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
-        assert backend.client.submit(Get(path))[0].data == written
+        assert backend.store.client.submit(Get(path))[0].data == written
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
@@ -380,9 +382,9 @@ def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: Lock
     assert isinstance(backend, ZooKeeperBackend)
     with manager:
         manager.release(manager.acquire(owner="first", writes=[DAY]))
-        queue = backend.layout.queue("dw.flights")
-        backend.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-", b"\x00 newer", sequential=True),)))
-        backend.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
+        queue = backend.store.layout.queue("dw.flights")
+        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-", b"\x00 newer", sequential=True),)))
+        backend.store.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
         with pytest.raises(StoreCorrupted, match=r"0123456789abcdef-7-\d+ is a place in the queue"):
             manager.acquire(owner="second", writes=[DAY])
         assert manager.show() == []
@@ -425,13 +427,13 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
         end_session(zookeeper, still)
         holder.release(lease)
         lease = stays.granted()
-        queue_again = ZooKeeperAcquisition._queue_again
+        queue_again = ZooKeeperAcquisition.queue_again
 
         def as_it_leaves(self: ZooKeeperAcquisition, free: record.Record) -> None:
             first.pending.withdraw()
             queue_again(self, free)
 
-        monkeypatch.setattr(ZooKeeperAcquisition, "_queue_again", as_it_leaves)
+        monkeypatch.setattr(ZooKeeperAcquisition, "queue_again", as_it_leaves)
         second.blocked()
         assert [waiter.owner for waiter in holder.waiters()] == ["second"]
         living.release(lease)
@@ -440,7 +442,7 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
 
 def end_session(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     """As its expiry does."""
-    client = manager.backend.client  # type: ignore[attr-defined]
+    client = manager.backend.store.client  # type: ignore[attr-defined]
     before, ident = client.session, client._zk.client_id
     ends_it = KazooClient(zookeeper.hosts, client_id=ident)
     ends_it.start(timeout=30)

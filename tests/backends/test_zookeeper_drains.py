@@ -60,9 +60,9 @@ def test_a_drain_that_was_left_behind_is_void(zookeeper: ZooKeeperServer) -> Non
     backend = ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)
     with LockManager(backend) as manager:
         lease = manager.acquire(owner="reader", reads=[DAY])
-        record = backend._standing(lease)
+        record = backend.store.standing(lease)
         assert record
-        backend.queues.drain(record, owner_key("reader"))
+        backend.store.queues.drain(record, owner_key("reader"))
         waiting = Polling(manager, "writer", writes=["dw.flights/dt=2013-01-02"])
         assert waiting.blocked().by[0].owner == "reader", "a drain keeps everybody out"
         assert manager.release(lease)
@@ -76,7 +76,7 @@ def test_a_ticket_whose_record_was_swept_blocks_nobody(connect_zookeeper: Callab
         lease = gone.acquire(owner="gone", reads=["dw.t"])
         drains(gone, lease)
         assert gone.release(lease)
-        store: Any = gone.backend
+        store: Any = gone.backend.store  # type: ignore[attr-defined]
         store.client.submit(Commit((Delete(store.layout.record(owner_key("gone"))),)))
         request = rules.request("next", writes=["dw.t"])
         assert isinstance(outcome_of(manager, request), Lease)
@@ -110,7 +110,7 @@ def test_a_release_that_fails_while_it_drains_blocks_nobody(
     zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
 ) -> None:
     with connect_zookeeper() as manager:
-        store: Any = manager.backend
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
         session = FailsDraining(zookeeper.hosts, store.layout.queue("dw.t"))
         with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
             lease = ours.acquire(owner="reader", reads=["dw.t"])
@@ -153,7 +153,7 @@ def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
 ) -> None:
     monkeypatch.setattr(turns, "GIVE_UP_S", 3.0)
     with connect_zookeeper() as manager:
-        store: Any = manager.backend
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
         session = LosesDrains(zookeeper.hosts, store.layout.queue("dw.t0"))
         with LockManager(ZooKeeperBackend(session, store.layout)) as ours:
             lease = ours.acquire(owner="reader", reads=[f"dw.t{number}" for number in range(60)])
@@ -163,5 +163,5 @@ def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
 
 def drains(manager: LockManager, lease: Lease) -> None:
     """Take the drains of a release that goes no further."""
-    store: Any = manager.backend
-    store.queues.drain(store._standing(lease), owner_key(lease.owner))
+    store: Any = manager.backend.store  # type: ignore[attr-defined]
+    store.queues.drain(store.standing(lease), owner_key(lease.owner))

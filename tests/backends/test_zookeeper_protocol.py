@@ -193,7 +193,7 @@ def test_real_hives_clean_up_keeps_nobody_waiting(zookeeper: ZooKeeperServer, hi
     with LockManager(
         ZooKeeperBackend(KazooSession(zookeeper.hosts), Layout(f"/{name}", "/hivelock-cleaned"))
     ) as manager:
-        store: Any = manager.backend
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
         for owner in ("before", "after"):
             outcome = outcome_of(manager, rules.request(owner, writes=["dw.t"]))
             assert isinstance(outcome, Lease), outcome
@@ -227,7 +227,7 @@ def test_a_store_without_our_nodes_is_said_to_be_one(
     connect_zookeeper: Callable[[], LockManager], hive: KazooClient
 ) -> None:
     with connect_zookeeper() as manager:
-        store: Any = manager.backend
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
         hive.delete(store.layout.root, recursive=True)
         with pytest.raises(StoreUnavailable, match="queue is gone from ZooKeeper; connect again"):
             manager.acquire(owner="me", writes=["dw.t"], timeout_s=5.0)
@@ -296,7 +296,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
 ) -> None:
     monkeypatch.setattr(turns, "GIVE_UP_S", 1.0)
     with connect_zookeeper() as other:
-        store: Any = other.backend
+        store: Any = other.backend.store  # type: ignore[attr-defined]
         session = Outwritten(zookeeper.hosts)
         with LockManager(ZooKeeperBackend(session, store.layout)) as manager:
             lease = manager.acquire(owner="me", reads=["dw.t"])

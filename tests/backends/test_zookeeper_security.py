@@ -232,8 +232,8 @@ def test_sasl_lets_in_whom_it_knows(secured: tuple[str, str], number: int, raw: 
     manager = connect(_url(secured[0], number, f"airflow:{PASSWORD}", auth="SASL"))
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
-    assert isinstance(backend.client, KazooSession)
-    acl = {(acl.id.scheme, acl.id.id) for acl in backend.client._zk.get_acls(backend.layout.root)[0]}
+    assert isinstance(backend.store.client, KazooSession)
+    acl = {(acl.id.scheme, acl.id.id) for acl in backend.store.client._zk.get_acls(backend.store.layout.root)[0]}
     assert acl == {WORLD, ("sasl", "airflow")}
     _works(manager)
 
@@ -259,9 +259,9 @@ def test_tls_works_with_the_authority_and_a_certificate(
     manager = connect(_url(secured[1], number, acl="creator", **tls))
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
-    assert isinstance(backend.client, KazooSession)
-    assert backend.client.guarded(backend.layout.root)
-    assert backend.client._knows_bulk(), "the four letter word goes by TLS, too"
+    assert isinstance(backend.store.client, KazooSession)
+    assert backend.store.client.guarded(backend.store.layout.root)
+    assert backend.store.client._knows_bulk(), "the four letter word goes by TLS, too"
     _works(manager)
     _works(connect(_url(secured[1], number + 1, f"airflow:{PASSWORD}", auth="SASL", **tls)))
 
@@ -294,7 +294,7 @@ def test_a_session_that_is_let_in_no_more_is_let_in_again_later(secured: tuple[s
         lease = manager.acquire(owner="me", writes=[DAY])
         backend = manager.backend
         assert isinstance(backend, ZooKeeperBackend)
-        session = backend.client
+        session = backend.store.client
         assert isinstance(session, KazooSession)
         right, session._security = session._security, session._security.of("airflow:wrong-one", auth="SASL")
         session._zk._connection.sasl_options["password"] = "wrong-one"

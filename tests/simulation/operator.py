@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backends.zookeeper.backend import HISTORY_S
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete
+from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S
 from tests.simulation.schedule import Stuck
 from tests.simulation.state import ROOT
 from tests.simulation.worker import Worker

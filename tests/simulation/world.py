@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal, session
+from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal, session, store
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import Lock, locks_from_json
@@ -151,7 +151,7 @@ class World:
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
-            for module in (backend, removal):
+            for module in (store, removal):
                 stack.enter_context(mock.patch.object(module, "REMEMBERED", self._remembered))
             if not self._at_once:  # or the long way would hardly be gone
                 stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False))

@@ -172,7 +172,7 @@ def ticket_without_a_record_is_read_again(patch: Patch) -> None:
     original = ZooKeeperAcquisition._wait_for
 
     def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
-        return original(self, nearest, first) if self._store._read(nearest.key) else None
+        return original(self, nearest, first) if self._store.read(nearest.key) else None
 
     patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
 

@@ -10,10 +10,10 @@ import pytest
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.look import Looks
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.backends.zookeeper.store import Store
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
@@ -46,7 +46,7 @@ def ticket_known_by_its_owner(patch: Patch) -> None:
     original = ZooKeeperAcquisition._wait_for
 
     def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
-        standing = self._store._read(nearest.key)
+        standing = self._store.read(nearest.key)
         epoch = standing.ticket_epoch if standing else 0
         known = replace(nearest, path=self._store.layout.record(nearest.key), epoch=epoch)
         return original(self, known, known if first is nearest else first)
@@ -103,7 +103,7 @@ def one_ahead_dies_waiting(stage: Stage) -> None:
 @mutation(one_ahead_dies_waiting)
 def dead_waiter_waited_for(patch: Patch) -> None:
     """An abandoned request blocks everyone behind it."""
-    patch.setattr(ZooKeeperBackend, "break_dead", lambda self, key, found: None)
+    patch.setattr(Store, "break_dead", lambda self, key, found: None)
 
 
 def one_ahead_releases(stage: Stage) -> None:
@@ -163,13 +163,13 @@ def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
 @mutation(taken_up_while_a_waiter_breaks)
 def break_without_a_version(patch: Patch) -> None:
     """What has come back to life meanwhile is broken all the same."""
-    original = ZooKeeperBackend.break_dead
+    original = Store.break_dead
 
-    def break_dead(self: ZooKeeperBackend, key: str, found: Record) -> Any:
+    def break_dead(self: Store, key: str, found: Record) -> Any:
         assert found.stat is not None
         return original(self, key, replace(found, stat=found.stat._replace(version=-1)))
 
-    patch.setattr(ZooKeeperBackend, "break_dead", break_dead)
+    patch.setattr(Store, "break_dead", break_dead)
 
 
 @staging.step_by_step
@@ -207,7 +207,7 @@ def place_lost_on_restart(patch: Patch) -> None:
     original = ZooKeeperAcquisition._start
 
     def start(self: ZooKeeperAcquisition) -> None:
-        found = self._store._read(self._key)
+        found = self._store.read(self._key)
         if found is not None and found.queued and found.process != self._process:
             self._store.break_dead(self._key, found)
         original(self)
@@ -236,7 +236,7 @@ def _connection_lost() -> None:
 @mutation(a_withdrawal_fails)
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
-    patch.setattr(ZooKeeperBackend, "abandon", lambda self, acquisition: None)
+    patch.setattr(Store, "abandon", lambda self, acquisition: None)
 
 
 @mutation()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, record, removal
+from airflow_hivelock.locks.backends.zookeeper import acquisition, record, removal, store
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
+from airflow_hivelock.locks.backends.zookeeper.store import Store
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @mutation(seed=0)
 def no_compare_and_set(patch: Patch) -> None:
     """A slow process writes over what another of its owner has written meanwhile."""
-    for module in (acquisition, backend, removal):
+    for module in (acquisition, store, removal):
         patch.setattr(module, "SetData", lambda path, data, version: SetData(path, data, -1))
 
 
@@ -45,13 +45,13 @@ def released_while_it_is_renewed(stage: Stage) -> None:
 @mutation(released_while_it_is_renewed)
 def renewal_without_a_version(patch: Patch) -> None:
     """A late renewal brings back a lease that was released."""
-    original = ZooKeeperBackend._rewrite
+    original = Store.rewrite
 
-    def rewrite(self: ZooKeeperBackend, found: Record, changed: Record, *checks: Check) -> Record | None:
+    def rewrite(self: Store, found: Record, changed: Record, *checks: Check) -> Record | None:
         assert found.stat is not None
         return original(self, replace(found, stat=found.stat._replace(version=-1)), changed, *checks)
 
-    patch.setattr(ZooKeeperBackend, "_rewrite", rewrite)
+    patch.setattr(Store, "rewrite", rewrite)
 
 
 def released_while_a_slow_call_adopts(stage: Stage) -> None:
@@ -66,10 +66,10 @@ def released_while_a_slow_call_adopts(stage: Stage) -> None:
 def no_tombstone(patch: Patch) -> None:
     """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
 
-    def bury(self: ZooKeeperBackend, key: str, found: Record, *also: Any) -> Record | None:
+    def bury(self: Store, key: str, found: Record, *also: Any) -> Record | None:
         return self.removal.commit(key, found, found.freed(), (*self.queues.deletes(found, key), *also))
 
-    patch.setattr(ZooKeeperBackend, "bury", bury)
+    patch.setattr(Store, "bury", bury)
 
 
 def a_later_call_withdraws(stage: Stage) -> None:

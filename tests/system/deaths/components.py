@@ -99,7 +99,7 @@ def _acting(play: Play) -> set[str]:
     """The processes that wait for the runs' locks, as the lock store has them."""
     backend = play.stage.manager.backend
     assert isinstance(backend, ZooKeeperBackend)
-    records = (backend._read(owner_key(run.owner())) for run in play.runs)
+    records = (backend.store.read(owner_key(run.owner())) for run in play.runs)
     return {record.process for record in records if record}
 
 

@@ -94,7 +94,7 @@ def play_all(stage: Stage, rows: Sequence[Row], at_once: int = AT_ONCE) -> dict[
     log = transactions(stage.servers)
     assert isinstance(stage.manager.backend, ZooKeeperBackend)
     return {
-        row.name: future.exception() or judge(play, log, stage.manager.backend.layout, stage.af.home)
+        row.name: future.exception() or judge(play, log, stage.manager.backend.store.layout, stage.af.home)
         for row, play, future in zip(rows, plays, acted, strict=True)
     }
 

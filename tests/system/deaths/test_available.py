@@ -117,4 +117,4 @@ def granted(play: Play, servers: Sequence[ZooKeeperServer]) -> list[str]:
 
 def layout(stage: Stage) -> Layout:
     assert isinstance(stage.manager.backend, ZooKeeperBackend)
-    return stage.manager.backend.layout
+    return stage.manager.backend.store.layout

@@ -34,7 +34,7 @@ def after(seconds: float) -> Callable[[], bool]:
 
 def history(manager: LockManager, servers: Sequence[ZooKeeperServer]) -> History:
     assert isinstance(manager.backend, ZooKeeperBackend)
-    return History.of(transactions(servers), manager.backend.layout)
+    return History.of(transactions(servers), manager.backend.store.layout)
 
 
 def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:

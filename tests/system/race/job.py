@@ -88,11 +88,11 @@ class Watched(Guard):
     looked = took_effect = 0.0
 
     def check(self) -> None:
-        backend = self._manager.backend
         if not self.publishes:
             return super().check()
         self.publishes = False
-        with mock.patch.object(backend, "_look_for_losses", side_effect=backend._look_for_losses) as look:  # type: ignore[attr-defined]
+        store: Any = self._manager.backend.store  # type: ignore[attr-defined]
+        with mock.patch.object(store, "look_for_losses", side_effect=store.look_for_losses) as look:
             look.side_effect = partial(self._in_the_midst, look.side_effect)
             super().check()
         self.looked = time.monotonic()

@@ -112,5 +112,5 @@ def test_a_lost_ticket_is_an_outage_and_a_new_one_ends_it(
 
 def _session(backend: object) -> KazooSession:
     assert isinstance(backend, ZooKeeperBackend)
-    assert isinstance(backend.client, KazooSession)
-    return backend.client
+    assert isinstance(backend.store.client, KazooSession)
+    return backend.store.client

@@ -45,7 +45,7 @@ def fill(manager: LockManager, leases: int = 1_000, waiters: int = 1_000, instal
 @contextmanager
 def round_trips(manager: LockManager) -> Iterator[list[int]]:
     """How many requests go out with each wait for ZooKeeper, while this is open."""
-    session: Any = manager.backend.client  # type: ignore[attr-defined]
+    session: Any = manager.backend.store.client  # type: ignore[attr-defined]
     submit, send, sent = session.submit, session._send, []
 
     def counted_submit(*requests: Any) -> Any:

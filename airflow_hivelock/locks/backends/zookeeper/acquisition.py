@@ -47,9 +47,9 @@ from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObj
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
     from airflow_hivelock.locks.backends.zookeeper.look import Look
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock, Survey
+    from airflow_hivelock.locks.backends.zookeeper.store import Store
 
 STEP_S = 1.0
 """How long one step goes on, though it gets on, before its manager looks at the deadline."""
@@ -71,12 +71,14 @@ class _Again(Exception):
 class ZooKeeperAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
 
-    def __init__(self, store: ZooKeeperBackend, request: LockRequest, wake: Callable[[], None]) -> None:
+    def __init__(self, store: Store, request: LockRequest, wake: Callable[[], None], patience_s: float) -> None:
+        """:param patience_s: how long Hive's clients may pass, when it is the request's turn, before it holds its place."""
+        self.path = store.layout.record(owner_key(request.owner))
         self._store = store
         self._request = fitting(request, store.layout, store.acl_bytes)
         self._wake = wake
         self._key = owner_key(request.owner)
-        self._path = store.layout.record(self._key)
+        self._patience_s = patience_s
         self._alive = store.layout.alive(self._key)
         self._process = uuid.uuid4().hex
         self._begin = 0
@@ -94,7 +96,7 @@ class ZooKeeperAcquisition:
 
     def step(self) -> Lease | Blocked:
         store = self._store
-        store.sweep_abandoned()
+        store.end_abandoned()
         until = store.clock() + STEP_S
         while True:
             try:
@@ -110,7 +112,7 @@ class ZooKeeperAcquisition:
                 self._turns = 0
                 if isinstance(outcome, Lease):
                     self._granting = 0
-                    store.lineup.leaves(self)
+                    store.waiters.leaves(self)
                 return outcome
             self._turns += 1
             if pause := turns.pause_s(self._turns) or (turns.FIRST_S if store.clock() > until else 0.0):
@@ -122,7 +124,7 @@ class ZooKeeperAcquisition:
         return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
-        self._store.lineup.leaves(self)
+        self._store.waiters.leaves(self)
         try:
             self._withdraw()
         except StoreUnavailable:
@@ -130,12 +132,12 @@ class ZooKeeperAcquisition:
             raise
 
     def hand_over(self) -> None:
-        self._store.lineup.leaves(self)
+        self._store.waiters.leaves(self)
         try:
             mine = self._read()
             if mine is not None and mine.process == self._process and mine.queued:
                 # Refused where another process has taken over by now, or where its session has ended.
-                self._store.client.submit(Commit((Check(self._path, mine.version), Delete(self._alive))))
+                self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
         except StoreUnavailable:
             self._store.abandon(self.hand_over)
             raise
@@ -163,11 +165,11 @@ class ZooKeeperAcquisition:
         store, client = self._store, self._store.client
         self._session = client.session
         looks = self._looks(() if self._begin else self._request.locks)  # who had to start again goes step by step
-        _, node, alive, *looked = client.submit(Sync(), Get(self._path), Get(self._alive), *looks.all())
+        _, node, alive, *looked = client.submit(Sync(), Get(self.path), Get(self._alive), *looks.all())
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise _Again
-        existing = Record.decode(node, self._path) if node else None
+        existing = Record.decode(node, self.path) if node else None
         if existing and existing.process != self._process:
             self._granting = 0  # what it holds was granted to another process, which has been told
         mine = records.start(existing, self._request, self._process, self._begin)
@@ -211,8 +213,8 @@ class ZooKeeperAcquisition:
 
     def _writes(self, record: Record, existing: Record | None) -> list[Op]:
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.
-        write = SetData(self._path, record.encode(), existing.version if existing else 0)
-        return [write] if existing else [Create(self._path), write]
+        write = SetData(self.path, record.encode(), existing.version if existing else 0)
+        return [write] if existing else [Create(self.path), write]
 
     def _take_place(self, tickets: Sequence[Ticket]) -> None:
         """Remember the place, and how long the owner had had it when this acquisition began."""
@@ -221,20 +223,20 @@ class ZooKeeperAcquisition:
         if not tickets:
             raise _Again
         self._place = tickets[0].zxid
-        self._store.lineup.stands(self, self._place)
+        self._store.waiters.stands(self, self._place)
         self._tickets = _named(ticket.path for ticket in tickets)
         self._asked_ms = tickets[0].since_ms
         self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
 
     def _bring_back_those_before(self) -> None:
         """Queue again for those of this process that were taken for dead with this one and stood before it."""
-        before = self._store.lineup.before(self._place)
-        _, *nodes = self._store.client.submit(Sync(), *(Get(other._path) for other in before))
+        before = self._store.waiters.before(self._place)
+        _, *nodes = self._store.client.submit(Sync(), *(Get(other.path) for other in before))
         for other, node in zip(before, nodes, strict=True):
             if node is not None:
-                other._queue_again(Record.decode(node, other._path))
+                other.queue_again(Record.decode(node, other.path))
 
-    def _queue_again(self, free: Record) -> None:
+    def queue_again(self, free: Record) -> None:
         """A new ticket for a request that was taken for dead; what it asks for next finds it. Refused if it was quicker."""
         if free.process != self._process or free.state is not State.FREE:
             return
@@ -243,7 +245,7 @@ class ZooKeeperAcquisition:
         life = Create(self._alive, mine.process.encode(), ephemeral=True)
         ops = (*self._writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates))
         outcome = self._store.client.submit(Commit(ops))[0]
-        if not isinstance(outcome, Refused) and not self._store.lineup.is_back(self, outcome[0].mzxid):
+        if not isinstance(outcome, Refused) and not self._store.waiters.is_back(self, outcome[0].mzxid):
             self._withdraw()  # it left meanwhile, and did not see this
 
     # At once, where nobody is in the way.
@@ -320,7 +322,7 @@ class ZooKeeperAcquisition:
         store = self._store
         drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
         mine, standing, node, head = store.client.submit(
-            Exists(self._path, self._wake),
+            Exists(self.path, self._wake),
             Exists(nearest.path, self._wake),
             Get(store.layout.record(nearest.key), self._wake if drain else None),
             Get(store.layout.record(first.key)),
@@ -393,19 +395,19 @@ class ZooKeeperAcquisition:
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         if not held:
             granted = replace(trying, state=State.GRANTED)
-            write = SetData(self._path, granted.encode(), self._record.version)
+            write = SetData(self.path, granted.encode(), self._record.version)
             if self._grant_at_once(granted, survey, [write], [Delete(self._alive)], self._asked_ms):
                 return self._record.lease(self._key)
         guards = self._guards(locks)
         missing = [lock for lock in locks if lock.object not in held]
         creates = [*store.namespace.absent(survey), *self._lock_nodes(missing, children, self._asked_ms)]
-        ops: list[Op] = [SetData(self._path, trying.encode(), self._record.version), *guards, *creates]
+        ops: list[Op] = [SetData(self.path, trying.encode(), self._record.version), *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
             Commit(tuple(ops)), *(Children(store.layout.object(target)) for target in existed)
         )
         if isinstance(outcome, Refused):
-            if outcome.op.path == self._path:
+            if outcome.op.path == self.path:
                 raise _Again
             return None
         self._record = trying.at(outcome[0])
@@ -468,7 +470,7 @@ class ZooKeeperAcquisition:
         )
         self._granting = trying.ticket_epoch
         outcome = self._store.client.submit(
-            Commit((SetData(self._path, granted.encode(), trying.version), Delete(self._alive)))
+            Commit((SetData(self.path, granted.encode(), trying.version), Delete(self._alive)))
         )[0]
         if isinstance(outcome, Refused):
             raise _Again
@@ -495,10 +497,10 @@ class ZooKeeperAcquisition:
         # Below what I lock (Hive's LOCK TABLE … PARTITION under my table) there is no place of mine to hold.
         below = nearest.object not in {lock.object for lock in self._record.locks}
         holding = below or str(nearest.object) in dict(self._record.barrier)
-        if spent_s >= store.patience_s and self._request.wait and not holding:
+        if spent_s >= self._patience_s and self._request.wait and not holding:
             self._hold_place(nearest.object)
             raise _Again
-        mine, standing = store.client.submit(Exists(self._path, self._wake), Exists(nearest.path, self._wake))
+        mine, standing = store.client.submit(Exists(self.path, self._wake), Exists(nearest.path, self._wake))
         self._check_mine(mine)
         if standing is None:
             self._wake()
@@ -506,7 +508,7 @@ class ZooKeeperAcquisition:
         by = [
             Blocker(LockData.decode(node.data).query_id, placed.object, placed.node.mode) for placed, node in holders
         ] or [Blocker("Hive", nearest.object, nearest.node.mode)]
-        recheck_s = None if holding or not self._request.wait else max(0.01, store.patience_s - spent_s)
+        recheck_s = None if holding or not self._request.wait else max(0.01, self._patience_s - spent_s)
         return Blocked(tuple(by), self._waited_s, recheck_s=recheck_s)
 
     # The barrier: Hive's clients neither queue nor give way, so a lock node of mine that they see holds my place among
@@ -545,7 +547,7 @@ class ZooKeeperAcquisition:
     def _rewrite(self, record: Record, ops: Sequence[Op]) -> None:
         """Compare and set my record, with *ops* in the same transaction."""
         assert self._record is not None
-        write = SetData(self._path, record.encode(), self._record.version)
+        write = SetData(self.path, record.encode(), self._record.version)
         outcome = self._store.client.submit(Commit((*ops, write)))[0]
         if isinstance(outcome, Refused):
             raise _Again
@@ -558,8 +560,8 @@ class ZooKeeperAcquisition:
             raise _Again
 
     def _read(self) -> Record | None:
-        _, node = self._store.client.submit(Sync(), Get(self._path))
-        return Record.decode(node, self._path) if node else None
+        _, node = self._store.client.submit(Sync(), Get(self.path))
+        return Record.decode(node, self.path) if node else None
 
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]

@@ -1,0 +1,167 @@
+"""Holders, waiters, leases, history and audit, as people are shown them. What cannot be read is logged, and hides nothing else."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Get
+from airflow_hivelock.locks.backends.zookeeper.layout import LockData
+from airflow_hivelock.locks.backends.zookeeper.queue import Line, Ticket
+from airflow_hivelock.locks.backends.zookeeper.record import instant
+from airflow_hivelock.locks.model import (
+    Blocker,
+    ForcedRelease,
+    Holder,
+    Lease,
+    Lock,
+    LockMode,
+    LockObject,
+    Tenure,
+    Waiter,
+    locks_from_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_hivelock.locks.backends.zookeeper.client import Node
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from airflow_hivelock.locks.backends.zookeeper.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def show(store: Store, target: LockObject | None) -> list[Holder]:
+    placed = store.namespace.read(store.namespace.below(target))
+    data = [LockData.decode(node.data) for _, node in placed]
+    keys = sorted({lock.owner_key for lock in data if lock.owner_key})
+    records = dict(zip(keys, store.read_all(keys), strict=True))
+    leases = {key: record.lease(key) for key, record in records.items() if record}
+    made = {key: record.node_zxids for key, record in records.items() if record}
+    holders = []
+    for (lock, node), said in zip(placed, data, strict=True):
+        key, target, mode = said.owner_key, lock.object, lock.node.mode
+        if lock.node.ours and key in leases and node.stat.czxid in made[key]:
+            if (record := records[key]) is None or not record.holds:
+                continue  # still to be verified: granted to nobody
+            lease = leases[key]
+            ours = lease.id, lease.token, lease.expires, said.explicit, said.query, said.details
+            holders.append(Holder(target, mode, lease.owner, lease.since, *ours))
+        else:
+            since = instant(node.stat.ctime_ms)
+            theirs = None, None, None, said.explicit, said.query, said.details
+            holders.append(Holder(target, mode, said.query_id, since, *theirs))
+    return sorted(holders, key=lambda held: (*rules.order(held.object), held.since, held.owner))
+
+
+def leases(store: Store) -> list[Lease]:
+    return _leases(_listed(store)[1])
+
+
+def waiters(store: Store, target: LockObject | None) -> list[Waiter]:
+    return _waiters(store, *_listed(store), target)
+
+
+def requests(store: Store) -> tuple[list[Lease], list[Waiter]]:
+    """Leases and waiters of one look."""
+    tickets, records = _listed(store)
+    return _leases(records), _waiters(store, tickets, records, None)
+
+
+def history(store: Store, target: LockObject | None) -> list[Tenure]:
+    listing = store.client.submit(Children(store.layout.records))[0]
+    keys = listing.names if listing else ()
+    records = zip(keys, store.read_all(keys), strict=True)
+    tenures = (record.tenure(key) for key, record in records if record)
+    found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
+    return sorted(found, key=lambda tenure: tenure.granted)
+
+
+def audit(store: Store) -> list[ForcedRelease]:
+    listing = store.client.submit(Children(store.layout.audit))[0]
+    paths = [f"{store.layout.audit}/{name}" for name in sorted(listing.names if listing else ())]
+    nodes = store.client.submit(*map(Get, paths))
+    return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
+
+
+def _listed(store: Store) -> tuple[list[Ticket], dict[str, Record]]:
+    """Every ticket, and the records by key of those whose they are: far fewer than there are records."""
+    tickets = store.queues.listed()
+    keys = list(dict.fromkeys(ticket.key for ticket in tickets))
+    records = zip(keys, store.read_all(keys), strict=True)
+    return tickets, {key: record for key, record in records if record}
+
+
+def _leases(records: Mapping[str, Record]) -> list[Lease]:
+    return [record.lease(key) for key, record in records.items() if record.holds]
+
+
+def _waiters(
+    store: Store, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
+) -> list[Waiter]:
+    queued: dict[str, Ticket] = {}
+    for ticket in tickets:
+        record = records.get(ticket.key)
+        if record and record.queued and record.ticket_epoch == ticket.epoch:
+            queued.setdefault(ticket.key, ticket)
+    asked = {key: records[key] for key in queued if rules.concern(records[key].locks, target)}
+    wanted = _strongest(lock for record in asked.values() for lock in record.locks)
+    waiting = {key for key, record in records.items() if record.queued}
+    line = Line(tickets, lambda ticket: ticket.key in waiting, wanted)
+    found = []
+    for key, record in asked.items():
+        blockers, ahead = line.ahead(record.locks, queued[key].zxid)
+        found.append(Waiter(record.owner, record.locks, 1 + ahead, instant(queued[key].since_ms), blockers))
+    front = [waiter for waiter in found if not waiter.blocked_by]
+    foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
+    return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
+
+
+def _foreign(store: Store, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
+    """Hive's own locks on the objects of *locks*, and below those that are to be EXCLUSIVE: of all waiters at once."""
+    modes = _strongest(locks)
+    if not modes:
+        return []
+    wanted = [Lock(target, mode) for target, mode in sorted(modes.items())]
+    children = store.namespace.survey(wanted).children
+    placed = store.namespace.foreign_conflicts(wanted, children, {})
+    placed += store.namespace.foreign_below(wanted, children, store.client.zxid + 1)
+    return [
+        (lock.object, Blocker(LockData.decode(node.data).query_id, lock.object, lock.node.mode))
+        for lock, node in store.namespace.read(placed)
+    ]
+
+
+def _strongest(locks: Iterable[Lock]) -> dict[LockObject, LockMode]:
+    modes: dict[LockObject, LockMode] = {}
+    for lock in locks:
+        if modes.get(lock.object) is not LockMode.EXCLUSIVE:
+            modes[lock.object] = lock.mode
+    return modes
+
+
+def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) -> Waiter:
+    """The waiter with those of Hive's own locks that are in its way, since none of ours are."""
+    modes = {lock.object: lock.mode for lock in waiter.locks}
+
+    def blocks(target: LockObject, mode: LockMode) -> bool:
+        if (mine := modes.get(target)) is not None:
+            return rules.conflict(mine, mode)
+        return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
+
+    return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))
+
+
+def _audited(node: Node, path: str) -> ForcedRelease | None:
+    try:
+        data = validate.load(node.data)
+        validate.texts(data, ("lease", "owner", "user", "reason"))
+        locks = locks_from_json(data["locks"])
+        at = instant(node.stat.ctime_ms)
+        return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        validate.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
+        return None
