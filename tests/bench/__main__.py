@@ -1,7 +1,7 @@
 """Measure, print the tables, and write ``bench.md`` and ``bench.png``: ``python -m tests.bench``.
 
-Everything runs on this machine in one go: one ZooKeeper that syncs each write to disk, as it does by default, and one JVM with Hive's lock manager. Whether
-the targets are met is told at the end; give it a machine that does little else.
+Everything runs on this machine in one go: one ZooKeeper that syncs each write to disk, as it does by default, and two JVMs with
+Hive's lock manager. Whether the targets are met is told at the end; give it a machine that does little else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import random
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench import measure
+from tests.bench import grants, measure
 from tests.bench.plot import plot
 from tests.bench.report import Results, markdown
 from tests.support.servers import ZooKeeperServer
@@ -27,6 +28,8 @@ ROUNDS = {1: 60, 10: 60, 100: 21, 1_000: 9}
 WAITERS = (1, 100, 1_000)
 HAND_OVERS = 100
 RENEWALS = 30
+BURSTS = 3
+BURST_S = 4.0
 
 started = time.monotonic()
 
@@ -35,6 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds: does it work?")
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 32), help="of the tables locked"
+    )
     arguments = parser.parse_args()
     share = 10 if arguments.quick else 1
     load_before = os.getloadavg()[0]
@@ -42,12 +48,14 @@ def main() -> None:
         TemporaryDirectory(prefix="benchmark-") as scratch,
         ZooKeeperServer(Path(scratch), heap_mb=512, fsync=True) as zookeeper,
         HiveLockManagers(Path(scratch), zookeeper=zookeeper) as hive,
+        HiveLockManagers(Path(scratch, "other"), zookeeper=zookeeper) as other_hive,
     ):
         rounds = {count: max(2, times // share) for count, times in ROUNDS.items()}
-        cycles = measure.cycles(zookeeper, hive, rounds, say)
+        cycles = measure.cycles(zookeeper, hive, other_hive, rounds, say)
+        granted = grants.measure(zookeeper, BURSTS, BURST_S / share, arguments.seed, say)
         hand_overs = {waiters: measure.hand_overs(zookeeper, waiters, HAND_OVERS // share, say) for waiters in WAITERS}
         renewal = measure.renewal(zookeeper, max(rounds), RENEWALS // share, say)
-    results = Results(machine(load_before), cycles, hand_overs, renewal)
+    results = Results(machine(load_before), cycles, granted, hand_overs, renewal)
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "bench.md").write_text(markdown(results))
     plot(results, arguments.output / "bench.png")

@@ -1,42 +1,70 @@
 """Who locks SHARED on a database and a table and EXCLUSIVE on some of its partitions, each in its own way.
 
-Each has its own namespace, in which the database and the table are there already, as they are after the first day.
+Each has its own namespace, in which the database and the tables are there already, as they are after the first day.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create, Delete
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from airflow_hivelock.locks import LockObject, rules
+from airflow_hivelock.locks import LockManager, LockObject, rules
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
 from tests.bench.samples import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_hivelock.locks import Lock, LockManager
-    from tests.support.servers import ZooKeeperServer
+    from airflow_hivelock.locks import Lock
     from tests.support.servers.lock_manager import HiveLockManagers
 
-TABLE = "dw.delays"
+TABLES = ("dw.delays", "dw.flights")
 QUERY = "insert overwrite table dw.delays select carrier, avg(delay) from dw.flights group by carrier"
 TIMEOUT_S = 30.0
 _SEQUENTIAL = 2  # org.apache.zookeeper.CreateMode.PERSISTENT_SEQUENTIAL
 
 
-def partitions(count: int) -> list[str]:
+def partitions(count: int, table: str = TABLES[0]) -> list[str]:
     """The names of *count* partitions."""
-    return [f"{TABLE}/n={number:04d}" for number in range(count)]
+    return [f"{table}/n={number:04d}" for number in range(count)]
 
 
-def wanted(count: int) -> tuple[Lock, ...]:
-    """What every contender locks: *count* partitions EXCLUSIVE, and what lies above them SHARED."""
-    return rules.with_parents((), map(LockObject.parse, partitions(count)))
+def wanted(writes: Sequence[str]) -> tuple[Lock, ...]:
+    """What every contender locks: *writes* EXCLUSIVE, and what lies above them SHARED."""
+    return rules.with_parents((), map(LockObject.parse, writes))
+
+
+def connect(hosts: str, namespace: str) -> LockManager:
+    """A session of its own, in the namespace of that name."""
+    return LockManager(ZooKeeperBackend.connect(hosts, namespace, root=f"/airflow-{namespace}", timeout_s=TIMEOUT_S))
+
+
+def nodes(layout: Layout, writes: Sequence[str]) -> list[Create]:
+    """What a bare transaction has to create for the locks on *writes*; the partitions' own nodes with them."""
+    owner = "flights/run-0"
+    data = LockData(owner, 0, True, QUERY, owner_key(owner)).encode()
+    creates: list[Create] = []
+    for lock in wanted(writes):
+        if lock.object.partition:
+            creates.append(Create(layout.object(lock.object), b"", OPEN_ACL_UNSAFE, 0))
+        creates.append(Create(layout.lock_prefix(lock.object, lock.mode), data, OPEN_ACL_UNSAFE, _SEQUENTIAL))
+    return creates
+
+
+def commit(zk: KazooClient, operations: Sequence[Create | Delete]) -> list[str]:
+    """One bare transaction. It leaves out what looks at each path three times over in kazoo's API."""
+    transaction = zk.transaction()
+    transaction.operations = operations
+    outcome: list[str] = transaction.commit()
+    if any(isinstance(result, Exception) for result in outcome):
+        raise RuntimeError(f"a bare transaction was refused: {outcome[:3]}")
+    return outcome
 
 
 class Contender(Protocol):
@@ -45,8 +73,8 @@ class Contender(Protocol):
     @property
     def name(self) -> str: ...
 
-    def lock(self, count: int) -> float:
-        """Lock *count* partitions; how long that took, in milliseconds."""
+    def lock(self, writes: Sequence[str]) -> float:
+        """Lock the partitions *writes*; how long that took, in milliseconds."""
         ...
 
     def unlock(self) -> float:
@@ -61,12 +89,12 @@ class Ours:
 
     name = "airflow_hivelock"
 
-    def __init__(self, manager: LockManager) -> None:
-        self._manager = manager
-        self._owners = (f"flights/run-{number}" for number in itertools.count())
+    def __init__(self, hosts: str) -> None:
+        self._manager = connect(hosts, "hive-cycles")
+        self._owners = (f"flights/run-{os.getpid()}-{number}" for number in itertools.count())
 
-    def lock(self, count: int) -> float:
-        writes, owner = partitions(count), next(self._owners)
+    def lock(self, writes: Sequence[str]) -> float:
+        owner = next(self._owners)
 
         def acquire() -> None:
             self._lease = self._manager.acquire(owner=owner, writes=writes, query=QUERY)
@@ -88,8 +116,8 @@ class Hive:
     def __init__(self, managers: HiveLockManagers) -> None:
         self._locks = managers.session("benchmark")
 
-    def lock(self, count: int) -> float:
-        answer = self._locks.lock([(lock.object.path, lock.mode.value) for lock in wanted(count)], QUERY)
+    def lock(self, writes: Sequence[str]) -> float:
+        answer = self._locks.lock([(lock.object.path, lock.mode.value) for lock in wanted(writes)], QUERY)
         if not answer.granted:
             raise RuntimeError("Hive refused locks that nobody else wants")
         return answer.ms
@@ -106,14 +134,14 @@ class Recipes:
 
     name = "kazoo's recipes"
 
-    def __init__(self, zookeeper: ZooKeeperServer) -> None:
-        self._zk = KazooClient(zookeeper.hosts)
+    def __init__(self, hosts: str) -> None:
+        self._zk = KazooClient(hosts)
         self._zk.start(TIMEOUT_S)
 
-    def lock(self, count: int) -> float:
+    def lock(self, writes: Sequence[str]) -> float:
         recipes = {"SHARED": self._zk.ReadLock, "EXCLUSIVE": self._zk.WriteLock}
         self._locks = [
-            recipes[lock.mode.value]("/".join(("/recipes", *lock.object.path)), QUERY) for lock in wanted(count)
+            recipes[lock.mode.value]("/".join(("/recipes", *lock.object.path)), QUERY) for lock in wanted(writes)
         ]
         return timed(lambda: [lock.acquire(timeout=TIMEOUT_S) for lock in self._locks])
 
@@ -128,45 +156,30 @@ class Recipes:
 class Floor:
     """What kazoo and ZooKeeper take for the nodes alone: one bare transaction that makes them, and one that deletes them.
 
-    Nothing of ours is in it. Of kazoo's API it leaves out what looks at each path three times over.
+    Nothing of ours is in it.
     """
 
     name = "bare transactions"
 
-    def __init__(self, zookeeper: ZooKeeperServer) -> None:
-        self._zk = KazooClient(zookeeper.hosts)
+    def __init__(self, hosts: str) -> None:
+        self._zk = KazooClient(hosts)
         self._zk.start(TIMEOUT_S)
         self._layout = Layout(namespace="/floor")
-        table = wanted(1)[1].object
-        self._zk.ensure_path(self._layout.object(table))
+        for table in TABLES:
+            self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
 
-    def lock(self, count: int) -> float:
-        owner = "flights/run-0"
-        data = LockData(owner, 0, True, QUERY, owner_key(owner)).encode()
-        creates: list[Create] = []
-        for lock in wanted(count):
-            if lock.object.partition:
-                creates.append(Create(self._layout.object(lock.object), b"", OPEN_ACL_UNSAFE, 0))
-            prefix = self._layout.lock_prefix(lock.object, lock.mode)
-            creates.append(Create(prefix, data, OPEN_ACL_UNSAFE, _SEQUENTIAL))
+    def lock(self, writes: Sequence[str]) -> float:
+        creates = nodes(self._layout, writes)
 
-        def commit() -> None:
-            self._made = self._commit(creates)
+        def create() -> None:
+            self._made = commit(self._zk, creates)
 
-        return timed(commit)
+        return timed(create)
 
     def unlock(self) -> float:
         deletes = [Delete(path, -1) for path in reversed(self._made)]
-        return timed(lambda: self._commit(deletes))
+        return timed(lambda: commit(self._zk, deletes))
 
     def close(self) -> None:
         self._zk.stop()
         self._zk.close()
-
-    def _commit(self, operations: Sequence[Create | Delete]) -> list[str]:
-        transaction = self._zk.transaction()
-        transaction.operations = operations
-        outcome: list[str] = transaction.commit()
-        if any(isinstance(result, Exception) for result in outcome):
-            raise RuntimeError(f"a bare transaction was refused: {outcome[:3]}")
-        return outcome

@@ -1,27 +1,28 @@
-"""The three measurements, each of all contenders side by side: one round of each in turn."""
+"""The measurements, each of all contenders side by side: one round of each in turn."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from airflow_hivelock.locks import LockManager
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.bench.contenders import TIMEOUT_S, Floor, Hive, Ours, Recipes, partitions
+from tests.bench.contenders import TABLES, Floor, Hive, Ours, Recipes, connect, partitions
 from tests.bench.relay import OurRelay, RecipeRelay
 from tests.bench.samples import Samples, timed
+from tests.bench.twin import Twin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tests.bench.contenders import Contender
     from tests.bench.relay import Relay
     from tests.support.servers import ZooKeeperServer
     from tests.support.servers.lock_manager import HiveLockManagers
 
+Case = TypeVar("Case")
+
 WARM_UP = {1: 30, 100: 5, 1_000: 1}
-"""Rounds by partitions, to be thrown away: Hive's JVM and ZooKeeper's compile what they run often."""
+"""Rounds by partitions, to be thrown away: the JVMs of Hive and of ZooKeeper compile what they run often."""
 
 
 @dataclass(frozen=True)
@@ -58,31 +59,50 @@ class Renewal:
     writes: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Cycles:
+    """Acquire and release by contender: by number of partitions, and of one partition by who takes which in turn."""
+
+    by_count: Mapping[str, Mapping[int, Cycle]]
+    in_turn: Mapping[str, Mapping[str, Cycle]]
+
+
 def cycles(
-    zookeeper: ZooKeeperServer, hive: HiveLockManagers, rounds: Mapping[int, int], say: Callable[[str], None]
-) -> dict[str, dict[int, Cycle]]:
-    """Acquire and release, by contender and number of partitions; *rounds* by number of partitions."""
+    zookeeper: ZooKeeperServer,
+    hive: HiveLockManagers,
+    other_hive: HiveLockManagers,
+    rounds: Mapping[int, int],
+    say: Callable[[str], None],
+) -> Cycles:
+    """Acquire and release, *rounds* by number of partitions.
+
+    :param other_hive: Hive's lock manager in another process.
+    """
     with ExitStack() as stack:
-        contenders: list[Contender] = [
-            Ours(_manager(zookeeper, "hive-cycles")),
-            Hive(hive),
-            Recipes(zookeeper),
-            Floor(zookeeper),
-        ]
-        for contender in contenders:
+        kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Floor)
+        here: list[Contender] = [kind(zookeeper.hosts) for kind in kinds]
+        here.insert(1, Hive(hive))
+        twin = stack.enter_context(closing(Twin(zookeeper.hosts)))
+        there = [Hive(other_hive) if one.name == Hive.name else twin.contender(one.name) for one in here]
+        for contender in (*here, *there):
             stack.enter_context(closing(contender))
         say("warming up")
-        for count, times in WARM_UP.items():
-            for _ in _rounds(contenders, count, times if count in rounds else 0):
-                pass
-        found: dict[str, dict[int, Cycle]] = {contender.name: {} for contender in contenders}
+        for side in (here, there):
+            for count, times in WARM_UP.items():
+                _taken(_rounds([side], [partitions(count)], times))
+        _taken(_rounds([here], [partitions(1, TABLES[1])], WARM_UP[1]))
+        by_count = {}
         for count, times in rounds.items():
             say(f"acquire and release of {count:,} partitions, {times} rounds")
-            taken = list(_rounds(contenders, count, times))
-            for name, by_count in found.items():
-                lock, unlock = zip(*(one[name] for one in taken), strict=True)
-                by_count[count] = Cycle(Samples.of(lock), Samples.of(unlock))
-        return found
+            by_count[count] = _taken(_rounds([here], [partitions(count)], times))
+        in_turn = {}
+        for what, sides, tables in (
+            ("two tables in turn by one process", [here], TABLES),
+            ("two processes in turn on one table", [here, there], TABLES[:1]),
+        ):
+            say(f"{what}, {rounds[1]} rounds")
+            in_turn[what] = _taken(_rounds(sides, [partitions(1, table) for table in tables], rounds[1]))
+        return Cycles(_by_contender(by_count), _by_contender(in_turn))
 
 
 def hand_overs(
@@ -91,7 +111,7 @@ def hand_overs(
     """Hand-overs by contender, with as many *waiters* in line all the time."""
     say(f"{rounds} hand-overs with {waiters:,} waiting")
     with (
-        closing(OurRelay(_manager(zookeeper, f"hive-relay-{waiters}"), waiters)) as ours,
+        closing(OurRelay(connect(zookeeper.hosts, f"hive-relay-{waiters}"), waiters)) as ours,
         closing(RecipeRelay(zookeeper, waiters)) as recipe,
     ):
         relays: list[Relay] = [ours, recipe]
@@ -107,7 +127,7 @@ def hand_overs(
 def renewal(zookeeper: ZooKeeperServer, count: int, rounds: int, say: Callable[[str], None]) -> Renewal:
     """Renew the lease of *count* partitions, again and again."""
     say(f"renewal of {count:,} partitions")
-    with _manager(zookeeper, "hive-renewal") as manager:
+    with connect(zookeeper.hosts, "hive-renewal") as manager:
         lease = manager.acquire(owner="flights/run-0", writes=partitions(count))
         times, writes = [], []
         for _ in range(rounds):
@@ -124,16 +144,32 @@ def zxid(zookeeper: ZooKeeperServer) -> int:
     return int(line.removeprefix("Zxid: "), 16)
 
 
-def _rounds(contenders: list[Contender], count: int, times: int) -> Iterator[dict[str, tuple[float, float]]]:
-    """Each round's times, to lock and to unlock, by contender; who goes first changes from round to round."""
+def _rounds(
+    sides: Sequence[Sequence[Contender]], wanted: Sequence[Sequence[str]], times: int
+) -> Iterator[dict[str, tuple[float, float]]]:
+    """Each round's times, to lock and to unlock, by contender; who goes first changes from round to round.
+
+    :param sides: the contenders of one process and of the next, which take the rounds in turn.
+    :param wanted: what they lock, in turn.
+    """
     for turn in range(times):
-        start = turn % len(contenders)
+        contenders, writes = sides[turn % len(sides)], wanted[turn % len(wanted)]
+        start = turn // 2 % len(contenders)
         yield {
-            contender.name: (contender.lock(count), contender.unlock())
-            for contender in contenders[start:] + contenders[:start]
+            contender.name: (contender.lock(writes), contender.unlock())
+            for contender in (*contenders[start:], *contenders[:start])
         }
 
 
-def _manager(zookeeper: ZooKeeperServer, namespace: str) -> LockManager:
-    backend = ZooKeeperBackend.connect(zookeeper.hosts, namespace, root=f"/airflow-{namespace}", timeout_s=TIMEOUT_S)
-    return LockManager(backend)
+def _taken(rounds: Iterable[Mapping[str, tuple[float, float]]]) -> dict[str, Cycle]:
+    taken = list(rounds)
+    found = {}
+    for name in taken[0]:
+        lock, unlock = zip(*(one[name] for one in taken), strict=True)
+        found[name] = Cycle(Samples.of(lock), Samples.of(unlock))
+    return found
+
+
+def _by_contender(cases: Mapping[Case, Mapping[str, Cycle]]) -> dict[str, dict[Case, Cycle]]:
+    names = next(iter(cases.values()))
+    return {name: {case: by_name[name] for case, by_name in cases.items()} for name in names}

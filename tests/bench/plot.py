@@ -24,7 +24,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def _cycles(axes: Axes, results: Results) -> None:
-    for name, by_count in results.cycles.items():
+    for name, by_count in results.cycles.by_count.items():
         counts, totals = list(by_count), [cycle.total for cycle in by_count.values()]
         medians = [total.median for total in totals]
         below = [total.median - total.low for total in totals]

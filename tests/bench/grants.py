@@ -1,0 +1,253 @@
+"""Grants a second: many clients lock at once, and as many make the same nodes by bare transactions.
+
+Each client locks a partition of its own, of one table in fifty, taken by chance, and frees it: so nobody waits for
+another's lock, and everybody meets in the same database. The clients are threads of a few processes
+(``python -m tests.bench.grants HOSTS FIRST``), which share the session of their process, as an Airflow's triggerer and its workers do.
+Of both ways a round is run in turn. What it took is read from outside: the processes' own CPU time, the server's, and what the
+server says it was asked, wrote and synced to disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import psutil
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Delete
+
+from airflow_hivelock.locks import LockObject
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from tests.bench.contenders import QUERY, TIMEOUT_S, Floor, Ours, commit, connect, nodes
+from tests.bench.measure import zxid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.support.servers import ZooKeeperServer
+
+PROCESSES = 4
+THREADS = 4
+TABLES = tuple(f"dw.table_{number:02d}" for number in range(50))
+WARM_UP_S = 2.0
+END_S = 60.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the server and the clients have used so far.
+
+    :param requests: that the server has received, pings among them.
+    :param writes: transactions, refused ones too.
+    :param syncs: of its log to disk.
+    """
+
+    grants: int = 0
+    client_cpu_s: float = 0.0
+    server_cpu_s: float = 0.0
+    requests: int = 0
+    writes: int = 0
+    syncs: int = 0
+    sync_s: float = 0.0
+
+    @classmethod
+    def of(cls, zookeeper: ZooKeeperServer) -> Usage:
+        """The server's."""
+        said = dict(line.split("\t", 1) for line in zookeeper.four_letters("mntr").splitlines() if "\t" in line)
+        cpu = psutil.Process(zookeeper.pid).cpu_times()
+        return cls(
+            server_cpu_s=cpu.user + cpu.system,
+            requests=int(said["zk_packets_received"]),
+            writes=zxid(zookeeper),
+            syncs=int(float(said["zk_cnt_fsynctime"])),
+            sync_s=float(said["zk_sum_fsynctime"]) / 1000,
+        )
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Some seconds of one way."""
+
+    seconds: float
+    used: Usage
+
+    @property
+    def per_s(self) -> float:
+        return self.used.grants / self.seconds
+
+    @property
+    def cores(self) -> float:
+        """How many of them the clients and the server kept busy."""
+        return (self.used.client_cpu_s + self.used.server_cpu_s) / self.seconds
+
+
+@dataclass(frozen=True)
+class Grants:
+    """Bursts by way, those of one round at the same place."""
+
+    clients: int
+    seed: int
+    bursts: Mapping[str, tuple[Burst, ...]]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Ours to the bare transactions', by round."""
+        pairs = zip(self.bursts[Ours.name], self.bursts[Floor.name], strict=True)
+        return tuple(ours.per_s / bare.per_s for ours, bare in pairs)
+
+
+class Way(Protocol):
+    """Something to do over and over, by several threads; *owner* is nobody else's."""
+
+    def cycle(self, owner: str, partition: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Ours:
+    def __init__(self, hosts: str) -> None:
+        self._manager = connect(hosts, "hive-grants")
+
+    def cycle(self, owner: str, partition: str) -> None:
+        lease = self._manager.acquire(owner=owner, writes=[partition], query=QUERY, timeout_s=TIMEOUT_S)
+        self._manager.release(lease)
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+class _Bare:
+    def __init__(self, hosts: str) -> None:
+        self._zk = KazooClient(hosts)
+        self._zk.start(TIMEOUT_S)
+        self._layout = Layout(namespace="/floor-grants")
+        for table in TABLES:
+            self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
+
+    def cycle(self, owner: str, partition: str) -> None:
+        made = commit(self._zk, nodes(self._layout, [partition]))
+        commit(self._zk, [Delete(path, -1) for path in reversed(made)])
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+
+WAYS: dict[str, Callable[[str], Way]] = {Ours.name: _Ours, Floor.name: _Bare}
+
+
+def measure(zookeeper: ZooKeeperServer, rounds: int, burst_s: float, seed: int, say: Callable[[str], None]) -> Grants:
+    """Have :data:`PROCESSES` of :data:`THREADS` clients each do both ways for *burst_s* in turn, so many *rounds*."""
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(_Process(zookeeper.hosts, THREADS * nth)) for nth in range(PROCESSES)]
+        for way in WAYS:
+            _burst(zookeeper, crowd, way, WARM_UP_S, seed)
+        found: dict[str, list[Burst]] = {way: [] for way in WAYS}
+        for nth in range(rounds):
+            ways = list(WAYS) if nth % 2 else list(reversed(WAYS))
+            say(f"grants a second by {PROCESSES * THREADS} clients, round {nth + 1} of {rounds}")
+            for way in ways:
+                found[way].append(_burst(zookeeper, crowd, way, burst_s, seed + nth + 1))
+        return Grants(PROCESSES * THREADS, seed, {way: tuple(bursts) for way, bursts in found.items()})
+
+
+def _burst(zookeeper: ZooKeeperServer, crowd: list[_Process], way: str, seconds: float, seed: int) -> Burst:
+    before, begun = Usage.of(zookeeper), time.monotonic()
+    for process in crowd:
+        process.tell(way, seconds, seed)
+    done = [process.hear() for process in crowd]
+    taken, after = time.monotonic() - begun, Usage.of(zookeeper)
+    return Burst(
+        taken,
+        Usage(
+            sum(grants for grants, _ in done),
+            sum(cpu_s for _, cpu_s in done),
+            after.server_cpu_s - before.server_cpu_s,
+            after.requests - before.requests,
+            after.writes - before.writes,
+            after.syncs - before.syncs,
+            after.sync_s - before.sync_s,
+        ),
+    )
+
+
+class _Process:
+    """One process of clients.
+
+    :param first: the number of its first client.
+    """
+
+    def __init__(self, hosts: str, first: int) -> None:
+        command = [sys.executable, "-m", "tests.bench.grants", hosts, str(first)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, way: str, seconds: float, seed: int) -> None:
+        assert self._process.stdin
+        print(json.dumps([way, seconds, seed]), file=self._process.stdin, flush=True)
+
+    def hear(self) -> tuple[int, float]:
+        """The grants, and the CPU time that the process took for them."""
+        assert self._process.stdout
+        said = self._process.stdout.readline()
+        assert said, "a process of clients failed; its traceback is above"
+        grants, cpu_s = json.loads(said)
+        return int(grants), float(cpu_s)
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._process.communicate(timeout=END_S)
+        finally:
+            self._process.kill()
+
+
+def main(hosts: str, first: str) -> None:
+    """Read what to do from standard input, a line a burst."""
+    ways: dict[str, Way] = {}
+    numbers = itertools.count()
+    for line in sys.stdin:
+        name, seconds, seed = json.loads(line)
+        if name not in ways:
+            ways[name] = WAYS[name](hosts)
+            for table in TABLES:  # each is known from here on, as after the first day
+                ways[name].cycle(f"first-{os.getpid()}-{table}", f"{table}/n={first}")
+        cpu_s = time.process_time()
+        grants = _crowd(ways[name], range(int(first), int(first) + THREADS), seconds, seed, numbers)
+        print(json.dumps([grants, time.process_time() - cpu_s]), flush=True)
+    for way in ways.values():
+        way.close()
+
+
+def _crowd(way: Way, clients: range, seconds: float, seed: int, numbers: itertools.count[int]) -> int:
+    done: list[int] = []
+    until = time.monotonic() + seconds
+
+    def run(client: int) -> None:
+        chance, grants = random.Random(f"{seed}-{client}"), 0
+        while time.monotonic() < until:
+            way.cycle(f"client-{client}-{os.getpid()}-{next(numbers)}", f"{chance.choice(TABLES)}/n={client:04d}")
+            grants += 1
+        done.append(grants)
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == len(threads), "a client failed; its traceback is above"
+    return sum(done)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
