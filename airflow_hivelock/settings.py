@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
@@ -26,18 +27,6 @@ LOGINS = ("zookeeper", "postgresql", "hiveserver2")
 _OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "dynamic")
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
 
-_UNITS_S = {
-    "": 1.0,
-    "ms": 0.001,
-    "msec": 0.001,
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-}
-_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
 _COUNT = re.compile("[0-9]{1,12}")
 MOST_INSTALLATION = 250
 
@@ -156,10 +145,9 @@ def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
     if retries is None and sleep is None:
         return None
     retries = NUMRETRIES if retries is None else retries
-    found = _TIME.fullmatch(_digits(SLEEP if sleep is None else sleep).strip().lower())
-    unit = _UNITS_S.get(found[2]) if found else None
-    if isinstance(retries, bool) or not _COUNT.fullmatch(_digits(retries)) or found is None or unit is None:
+    sleep_s = seconds(_digits(SLEEP if sleep is None else sleep))
+    if isinstance(retries, bool) or not _COUNT.fullmatch(_digits(retries)) or sleep_s is None:
         raise InvalidRequest(
             f"numretries={_digits(retries)!r:.80} and sleep_between_retries={_digits(sleep)!r:.80} must be a whole number and a time, as in 100, '60s'"
         )
-    return int(retries) * float(found[1]) * unit
+    return int(retries) * sleep_s

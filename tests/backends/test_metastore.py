@@ -29,7 +29,7 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
-from airflow_hivelock.locks.backends.metastore.session import Session
+from airflow_hivelock.locks.backends.metastore.client import LockClient
 from airflow_hivelock.locks.statements.session import Session as StatementSession
 from airflow_hivelock.locks.testing import BackendConformance, Polling
 from tests.support.servers import Metastore
@@ -111,9 +111,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 def connect_metastore(server: Metastore) -> Connect:
     """New managers over the shared metastore, empty of locks."""
     backend = MetastoreBackend.connect(f"127.0.0.1:{server.port}", recheck_s="0.5")
-    with backend.session() as session:
-        for number in {row.id for row in session.rows()}:
-            session.unlock(number)
+    with backend.store.client() as client:
+        for number in {row.id for row in client.rows()}:
+            client.unlock(number)
     return lambda: LockManager(backend)
 
 
@@ -336,14 +336,14 @@ def test_a_lease_lasts_no_longer_than_the_server_waits_for_heartbeats(manager: L
 
 
 def test_a_lost_answer_leaves_no_lock_behind(manager: LockManager) -> None:
-    def lock(session: Session, *arguments: Any) -> Any:
-        given(session, *arguments)
+    def lock(client: LockClient, *arguments: Any) -> Any:
+        given(client, *arguments)
         raise StoreUnavailable("the answer was lost")
 
-    given = Session.lock
+    given = LockClient.lock
     for end in ("step", "withdraw"):
         pending = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
-        with mock.patch.object(Session, "lock", lock), pytest.raises(StoreUnavailable):
+        with mock.patch.object(LockClient, "lock", lock), pytest.raises(StoreUnavailable):
             pending.poll()
         assert len(manager.show()) == 1
         if end == "step":

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks import HiveLockError, LockManager
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
-from airflow_hivelock.locks.backends.metastore.label import Label
+from airflow_hivelock.locks.backends.metastore.metadata import Metadata
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.session import Session
 from airflow_hivelock.ui import view
@@ -39,7 +39,7 @@ def _element(**given: Any) -> SimpleNamespace:
     )
 
 
-_OURS = _element(lockid=17, tablename="t", **Label("here/dag/run/held/-1", 1, 3600.0, "n").columns)
+_OURS = _element(lockid=17, tablename="t", **Metadata("here/dag/run/held/-1", 1, 3600.0, "n").columns)
 _THEIRS = _element(lockid=18, tablename="u", type=1, user="hive", agentInfo="hive_20130101_1")
 _BEHIND = _element(lockid=19, tablename="t", state=2, user="hive", agentInfo="hive_20130101_2")
 

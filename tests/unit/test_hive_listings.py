@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.backends.metastore import row
-from airflow_hivelock.locks.backends.metastore.label import COLUMN_CHARS, Label, known_as
+from airflow_hivelock.locks.backends.metastore.metadata import COLUMN_CHARS, Metadata, known_as
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 NOW_MS = 1_795_332_443_535
@@ -69,7 +69,7 @@ def test_hive_3_lower_cases_the_values_of_partitions() -> None:
     theirs = row.parse(element(partname="country=us"))
     mine = Lock(LockObject.parse("dw.t/country=US"), LockMode.EXCLUSIVE)
     assert theirs is not None
-    assert row.InTheWay([mine], 8)(theirs)
+    assert row.Conflicts([mine], 8)(theirs)
     assert row.folded([mine]) == row.folded([theirs.lock])
 
 
@@ -78,26 +78,26 @@ def test_hive_3_lower_cases_the_values_of_partitions() -> None:
     st.text(max_size=200),
     st.integers(0),
 )
-def test_a_label_survives_the_columns_and_ends_no_string_of_sql(owner: str, query: str, attempt: int) -> None:
-    label = Label(owner, attempt % 1000, 300.0, "0123abcd", "89abcdef", query)
-    columns = label.columns
+def test_metadata_survive_the_columns_and_ends_no_string_of_sql(owner: str, query: str, attempt: int) -> None:
+    metadata = Metadata(owner, attempt % 1000, 300.0, "0123abcd", "89abcdef", query)
+    columns = metadata.columns
     for text in columns.values():
         assert len(text) <= COLUMN_CHARS
         assert text.isascii()
         assert not set("'\"\\;`") & set(text)
-    read = Label.parse(columns["user"], columns["hostname"], columns["agentInfo"])
+    read = Metadata.parse(columns["user"], columns["hostname"], columns["agentInfo"])
     assert read is not None
     assert (read.owner, read.attempt, read.nonce, read.named) == (
         known_as(owner),
-        label.attempt,
+        metadata.attempt,
         "0123abcd",
         "89abcdef",
     )
 
 
 @pytest.mark.parametrize("info", [None, "", "Unknown", "hive_20260101_1", "hivelock/2 a=1 s=300 n=1 r=1 x"])
-def test_what_is_not_ours_has_no_label(info: str | None) -> None:
-    assert Label.parse("ann", "gateway", info) is None
+def test_what_is_not_ours_has_no_metadata(info: str | None) -> None:
+    assert Metadata.parse("ann", "gateway", info) is None
 
 
 def test_the_metastores_listing_is_read_with_a_header_and_without() -> None:

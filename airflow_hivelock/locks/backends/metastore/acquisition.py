@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.metastore.label import Label, digest, known_as
-from airflow_hivelock.locks.backends.metastore.row import InTheWay, blockers, folded, lease, requests
+from airflow_hivelock.locks.backends.metastore.metadata import Metadata, digest, known_as
+from airflow_hivelock.locks.backends.metastore.row import Conflicts, blockers, folded, lease, requests
 from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.backends.metastore.backend import MetastoreBackend
+    from airflow_hivelock.locks.backends.metastore.client import LockClient
     from airflow_hivelock.locks.backends.metastore.row import Row
-    from airflow_hivelock.locks.backends.metastore.session import Session
+    from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
     from airflow_hivelock.locks.model import LockRequest
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ GROWTH = 1.5
 class MetastoreAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
 
-    def __init__(self, store: MetastoreBackend, request: LockRequest) -> None:
+    def __init__(self, store: MetastoreStore, request: LockRequest) -> None:
         self._store = store
         self._request = request
         self._leaves = _lockable(rules.leaves(request))
@@ -41,22 +41,22 @@ class MetastoreAcquisition:
         self._recheck_s = FIRST_RECHECK_S
 
     def step(self) -> Lease | Blocked:
-        with self._store.session() as session:
-            granted = session.check(self._number) if self._number is not None else None
+        with self._store.client() as client:
+            granted = client.check(self._number) if self._number is not None else None
             if granted is None:  # not asked yet; or expired, since nobody has polled for too long
-                granted = self._stand_in_line(session)
-            rows = session.rows(sorted({lock.object.database for lock in self._leaves}))
+                granted = self._stand_in_line(client)
+            rows = client.rows(sorted({lock.object.database for lock in self._leaves}))
             self._store.note_time(rows, fresh=bool(self._number))
             mine = [row for row in rows if row.id == self._number]
             if not mine or self._elder(rows):
-                self._give_back(session)
+                self._give_back(client)
                 return self._wait([])
-            in_the_way = list(filter(InTheWay([row.lock for row in mine], mine[0].id), rows))
+            in_the_way = list(filter(Conflicts([row.lock for row in mine], mine[0].id), rows))
             if not granted:
                 return self._wait(in_the_way)
             if in_the_way:
                 log.info("The metastore granted %s beside %s; asking again", self._request.owner, in_the_way[0].blocker)
-                self._ask_again(session)
+                self._ask_again(client)
                 return self._wait(in_the_way)
         self._granted = True
         held = lease(mine, self._store.timeout_s)
@@ -65,68 +65,68 @@ class MetastoreAcquisition:
     def withdraw(self) -> None:
         if self._granted or not (self._asked or self._number):
             return
-        with self._store.session() as session:
+        with self._store.client() as client:
             if self._number is None:  # the answer to the request was lost
-                asked = (row.id for row in session.rows() if row.label and row.label.nonce == self._nonce)
+                asked = (row.id for row in client.rows() if row.metadata and row.metadata.nonce == self._nonce)
                 self._number = next(asked, None)
-            self._give_back(session)
+            self._give_back(client)
 
     def hand_over(self) -> None:
         """The metastore gives up by itself what is not asked for again: after ``hive.txn.timeout``."""
 
-    def _stand_in_line(self, session: Session) -> bool:
+    def _stand_in_line(self, client: LockClient) -> bool:
         """Take up the owner's standing request, or make one; whether it is granted."""
-        if (standing := self._standing(session)) is not None:
+        if (standing := self._standing(client)) is not None:
             self._number, self._granted = standing.id, not standing.waiting
-            return bool(session.check(standing.id))
-        self._number, granted = self._ask(session)
+            return bool(client.check(standing.id))
+        self._number, granted = self._ask(client)
         return granted
 
-    def _ask(self, session: Session) -> tuple[int, bool]:
+    def _ask(self, client: LockClient) -> tuple[int, bool]:
         request, self._asked = self._request, True
         named = digest(request.named)
-        label = Label(request.owner, request.attempt, request.lease_s, self._nonce, named, request.query)
-        return session.lock(self._raised(session), label)
+        metadata = Metadata(request.owner, request.attempt, request.lease_s, self._nonce, named, request.query)
+        return client.lock(self._raised(client), metadata)
 
-    def _ask_again(self, session: Session) -> None:
+    def _ask_again(self, client: LockClient) -> None:
         """Give back what must not be kept. A writer keeps a place: its new request waits behind the one it gives back."""
         place, granted = None, False
         if any(lock.mode is LockMode.EXCLUSIVE for lock in self._leaves):
-            place, granted = self._ask(session)
-        self._give_back(session)
+            place, granted = self._ask(client)
+        self._give_back(client)
         self._number = place
         if granted:
-            self._give_back(session)
+            self._give_back(client)
 
-    def _standing(self, session: Session) -> Row | None:
+    def _standing(self, client: LockClient) -> Row | None:
         """A row of what the owner holds or waits for already.
 
         :raises Superseded: a later attempt has asked for it.
         :raises LeaseMismatch: it is something else.
         """
         owner, request = known_as(self._request.owner), self._request
-        for rows in requests(session.rows()):
+        for rows in requests(client.rows()):
             first, theirs = rows[0], {row.lock for row in rows}
-            if first.label is None or first.label.owner != owner:
+            if first.metadata is None or first.metadata.owner != owner:
                 continue
-            if first.label.attempt > request.attempt:
-                raise Superseded(f"{owner}: attempt {first.label.attempt} has taken over from {request.attempt}")
+            if first.metadata.attempt > request.attempt:
+                raise Superseded(f"{owner}: attempt {first.metadata.attempt} has taken over from {request.attempt}")
             if request.named:
-                same = first.label.named == digest(request.named)
+                same = first.metadata.named == digest(request.named)
             else:
-                same = folded(theirs) in (folded(request.locks), folded(self._raised(session)))
+                same = folded(theirs) in (folded(request.locks), folded(self._raised(client)))
             if not same:
                 raise rules.mismatch(request.owner, sorted(theirs, key=str), self._leaves, held=not first.waiting)
             return first
         return None
 
-    def _raised(self, session: Session) -> tuple[Lock, ...]:
+    def _raised(self, client: LockClient) -> tuple[Lock, ...]:
         """The locks, with the table for a prefix of its partitions' levels.
 
         The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
         """
         tables = {lock.object.parents[1] for lock in self._leaves if lock.object.partition}
-        depths = {table: session.depth(table) for table in tables}
+        depths = {table: client.depth(table) for table in tables}
         reads: list[LockObject] = []
         writes: list[LockObject] = []
         for lock in self._leaves:
@@ -140,12 +140,12 @@ class MetastoreAcquisition:
     def _elder(self, rows: list[Row]) -> bool:
         """Whether another process of the owner was first to ask."""
         owner, number = known_as(self._request.owner), self._number or 0
-        return any(row.id < number and row.label is not None and row.label.owner == owner for row in rows)
+        return any(row.id < number and row.metadata is not None and row.metadata.owner == owner for row in rows)
 
-    def _give_back(self, session: Session) -> None:
+    def _give_back(self, client: LockClient) -> None:
         self._granted = False
         if self._number is not None:
-            session.unlock(self._number)
+            client.unlock(self._number)
             self._number = None
 
     def _wait(self, rows: list[Row]) -> Blocked:

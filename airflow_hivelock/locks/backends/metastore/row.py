@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import names, rules
-from airflow_hivelock.locks.backends.metastore.label import Label
+from airflow_hivelock.locks.backends.metastore.metadata import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
@@ -38,7 +38,7 @@ class Row:
         readers pass them. What is not known counts as EXCLUSIVE.
     :param transaction: 0 for none.
     :param heartbeat: None for a transaction's lock, which lives as long as its transaction.
-    :param label: None for what is not ours.
+    :param metadata: None for what is not ours.
     """
 
     id: int
@@ -51,13 +51,13 @@ class Row:
     user: str
     agent: str
     blocked_by: int | None
-    label: Label | None
+    metadata: Metadata | None
 
     @property
     def owner(self) -> str:
         """Ours: the request's owner; Hive's: its query id, or who asked where that says nothing."""
-        if self.label:
-            return self.label.owner
+        if self.metadata:
+            return self.metadata.owner
         return self.agent if self.agent and self.agent != "Unknown" else self.user
 
     @property
@@ -67,12 +67,12 @@ class Row:
 
     def expires(self, timeout_s: float) -> datetime | None:
         """Until when it is trusted without a further heartbeat."""
-        trusted_s = min(self.label.lease_s, timeout_s) if self.label else timeout_s
+        trusted_s = min(self.metadata.lease_s, timeout_s) if self.metadata else timeout_s
         return self.heartbeat and self.heartbeat + timedelta(seconds=trusted_s)
 
     def holder(self, timeout_s: float) -> Holder:
         """As ``show`` has it."""
-        notes = [self.label.query] if self.label else []
+        notes = [self.metadata.query] if self.metadata else []
         notes += [self.type] if self.type not in ("SHARED_READ", "EXCLUSIVE") else []
         notes += [f"transaction {self.transaction}"] if self.transaction else []
         return Holder(
@@ -80,7 +80,7 @@ class Row:
             self.lock.mode,
             self.owner,
             self.acquired or self.heartbeat or _instant(0),
-            lease_id(self.id) if self.label else None,
+            lease_id(self.id) if self.metadata else None,
             self.id,
             self.expires(timeout_s),
             None,
@@ -105,7 +105,7 @@ def parse(element: Any) -> Row | None:
         element.user or "",
         element.agentInfo or "",
         element.blockedByExtId,
-        Label.parse(element.user, element.hostname, element.agentInfo),
+        Metadata.parse(element.user, element.hostname, element.agentInfo),
     )
 
 
@@ -142,8 +142,8 @@ def _object(database: str, table: str, partition: str) -> LockObject | None:
         return _object(database, table, "") if partition else _object(database, "", "")
 
 
-class InTheWay:
-    """Which rows keep the locks of one request from its owner.
+class Conflicts:
+    """Those rows that keep the locks of one request from its owner.
 
     Metastores before Hive 4.0 may grant EXCLUSIVE beside SHARED, and the later of two conflicting requests before the
     earlier one. So a grant counts only while nothing that conflicts is held, or was asked for earlier. Of two requests of
@@ -156,7 +156,7 @@ class InTheWay:
         self._number = number
 
     def __call__(self, row: Row) -> bool:
-        earlier = row.id < self._number or (not row.waiting and row.label is None)
+        earlier = row.id < self._number or (not row.waiting and row.metadata is None)
         return row.id != self._number and earlier and self._footprint.excludes(_folded(row.lock))
 
 
@@ -187,16 +187,16 @@ def blockers(rows: Iterable[Row]) -> tuple[Blocker, ...]:
 def lease(rows: list[Row], timeout_s: float) -> Lease:
     """The lease that the rows of one granted request of ours make."""
     first = rows[0]
-    assert first.label is not None
+    assert first.metadata is not None
     since = max(row.acquired or _instant(0) for row in rows)
     return Lease(
         lease_id(first.id),
         first.id,
-        first.label.attempt,
+        first.metadata.attempt,
         0,
-        first.label.owner,
+        first.metadata.owner,
         tuple(row.lock for row in rows),
-        min(first.label.lease_s, timeout_s),
+        min(first.metadata.lease_s, timeout_s),
         since,
         expires=first.expires(timeout_s),
     )

@@ -33,7 +33,7 @@ _FORM = re.compile(
 
 
 @dataclass(frozen=True)
-class Label:
+class Metadata:
     """Who holds or wants a lock of ours.
 
     :param nonce: tells the acquisitions of one owner apart.

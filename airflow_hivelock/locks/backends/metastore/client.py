@@ -12,7 +12,7 @@ from airflow_hivelock.locks.model import LockMode, LockObject
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_hivelock.locks.backends.metastore.label import Label
+    from airflow_hivelock.locks.backends.metastore.metadata import Metadata
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import Lock
@@ -22,16 +22,16 @@ NAME_CHARS = 128
 PARTITION_CHARS = 767
 
 
-class Session:
+class LockClient:
     """One connection, for a few calls by one thread.
 
-    :param client: as :meth:`.thrift_client.Metastore.client` gives it.
+    :param client: as :meth:`.hive.thrift.Metastore.client` gives it.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def lock(self, locks: Iterable[Lock], label: Label) -> tuple[int, bool]:
+    def lock(self, locks: Iterable[Lock], metadata: Metadata) -> tuple[int, bool]:
         """Ask for *locks*, all of them or none: the number of the request, and whether it is granted.
 
         :raises InvalidRequest: a name that the metastore has no room for.
@@ -39,7 +39,7 @@ class Session:
         from hmsclient.genthrift.hive_metastore.ttypes import LockRequest
 
         components = [_component(lock) for lock in locks]
-        answer = self._client.lock(LockRequest(component=components, **label.columns))
+        answer = self._client.lock(LockRequest(component=components, **metadata.columns))
         return answer.lockid, answer.state == row.ACQUIRED
 
     def check(self, number: int) -> bool | None:
