@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseSensorOper
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.spec import LockSpec
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.waiting import Look
 
@@ -40,10 +41,10 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not self._wanted().locks(hook, self.log):
+        if not LockSpec.of(self).locks(hook, self.log):
             return None
         trigger = HiveLockSensorTrigger(
-            **self._names(),
+            **self._spec_kwargs(),
             **self._trigger_kwargs(),
             owner=str(self._lock_owner(hook, context)),
             attempt=context["ti"].try_number,
@@ -53,7 +54,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
     def poke(self, context: Any) -> bool:
         if self._look is None:
             hook = HiveLockHook(self.hivelock_conn_id)
-            if not self._wanted().locks(hook, self.log):
+            if not LockSpec.of(self).locks(hook, self.log):
                 return True
             self._look = Look(hook.manager(), self._request(hook, context), None, None, self.log)
         return bool(self._look.poll())
@@ -64,7 +65,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
             raise AirflowException(f"the trigger ended the task as {event}; its log says why")
 
     def _request(self, hook: HiveLockHook, context: Any) -> LockRequest:
-        return self._wanted().request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+        return LockSpec.of(self).request(hook, self._lock_owner(hook, context), context["ti"].try_number)
 
     def _trigger_kwargs(self) -> dict[str, Any]:
         return {"timeout_s": float(self.timeout), "soft_fail": self.soft_fail}

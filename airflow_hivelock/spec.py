@@ -1,20 +1,22 @@
-"""What a task wants locked, and how: declared once."""
+"""What a task wants locked: declared once, by the names of the operators' arguments.
+
+Operators and triggers have an attribute for each field, since Airflow renders attributes. The arguments of a trigger,
+the check when the DAG is parsed and what the planner gets are all made of a :class:`LockSpec`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import (
-    InvalidRequest,
-)
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.model import LockRequest
@@ -22,60 +24,69 @@ if TYPE_CHECKING:
 
 
 MOST_PARTITIONS = 2_000
-
-
 """Of how many partitions a table that is read whole is locked one by one: about what one ZooKeeper transaction carries."""
 
-
 MOST_SQL = 200
-
-
 """How many characters of SQL the log shows."""
 
-
 OFF = {"support_concurrency": False}
-
-
 """What a lock task returns in place of a lease where locking is turned off."""
+
+
+def _names(name: str, given: Any) -> list[Any]:
+    if isinstance(given, str | Mapping) or not isinstance(given, Collection):
+        raise InvalidRequest(f"{name}={given!r} must be a list of names, as in [{given!r}]")
+    return list(given)
+
+
+def _text(name: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidRequest(f"{name}={given!r} must be one text: of statements, separated by ';', or a name")
+    return given
+
+
+def _columns(name: str, given: Any) -> dict[str, Any]:
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"{name}={given!r} must be a dict, as in {{'dw.t': ['dt']}}")
+    return {table: list(columns) if isinstance(columns, tuple) else columns for table, columns in given.items()}
+
+
+def _switch(name: str, given: Any) -> bool | None:
+    if given not in (None, True, False):
+        raise InvalidRequest(f"{name}={given!r}; use True, False or None")
+    return given  # type: ignore[no-any-return]
+
+
+def _kept_as(plain: Callable[[str, Any], Any], *, rendered: bool = False) -> dict[str, Any]:
+    return {"plain": plain, "rendered": rendered}
 
 
 @dataclass(frozen=True)
 class LockSpec:
-    """What a task wants locked, in plain values: fit for a trigger's arguments.
+    """What a task wants locked, in plain values: fit for a trigger's arguments."""
 
-    :param sql: statements that are going to run: what they read and write is locked as well.
-    :param database: what names in *sql* without a database are in.
-    :param partition_columns: by table, the partition columns of those that no metastore is asked about.
-    :param support_concurrency: whether to lock at all; None: as the connection says.
-    :param timeout_s: how long to wait, in seconds; 0: not at all; None: as the connection says.
-    """
-
-    reads: Sequence[str]
-    writes: Sequence[str]
-    unpartitioned: Sequence[str] = ()
-    sql: str = ""
-    database: str = "default"
-    partition_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    support_concurrency: bool | None = None
-    lease_s: float = 3600.0
-    timeout_s: float | None = None
+    reads: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
+    writes: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
+    lock_sql: str = field(default="", metadata=_kept_as(_text, rendered=True))
+    lock_database: str = field(default="default", metadata=_kept_as(_text))
+    unpartitioned: Sequence[str] = field(default=(), metadata=_kept_as(_names))
+    partition_columns: Mapping[str, Sequence[str]] | None = field(default=None, metadata=_kept_as(_columns))
+    support_concurrency: bool | None = field(default=None, metadata=_kept_as(_switch))
 
     def __post_init__(self) -> None:
-        """:raises InvalidRequest: naming the input that is wrong: of another type, as out of another version's trigger."""
-        for what, given in (("reads", self.reads), ("writes", self.writes), ("unpartitioned", self.unpartitioned)):
-            if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-                raise InvalidRequest(f"{what}={given!r} must be a list of names, as in [{given!r}]")
-        for what, text in (("lock_sql", self.sql), ("lock_database", self.database)):
-            if not isinstance(text, str):
-                raise InvalidRequest(f"{what}={text!r} must be one text: of statements, separated by ';', or a name")
-        if not isinstance(self.partition_columns, Mapping):
-            raise InvalidRequest(
-                f"partition_columns={self.partition_columns!r} must be a dict, as in {{'dw.t': ['dt']}}"
-            )
-        if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
-            raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
-        if self.support_concurrency not in (None, True, False):
-            raise InvalidRequest(f"support_concurrency={self.support_concurrency!r}; use True, False or None")
+        """:raises InvalidRequest: naming the input that is of another type."""
+        for each in fields(self):
+            plain = each.metadata["plain"](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, plain)
+
+    @classmethod
+    def of(cls, task: Any) -> Self:
+        """What an operator, or a trigger, says.
+
+        :raises InvalidRequest: naming the attribute that is of another type.
+        """
+        return cls(**{name: getattr(task, name) for name in FIELDS})
 
     def check(self) -> None:
         """Look at what no metastore is needed for.
@@ -83,7 +94,7 @@ class LockSpec:
         :raises InvalidRequest: naming the input that is wrong.
         """
         check_names(self.reads, self.writes, self.unpartitioned, self.partition_columns)
-        check_statements(self.sql, self.database, self.unpartitioned, self.partition_columns)
+        check_statements(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
 
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
@@ -97,28 +108,28 @@ class LockSpec:
                 by,
                 list(self.reads),
                 list(self.writes),
-                f" sql {_short(self.sql)}" if self.sql else "",
+                f" sql {_short(self.lock_sql)}" if self.lock_sql else "",
             )
         return on
 
-    def left_s(self, hook: HiveLockHook) -> float | None:
-        """How long to wait, in seconds; None: as long as it takes."""
-        return hook.settings.lock_timeout_s if self.timeout_s is None else self.timeout_s
-
-    def request(self, hook: HiveLockHook, owner: Owner, attempt: int) -> LockRequest:
+    def request(
+        self, hook: HiveLockHook, owner: Owner, attempt: int, *, lease_s: float = 3600.0, wait: bool = True
+    ) -> LockRequest:
         """The locks that reading and writing this data takes. Blocks where a metastore is asked.
 
+        :param lease_s: how long the lease is trusted without renewal, in seconds.
+        :param wait: False to be refused what is not free.
         :raises InvalidRequest: naming the input that is wrong.
         """
         catalog, known = hook.catalog(), self.partition_columns
         reads, writes = plan(
             self.reads, self.writes, catalog, self.unpartitioned, partition_columns=known, limit=MOST_PARTITIONS
         )
-        if self.sql:
+        if self.lock_sql:
             found = plan_statements(
-                self.sql,
+                self.lock_sql,
                 catalog,
-                database=self.database,
+                database=self.lock_database,
                 unpartitioned=self.unpartitioned,
                 partition_columns=known,
                 dynamic=hook.settings.dynamic,
@@ -129,16 +140,22 @@ class LockSpec:
             str(owner),
             reads,
             writes,
-            lease_s=self.lease_s,
+            lease_s=lease_s,
             attempt=attempt,
-            wait=self.left_s(hook) != 0,
+            wait=wait,
             query=owner.query,
             named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
         )
 
     def _digest(self) -> str:
         """Tells one SQL from another where the text itself would be too long to keep."""
-        return f" sql {hashlib.sha256(self.sql.encode()).hexdigest()}" if self.sql else ""
+        return f" sql {hashlib.sha256(self.lock_sql.encode()).hexdigest()}" if self.lock_sql else ""
+
+
+FIELDS = tuple(each.name for each in fields(LockSpec))
+
+RENDERED = tuple(each.name for each in fields(LockSpec) if each.metadata["rendered"])
+"""Those that Airflow renders: the operators' template fields."""
 
 
 def _short(sql: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import jinja2
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.spec import RENDERED
 
 FILES = (".sql", ".hql")
 
@@ -34,12 +35,11 @@ class StrictNames:
     """
 
     lock_sql: Any = ""
-    lock_fields = ("reads", "writes", "lock_sql")
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
         """Airflow's, called for each field and, within it, for each value."""
         render = super().render_template  # type: ignore[misc]
-        if not any(content is getattr(self, field) for field in self.lock_fields):
+        if not any(content is getattr(self, field) for field in RENDERED):
             return render(content, context, jinja_env, seen_oids)
         jinja_env = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
         strict = jinja_env.overlay(undefined=jinja2.StrictUndefined, finalize=_finalize)

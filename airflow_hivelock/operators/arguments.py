@@ -10,7 +10,7 @@ from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import MAX_LEASE_S
-from airflow_hivelock.spec import LockSpec
+from airflow_hivelock.spec import FIELDS, RENDERED, LockSpec
 from airflow_hivelock.templates import is_file
 
 if TYPE_CHECKING:
@@ -24,10 +24,15 @@ _JINJA = ("{{", "{%", "{#")
 _DELIMITERS = ("variable_start_string", "block_start_string", "comment_start_string", "line_statement_prefix")
 
 
+def is_reference(value: Any) -> bool:
+    """Whether *value* is an XComArg, or an argument of a mapped task group."""
+    return hasattr(value, "iter_references")
+
+
 def is_rendered(value: Any, dag: Any = None) -> bool:
-    """Whether *value* becomes another when the task runs: a template, by the DAG's own marks if it has any, or an XComArg."""
+    """Whether *value* becomes another when the task runs: a template, by the DAG's own marks if it has any, or a reference."""
     if not isinstance(value, str):
-        return hasattr(value, "iter_references")  # an XComArg, or an argument of a mapped task group
+        return is_reference(value)
     marks = getattr(dag, "jinja_environment_kwargs", None) or {}
     return not marks.keys().isdisjoint(_DELIMITERS) or any(mark in value for mark in _JINJA)
 
@@ -47,19 +52,15 @@ def check_names(given: Mapping[str, Any]) -> None:
     :raises InvalidRequest: naming the task and the argument.
     """
     dag = given.get("dag")
-    sql, database = given.get("lock_sql") or "", given.get("lock_database") or "default"
-    if sql is True or is_file(sql) or is_rendered(sql, dag) or is_rendered(database, dag):
+    spec = {name: given[name] for name in FIELDS if name in given}
+    spec |= {name: as_written(spec.get(name, ()), dag) for name in RENDERED}
+    sql, database = spec["lock_sql"], spec.get("lock_database") or LockSpec.lock_database
+    if is_rendered(database, dag):
+        sql, database = "", LockSpec.lock_database
+    if sql is True or is_file(sql):
         sql = ""
     try:
-        LockSpec(
-            as_written(given.get("reads", ()), dag),
-            as_written(given.get("writes", ()), dag),
-            given.get("unpartitioned", ()),
-            sql,
-            "default" if is_rendered(database, dag) else database,
-            given.get("partition_columns") or {},
-            given.get("support_concurrency"),
-        ).check()
+        LockSpec(**{**spec, "lock_sql": sql or "", "lock_database": database}).check()
     except InvalidRequest as error:
         raise InvalidRequest(f"{given.get('task_id')}: {error}") from error
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred, XComArg
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LockRequest
-from airflow_hivelock.operators.arguments import CheckedPartial, Waiting, check_names, check_waiting
-from airflow_hivelock.spec import LockSpec
+from airflow_hivelock.operators.arguments import CheckedPartial, Waiting, check_names, check_waiting, is_reference
+from airflow_hivelock.spec import RENDERED, LockSpec
 from airflow_hivelock.templates import StrictNames, is_file, sql_source
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Wait
@@ -52,7 +53,7 @@ class NamesLocks(StrictNames, BaseOperator):
     :param hivelock_conn_id: the connection to the lock store.
     """
 
-    template_fields: Sequence[str] = ("reads", "writes", "lock_sql")
+    template_fields: Sequence[str] = RENDERED
 
     # Only ever set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
@@ -123,34 +124,12 @@ class NamesLocks(StrictNames, BaseOperator):
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
             next_method=next_method,
-            trigger_kwargs=self._names() | trigger_kwargs,
+            trigger_kwargs=self._spec_kwargs() | trigger_kwargs,
         )
 
-    def _names(self) -> dict[str, Any]:
-        """The trigger's arguments that name locks, in plain values."""
-        return {
-            "hivelock_conn_id": self.hivelock_conn_id,
-            "reads": _plain(self.reads),
-            "writes": _plain(self.writes),
-            "unpartitioned": _plain(self.unpartitioned),
-            "lock_sql": self.lock_sql,
-            "lock_database": self.lock_database,
-            "partition_columns": {table: _plain(columns) for table, columns in (self.partition_columns or {}).items()},
-            "support_concurrency": self.support_concurrency,
-        }
-
-    def _wanted(self, **more: Any) -> LockSpec:
-        """What to lock."""
-        return LockSpec(
-            self.reads,
-            self.writes,
-            self.unpartitioned,
-            self.lock_sql,
-            self.lock_database,
-            self.partition_columns or {},
-            self.support_concurrency,
-            **more,
-        )
+    def _spec_kwargs(self) -> dict[str, Any]:
+        """The arguments of each trigger that say what to lock, and where."""
+        return {"hivelock_conn_id": self.hivelock_conn_id, **asdict(LockSpec.of(self))}
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
         """Who this task is in the lock store."""
@@ -158,15 +137,16 @@ class NamesLocks(StrictNames, BaseOperator):
 
     def _needs_a_worker_to_render(self) -> bool:
         """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
-        fields = [self.reads, self.writes, self.lock_sql]
-        names = (self.reads, self.writes)
-        if any(isinstance(field, str) for field in names) or any(True for _ in XComArg.iter_xcom_references(fields)):
+        lists = (self.reads, self.writes)
+        if any(isinstance(names, str) or is_reference(names) for names in lists):
+            return True
+        if any(map(is_reference, (*self.reads, *self.writes, self.lock_sql))):
             return True
         # Jinja looks for other files where the DAG is, and the triggerer has only what was serialized of it.
         if _OTHER_FILES.search(str(self.lock_sql)):
             return True
         # In a triggerer xcom_pull hangs for ever.
-        if "xcom_pull" in str(fields):
+        if "xcom_pull" in f"{lists}{self.lock_sql}":
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
         return bool(dag and (dag.user_defined_macros or dag.user_defined_filters))
@@ -216,7 +196,7 @@ class AcquiresLocks(NamesLocks):
         :raises AirflowRescheduleException: a later poke waits.
         """
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not self._wanted().locks(hook, self.log):
+        if not LockSpec.of(self).locks(hook, self.log):
             return None
         changed = threading.Event()
         wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
@@ -291,7 +271,7 @@ class AcquiresLocks(NamesLocks):
 
     def _defer(self, hook: HiveLockHook, context: Any, resume: str, ends_task: bool) -> NoReturn:
         trigger = HiveLockTrigger(
-            **self._names(),
+            **self._spec_kwargs(),
             **self._lock_kwargs(ends_task),
             owner=str(self._lock_owner(hook, context)),
             attempt=context["ti"].try_number,
@@ -299,23 +279,24 @@ class AcquiresLocks(NamesLocks):
         self.defer(trigger=trigger, method_name=resume)
 
     def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
-        wanted = self._wanted(lease_s=self.lease_duration.total_seconds(), timeout_s=timeout_s)
-        request = wanted.request(hook, self._lock_owner(hook, context), context["ti"].try_number)
+        request = LockSpec.of(self).request(
+            hook,
+            self._lock_owner(hook, context),
+            context["ti"].try_number,
+            lease_s=self.lease_duration.total_seconds(),
+            wait=timeout_s != 0,
+        )
         return Wait(hook.manager(), request, timeout_s, wake, self.log)
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
         """The time-out, in seconds; 0 for the poke that comes after it."""
-        own_s = None if self.lock_timeout is None else self.lock_timeout.total_seconds()
-        timeout_s = self._wanted(timeout_s=own_s).left_s(hook)
+        own = self.lock_timeout
+        timeout_s = hook.settings.lock_timeout_s if own is None else own.total_seconds()
         if timeout_s is None:
             return None
         first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None
         late = first is not None and datetime.now(UTC) - first >= timedelta(seconds=timeout_s)
         return 0.0 if late else timeout_s
-
-
-def _plain(names: Any) -> Any:
-    return list(names) if isinstance(names, tuple) else names
 
 
 def _ignore() -> None:

@@ -21,7 +21,7 @@ from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.operators.inspection import check_order
 from airflow_hivelock.spark import URL
-from airflow_hivelock.spec import OFF
+from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
@@ -179,7 +179,7 @@ class HiveLockMixin(AcquiresLocks):
         if self.lease is not None:
             return self._adopt()
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not self._wanted().locks(hook, self.log):
+        if not LockSpec.of(self).locks(hook, self.log):
             self._unlocked = True
             return None
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
@@ -17,14 +18,14 @@ from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
-from airflow_hivelock.spec import OFF, LockSpec
+from airflow_hivelock.spec import FIELDS, OFF, LockSpec
 from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.waiting import Look, Wait
 from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease, LockRequest
@@ -52,48 +53,35 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
     :param owner: who asks, where a worker has deferred; empty where the task starts here, and its fields are
         rendered here.
+    :param spec: the fields of a :class:`LockSpec`. Attributes, for Airflow renders those.
     """
+
+    lease_s = 3600.0
 
     def __init__(
         self,
         *,
         hivelock_conn_id: str,
-        reads: Sequence[str],
-        writes: Sequence[str],
-        unpartitioned: Sequence[str] = (),
-        lock_sql: str = "",
-        lock_database: str = "default",
-        partition_columns: Mapping[str, Sequence[str]] | None = None,
-        support_concurrency: bool | None = None,
         timeout_s: float | None = None,
         owner: str = "",
         attempt: int = 0,
+        **spec: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.hivelock_conn_id = hivelock_conn_id
-        self.reads = reads
-        self.writes = writes
-        self.unpartitioned = unpartitioned
-        self.lock_sql = lock_sql
-        self.lock_database = lock_database
-        self.partition_columns = partition_columns
-        self.support_concurrency = support_concurrency
+        for name in FIELDS:
+            setattr(self, name, spec.pop(name, getattr(LockSpec, name, None)))
         self.timeout_s = timeout_s
         self.owner = owner
         self.attempt = attempt
+        self._unknown = sorted(spec)
         self._refused: Exception | None = None
         self._call: asyncio.Future[Any] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__name__}", {
             "hivelock_conn_id": self.hivelock_conn_id,
-            "reads": list(self.reads),
-            "writes": list(self.writes),
-            "unpartitioned": list(self.unpartitioned),
-            "lock_sql": self.lock_sql,
-            "lock_database": self.lock_database,
-            "partition_columns": dict(self.partition_columns or {}),
-            "support_concurrency": self.support_concurrency,
+            **asdict(LockSpec.of(self)),
             "timeout_s": self.timeout_s,
             "owner": self.owner,
             "attempt": self.attempt,
@@ -151,18 +139,18 @@ class _LockTrigger(StrictNames, BaseTrigger):
     async def _let_go(self) -> None:
         """Leave nothing behind that nobody needs."""
 
-    def _wanted(self, lease_s: float = 3600.0) -> LockSpec:
-        return LockSpec(
-            self.reads,
-            self.writes,
-            self.unpartitioned,
-            self.lock_sql,
-            self.lock_database,
-            self.partition_columns or {},
-            self.support_concurrency,
-            lease_s,
-            self.timeout_s,
-        )
+    def _spec(self) -> LockSpec:
+        """
+        :raises InvalidRequest: this cannot be locked, as what another version's trigger was given.
+        """
+        if self._unknown:
+            raise InvalidRequest(
+                f"{', '.join(self._unknown)}: arguments of another version's trigger, of which this one knows nothing; "
+                "clear the task, and it starts anew"
+            )
+        if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
+            raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
+        return LockSpec.of(self)
 
     async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T | None:
         """Poll what *start* gives until there is an outcome; None where locking is turned off.
@@ -180,13 +168,16 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
         hook = await _hook(self.hivelock_conn_id)
         owner = self._owner(hook)
-        if not self._wanted().locks(hook, self.log):
+        spec = self._spec()
+        if not spec.locks(hook, self.log):
             return None
         _keep_leases(self.hivelock_conn_id)
-        self.timeout_s = self._wanted().left_s(hook)
+        if self.timeout_s is None:
+            self.timeout_s = hook.settings.lock_timeout_s
 
         def begin() -> Polled[T]:
-            request = self._wanted().request(hook, owner, self._attempt())
+            wait = self.timeout_s != 0
+            request = spec.request(hook, owner, self._attempt(), lease_s=self.lease_s, wait=wait)
             return start(hook.manager(), request, wake)
 
         polled = await self._in_pool(begin)
@@ -275,9 +266,6 @@ class HiveLockTrigger(_LockTrigger):
         elif self._wait.lease is None:
             await self._in_pool(self._wait.hand_over)
             self.log.info("Left the place in the queue to what waits for the task now")
-
-    def _wanted(self, lease_s: float | None = None) -> LockSpec:
-        return super()._wanted(self.lease_s if lease_s is None else lease_s)
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task_group
 
 from airflow_hivelock import (
     HiveForceUnlockOperator,
@@ -89,6 +89,13 @@ def test_names_and_sql_that_cannot_be_meant_are_refused(cls: Any, options: dict[
         cls(**TASK, **options)
 
 
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+def test_names_that_can_be_read_only_once_are_refused(cls: Any) -> None:
+    """To check them would leave none to lock."""
+    with pytest.raises(InvalidRequest, match="must be a list of names"):
+        cls(**TASK, reads=(f"dw.t{n}" for n in range(2)))
+
+
 @pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
 @pytest.mark.parametrize(("options", "said"), WRONG_WAITING, ids=str)
 def test_how_to_wait_is_refused(cls: Any, options: dict[str, Any], said: str) -> None:
@@ -108,6 +115,22 @@ def test_what_another_task_returns_is_left_alone(cls: Any) -> None:
         names = EmptyOperator(task_id="names").output
         cls(task_id="all", writes=names)
         cls(task_id="one", writes=[names, "dw.t"])
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+def test_what_a_mapped_group_is_given_is_rendered_on_a_worker(cls: Any) -> None:
+    with DAG("given", schedule=None):
+
+        @task_group
+        def group(names: Any, name: Any, sql: Any) -> None:
+            for task_id, options in (
+                ("all", {"reads": names}),
+                ("one", {"writes": [name]}),
+                ("sql", {"lock_sql": sql}),
+            ):
+                assert not cls(task_id=task_id, **options).start_from_trigger
+
+        group.expand(names=[["dw.a"]], name=["dw.a"], sql=["SELECT * FROM dw.a"])
 
 
 def test_an_operator_s_own_sql_and_schema_are_looked_at() -> None:

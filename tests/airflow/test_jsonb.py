@@ -11,7 +11,7 @@ import inspect
 import json
 import pkgutil
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.spec import FIELDS, LockSpec
 from airflow_hivelock.work.owner import Owner
 from tests.airflow import jsonb
 
@@ -110,6 +111,7 @@ def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(sto
     found = [cls for cls in public() if issubclass(cls, NamesLocks)]
     assert len(found) >= 4
     names = {name: ARGUMENTS[name] for name in parameters(NamesLocks, to=NamesLocks)}
+    assert names.keys() == {"hivelock_conn_id", *FIELDS}
     for cls in found:
         with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
             task = cls(task_id="lock", **names)
@@ -126,7 +128,7 @@ def requested(path: str, arguments: dict[str, Any]) -> Any:
     """What the trigger would ask the lock store for."""
     module, _, name = path.rpartition(".")
     trigger = getattr(importlib.import_module(module), name)(**arguments)
-    return trigger._wanted().request(HiveLockHook("hivelock_default"), Owner("here", "dag", "run", "lock"), 1)
+    return LockSpec.of(trigger).request(HiveLockHook("hivelock_default"), Owner("here", "dag", "run", "lock"), 1)
 
 
 def test_a_lease_in_an_event_or_an_xcom_is_the_same_lease(store: Store, manager: LockManager) -> None:
@@ -174,9 +176,9 @@ def parameters(cls: Any, to: Any = BaseTrigger) -> dict[str, Any]:
     """What *cls* is made with, by name: the defaults, its bases' up to *to* included."""
     own = [base for base in cls.__mro__ if issubclass(base, to) and base.__module__.startswith("airflow_hivelock.")]
     found = {name: given for base in own for name, given in inspect.signature(base.__init__).parameters.items()}
-    return {
-        name: given.default for name, given in found.items() if name != "self" and given.kind is not given.VAR_KEYWORD
-    }
+    spec = {each.name: each.default for each in fields(LockSpec)} if "spec" in found else {}
+    named = {name: given for name, given in found.items() if name != "self" and given.kind is not given.VAR_KEYWORD}
+    return spec | {name: given.default for name, given in named.items()}
 
 
 def argument(name: str, default: Any) -> Any:

@@ -195,6 +195,27 @@ def test_making_it_only_stores(wrong: dict[str, Any]) -> None:
     trigger(**wrong)  # whatever it raised would end the triggerer
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"colour": "red"}, "colour: arguments of another version's trigger"),
+        ({"reads": 7}, "reads=7 must be a list"),
+        ({"timeout_s": "soon"}, "timeout_s='soon' must be seconds"),
+    ],
+)
+def test_what_another_version_has_given_it_fails_the_task_with_a_word(
+    given: dict[str, Any], said: str, manager: LockManager, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        events = trigger(**given).run()
+        assert isinstance(await anext(events), TaskFailedEvent)
+        await events.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(body())
+    assert said in lines()
+    assert not manager.show()
+
+
 def test_its_arguments_are_plain() -> None:
     classpath, kwargs = trigger(reads=("dw.flights",)).serialize()
     assert classpath == "airflow_hivelock.triggers.lock.HiveLockTrigger"
