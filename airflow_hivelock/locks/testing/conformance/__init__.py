@@ -1,0 +1,72 @@
+"""One suite that every backend passes. Subclass it, and give it a ``connect`` fixture::
+
+    class TestMine(BackendConformance, capabilities=MyBackend.capabilities):
+        @pytest.fixture
+        def connect(self):
+            return lambda: LockManager(MyBackend(...))    # a new session with the same empty store
+
+A test that takes a capability is not there for a backend that does not declare it; in its place there is one of what
+that backend does instead.
+
+Nothing here sleeps for luck: a request that must wait is polled until the backend says Blocked, and one that must
+be granted waits for its wake-up, within :data:`~.suite.PATIENCE_S`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks.errors import Unsupported
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.testing.conformance.acquiring import Acquiring
+from airflow_hivelock.locks.testing.conformance.attempts import Attempts
+from airflow_hivelock.locks.testing.conformance.listings import Listings
+from airflow_hivelock.locks.testing.conformance.queue import Queueing
+from airflow_hivelock.locks.testing.conformance.release import Releasing
+from airflow_hivelock.locks.testing.conformance.renewal import Renewal
+from airflow_hivelock.locks.testing.conformance.suite import DAY1, where
+from airflow_hivelock.locks.testing.conformance.work import Working
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backend import Capabilities
+    from airflow_hivelock.locks.manager import LockManager
+
+
+class BackendConformance(Acquiring, Queueing, Attempts, Renewal, Releasing, Working, Listings):
+    """See the module's text."""
+
+    def __init_subclass__(cls, capabilities: Capabilities | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.declares = capabilities or cls.declares
+        for name in dir(cls):
+            if name.startswith("test_"):
+                declared = getattr(getattr(cls, name), "declared", {"acquires": True})
+                if any(so not in (None, getattr(cls.declares, what)) for what, so in declared.items()):
+                    setattr(cls, name, None)
+
+    @where(acquires=None)
+    def test_it_promises_what_the_suite_was_told(self, manager: LockManager) -> None:
+        assert manager.capabilities == self.declares
+
+    @where(acquires=False)
+    def test_what_only_looks_takes_and_frees_nothing(self, manager: LockManager) -> None:
+        with pytest.raises(Unsupported, match="look"):
+            manager.acquire(owner="me", writes=[DAY1])
+        lease = Lease("another-1", 1, 0, 0, "me", (), 60.0, manager.now())
+        calls = (
+            lambda: manager.release(lease),
+            lambda: manager.renew(lease),
+            lambda: manager.verify(lease),
+            lambda: manager.start_work(lease, "delays", "app-1"),
+            lambda: manager.check_token(lease.id, "delays", 1),
+            lambda: manager.force_release(lease.id, reason="testing", user="ops"),
+        )
+        for call in calls:
+            with pytest.raises(Unsupported, match="another-1"):
+                call()
+        assert not [*manager.leases(), *manager.history(), *manager.audit()]
+        assert manager.find(lease.id) is None
+        assert manager.lease_of("me") is None
+        assert manager.sweep() == 0
