@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow demo wheel clean test-cluster test-security test-ui pictures reference test-faults matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
 	@echo "make bench-airflow what a thousand waiting runs cost the rest of an Airflow, beside other ways to wait (40 min)"
+	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
 	@echo "make lint        formatting, ruff, mypy"
 	@echo "make reference   docs/reference.md, from the docstrings"
@@ -105,6 +106,9 @@ bench-airflow: install
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases
+
+structure: install
+	$(BIN)/python -m tests.structure $(CHECKOUT)
 
 demo: install
 	$(BIN)/python -m tests.system.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))

@@ -1,0 +1,1 @@
+"""How simple the package is, in figures: its own structure, and the way of one acquire through it."""
