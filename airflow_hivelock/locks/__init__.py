@@ -22,7 +22,7 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.locks.hive_leases import HiveLease, HiveLeases
-from airflow_hivelock.locks.manager import LockManager, PendingLease
+from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
@@ -36,6 +36,7 @@ from airflow_hivelock.locks.model import (
     Waiter,
     Work,
 )
+from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
 
 __all__ = [
     "AccessDenied",
@@ -60,7 +61,9 @@ __all__ = [
     "LockRequest",
     "LockTimeout",
     "PendingLease",
+    "PendingLook",
     "RequestTooLarge",
+    "Silent",
     "StoreCorrupted",
     "StoreUnavailable",
     "Superseded",

@@ -1,91 +1,30 @@
-"""LockManager: waiting, deadlines, renewal and release, over any backend."""
+"""LockManager: acquiring, renewal, release and looks, over any backend."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout
-from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest
+from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.model import Lease, LockObject
+from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backend import Acquisition, Backend, Capabilities
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, Tenure, Waiter
+    from airflow_hivelock.locks.backend import Backend, Capabilities
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, LockRequest, Tenure, Waiter
+
+log = logging.getLogger(__name__)
 
 MAX_SAID_LENGTH = 2_000
 """How long a reason, and who gives it, may be."""
-
-PASSING_S = 10.0
-"""How long a request that does not wait still gives one that is about to be granted or withdrawn."""
-
-
-class PendingLease:
-    """A request under way, for those who wait in their own fashion: a thread, an event loop, a reschedule.
-
-    Call :meth:`poll`; while it says Blocked, wait until ``wake`` is called or :meth:`wait_s` has passed, and call
-    it again. :meth:`withdraw` unless a lease came out.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        request: LockRequest,
-        wake: Callable[[], None],
-        timeout_s: float | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self.request = request
-        self._timeout_s = timeout_s
-        self._clock = clock
-        self._started = clock()
-        self._blocked: Blocked | None = None
-        self._acquisition: Acquisition = backend.begin(request, wake)
-
-    def poll(self) -> Lease | Blocked:
-        """One step, without waiting.
-
-        :raises LockTimeout: the deadline has passed; the place in the queue is given up.
-        """
-        outcome = self._acquisition.step()
-        self._blocked = outcome if isinstance(outcome, Blocked) else None
-        if isinstance(outcome, Blocked) and self.wait_s() == 0:
-            self.withdraw()
-            raise LockTimeout(self._late(outcome), outcome.by)
-        return outcome
-
-    def wait_s(self) -> float | None:
-        """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
-        blocked = self._blocked
-        if blocked is None or self._timeout_s is None:
-            return blocked.recheck_s if blocked else None
-        allowed = max(self._timeout_s, PASSING_S) if blocked.passing else self._timeout_s
-        left = max(0.0, allowed - (self._clock() - self._started) - blocked.waited_s)
-        return left if blocked.recheck_s is None else min(left, blocked.recheck_s)
-
-    def withdraw(self) -> None:
-        """Leave the queue."""
-        self._acquisition.withdraw()
-
-    def hand_over(self) -> None:
-        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
-        self._acquisition.hand_over()
-
-    def _late(self, blocked: Blocked) -> str:
-        parents = {parent for lock in self.request.locks for parent in lock.object.parents}
-        leaves = [str(lock) for lock in self.request.locks if lock.object not in parents]
-        more = f" and {len(leaves) - 3} more" if len(leaves) > 3 else ""
-        by = "; ".join(str(blocker) for blocker in blocked.by[:3])
-        return (
-            f"{self.request.owner} did not get {', '.join(leaves[:3])}{more} within {self._timeout_s:g} s: {by}. "
-            "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
-        )
 
 
 class LockManager:
@@ -111,38 +50,69 @@ class LockManager:
         writes: Iterable[str | LockObject] = (),
         lease_s: float = 3600.0,
         timeout_s: float | None = 0.0,
+        outage_s: float | None = OUTAGE_S,
         attempt: int = 0,
         query: str = "",
     ) -> Lease:
         """Lock *reads* SHARED and *writes* EXCLUSIVE, with SHARED on all their parents; all of it or nothing.
 
         :param timeout_s: how long to wait in the queue, in seconds; 0: not at all; None: without end.
+        :param outage_s: how long, while it waits, to bear a store that does not answer, in seconds; None: all the time.
         :raises InvalidRequest: bad input; nothing was touched.
         :raises LockTimeout: naming who is in the way.
+        :raises StoreUnavailable: no answer for that long, or until the time-out; what came of it, asking again tells.
         """
         wanted = rules.request(owner, reads, writes, lease_s=lease_s, attempt=attempt, wait=timeout_s != 0, query=query)
         changed = threading.Event()
-        pending = self.begin(wanted, changed.set, timeout_s)
+        pending = self.begin(wanted, changed.set, timeout_s, outage_s)
         try:
-            while True:
-                outcome = pending.poll()
-                if isinstance(outcome, Lease):
-                    return outcome
+            while not isinstance(outcome := pending.poll(), Lease):
+                if isinstance(outcome, Silent) and outcome.first:
+                    log.warning("%s", outcome)
                 changed.wait(pending.wait_s())
                 changed.clear()
         except LockTimeout:
             raise
+        except StoreUnavailable:
+            with suppress(StoreUnavailable):  # the first error counts; a place that nobody renews lapses
+                pending.withdraw()
+            raise
         except BaseException:
             pending.withdraw()
             raise
+        return outcome
 
-    def begin(self, request: LockRequest, wake: Callable[[], None], timeout_s: float | None = None) -> PendingLease:
+    def begin(
+        self,
+        request: LockRequest,
+        wake: Callable[[], None],
+        timeout_s: float | None = None,
+        outage_s: float | None = OUTAGE_S,
+    ) -> PendingLease:
         """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile."""
-        if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s >= 0):
-            raise InvalidRequest(
-                f"timeout_s={timeout_s!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
-            )
-        return PendingLease(self.backend, request, wake, timeout_s, self._clock)
+        patience = self._patience(request, timeout_s, outage_s)
+        return PendingLease(self.backend.begin(request, wake), request, patience)
+
+    def look(
+        self,
+        request: LockRequest,
+        wake: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
+        outage_s: float | None = OUTAGE_S,
+    ) -> PendingLook:
+        """Start to wait until *request* could have its locks, which are not taken; *wake* as for :meth:`begin`.
+
+        :param wake: None: nothing is watched.
+        """
+        return PendingLook(self.backend, request, wake, self._patience(request, timeout_s, outage_s))
+
+    def _patience(self, request: LockRequest, timeout_s: float | None, outage_s: float | None) -> Patience:
+        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s)):
+            if given is not None and not (isinstance(given, int | float) and given >= 0):
+                raise InvalidRequest(
+                    f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
+                )
+        return Patience(timeout_s, outage_s, self._clock)
 
     def renew(self, lease: Lease) -> None:
         """Extend *lease* by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
@@ -209,30 +179,6 @@ class LockManager:
     def lease_of(self, owner: str) -> Lease | None:
         """The lease that *owner* holds, whichever attempt acquired it, else None."""
         return self.backend.lease_of(owner)
-
-    def conflicts(self, request: LockRequest) -> Sequence[Holder]:
-        """Who holds, at this moment, what would keep *request* waiting; its own owner's lease does not count."""
-        databases = {lock.object.database for lock in request.locks}
-        excludes = self._excludes(request)
-        return [
-            holder
-            for database in sorted(databases)
-            for holder in self.backend.show(LockObject(database))
-            if holder.owner != request.owner and excludes(Lock(holder.object, holder.mode))
-        ]
-
-    def _excludes(self, request: LockRequest) -> Callable[[Lock], bool]:
-        if not self.capabilities.parents:
-            return rules.Footprint(rules.leaves(request)).excludes
-        modes = {lock.object: lock.mode for lock in request.locks}
-        return lambda lock: rules.excludes(modes, [lock])
-
-    def watch(self, request: LockRequest, wake: Callable[[], None]) -> float | None:
-        """Call *wake* once when a lock on one of the request's objects comes or goes.
-
-        :return: None, or after how many seconds to look again where the backend cannot watch.
-        """
-        return self.backend.watch([lock.object for lock in request.locks], wake)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free somebody else's lease; who, when, which and why goes to the audit trail.

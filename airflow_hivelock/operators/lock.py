@@ -24,8 +24,8 @@ from airflow_hivelock.operators.releasing import (
 )
 from airflow_hivelock.spec import OFF
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.waiting import RETRY_S
 from airflow_hivelock.work.applications import running
+from airflow_hivelock.work.lease_holder import RETRY_S
 from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from airflow_hivelock.locks.errors import (
     LockLost,
     StoreUnavailable,
 )
-from airflow_hivelock.waiting import OUTAGE_S
+from airflow_hivelock.locks.pending import OUTAGE_S
 from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
 

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, waiting
-from airflow_hivelock.locks import Lease, StoreUnavailable, rules
+from airflow_hivelock.locks import Lease, StoreUnavailable, pending, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.triggers import lock as lock_trigger
@@ -540,7 +541,7 @@ def test_an_outage_keeps_the_place(
         return step(self)
 
     async def body() -> None:
-        monkeypatch.setattr(waiting, "RETRY_S", 0.02)
+        monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.02)
         monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
         assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
@@ -556,8 +557,7 @@ def test_an_outage_that_lasts_fails_the_task(
         raise StoreUnavailable("zk1 is down")
 
     async def body() -> None:
-        monkeypatch.setattr(waiting, "RETRY_S", 0.02)
-        monkeypatch.setattr(waiting, "OUTAGE_S", 0.1)
+        monkeypatch.setattr(manager, "begin", partial(manager.begin, outage_s=0.1))
         monkeypatch.setattr(MemoryAcquisition, "step", down)
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
         assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)

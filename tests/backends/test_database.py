@@ -19,6 +19,7 @@ from airflow_hivelock.locks import (
     InvalidRequest,
     LockLost,
     LockManager,
+    LockObject,
     LockTimeout,
     StoreCorrupted,
     connect,
@@ -408,12 +409,12 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
     elsewhere = manager.acquire(owner="elsewhere", writes=["dw.delays"])
     lease = manager.acquire(owner="holder", writes=[DAY])
     changed = threading.Event()
-    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set) is None
+    assert other.backend.watch([LockObject.parse(DAY)], changed.set) is None
     manager.release(elsewhere)
     assert not changed.is_set()
     manager.release(lease)
     assert changed.wait(HANG_S)
-    assert other.watch(rules.request("sensor", writes=[DAY]), changed.set), "nothing is there that could go"
+    assert other.backend.watch([LockObject.parse(DAY)], changed.set), "nothing is there that could go"
 
 
 # The way there.

@@ -90,9 +90,10 @@ def test_the_locks_of_zookeepers_manager_are_shown_with_who_and_what_for(
         assert [holder.object for holder in manager.show("dw.flights")] == [day.object]
         assert manager.waiters() == []
         wanted = rules.request("sensor", reads=[DAY])
-        assert manager.conflicts(wanted) == [day]
-        assert manager.conflicts(rules.request("sensor", reads=["dw.hours", "dw.flights"])) == []
-        assert manager.watch(wanted, lambda: None) == 0.5
+        look = manager.look(wanted, lambda: None)
+        assert look.poll() == [day]
+        assert look.wait_s() == 0.5
+        assert manager.look(rules.request("sensor", reads=["dw.hours", "dw.flights"])).poll() == []
     finally:
         run(server, "unlock table dw.flights partition (dt='2013-01-01')")
         run(server, "unlock table dw.hours partition (dt='2013-01-01 10:00@x', hr='4')")
@@ -117,8 +118,8 @@ def test_the_locks_of_the_metastores_manager_are_shown_as_the_metastore_has_them
         assert [str(lock) for lock in waiter.locks] == ["dw.flights EXCLUSIVE"]
         assert [(by.object, by.waiting) for by in waiter.blocked_by] == [(LockObject.parse(DAY), False)]
         assert not in_metastore.capabilities.parents
-        assert [str(by.object) for by in in_metastore.conflicts(rules.request("sensor", reads=["dw.flights"]))] == [DAY]
-        assert in_metastore.conflicts(rules.request("sensor", reads=["dw.flights/dt=2013-01-02"])) == []
+        assert in_metastore.look(rules.request("sensor", reads=["dw.flights"])).poll() == [shown[DAY]]
+        assert in_metastore.look(rules.request("sensor", reads=["dw.flights/dt=2013-01-02"])).poll() == []
         waiting.withdraw()
         locks.release(lease)
     assert in_metastore.show() == []

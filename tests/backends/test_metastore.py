@@ -342,7 +342,7 @@ def test_a_lost_answer_leaves_no_lock_behind(manager: LockManager) -> None:
 
     given = LockClient.lock
     for end in ("step", "withdraw"):
-        pending = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
+        pending = manager.begin(rules.request("me", writes=[DAY]), lambda: None, outage_s=0)
         with mock.patch.object(LockClient, "lock", lock), pytest.raises(StoreUnavailable):
             pending.poll()
         assert len(manager.show()) == 1

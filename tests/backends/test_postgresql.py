@@ -108,7 +108,7 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
             raise StoreUnavailable("away")
 
         holder = manager.acquire(owner="holder", writes=[DAY]) if waited else None
-        mine = manager.begin(rules.request("me", writes=[DAY]), lambda: None)
+        mine = manager.begin(rules.request("me", writes=[DAY]), lambda: None, outage_s=0)
         if holder:
             mine.poll()
             manager.release(holder)

@@ -29,6 +29,7 @@ from airflow_hivelock.locks import (
     Superseded,
     rules,
 )
+from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists
@@ -158,6 +159,7 @@ class Machine(RuleBasedStateMachine):
             self._granted(mine, outcome)
         else:
             assert not mine.lease
+            assert isinstance(outcome, Blocked)
             assert outcome.by[0].owner in self._nearest(mine), outcome
 
     def _granted(self, mine: Place, lease: Lease) -> None:

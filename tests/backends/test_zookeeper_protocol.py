@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import LockRequest
     from airflow_hivelock.locks.backend import Blocked
+    from airflow_hivelock.locks.pending import Silent
     from tests.support.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
@@ -308,7 +309,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
             assert manager.release(lease)
 
 
-def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Blocked:
+def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Blocked | Silent:
     """What becomes of *request* at first, in bounded time."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(manager.begin(request, lambda: None, 60.0).poll).result(WAIT_S)

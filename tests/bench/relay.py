@@ -16,7 +16,7 @@ from airflow_hivelock.locks import Lease, rules
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.manager import PendingLease
+    from airflow_hivelock.locks.pending import PendingLease
     from tests.support.servers import ZooKeeperServer
 
 PARTITION = "dw.delays/dt=2013-01-01"

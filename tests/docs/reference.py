@@ -128,15 +128,14 @@ def _manager() -> Iterator[str]:
     yield "## Lock manager"
     yield from _class(locks.LockManager)
     yield from _class(locks.PendingLease)
+    yield from _class(locks.PendingLook)
     yield from _class(locks.HiveLeases)
     yield from _class(Guard)
     yield "## Locks of statements"
     for function in (plan.plan_statements, plan.plan, plan.explain, coverage.check):
         yield from _function(function)
     yield "## Values"
-    values = (
-        "LockMode LockObject Lock LockRequest Lease Work Holder Waiter Blocker Blocked Tenure ForcedRelease HiveLease"
-    )
+    values = "LockMode LockObject Lock LockRequest Lease Work Holder Waiter Blocker Blocked Silent Tenure ForcedRelease HiveLease"
     for value in (*(getattr(locks, name) for name in values.split()), Capabilities, coverage.Finding):
         yield f"### {value.__name__}"
         yield from _dataclass(value)
@@ -192,8 +191,8 @@ def _class(kind: type) -> Iterator[str]:
 
 
 def _methods(kind: type, names: Iterable[str] = ()) -> Iterator[str]:
-    members = vars(kind)
-    for name in names or [name for name in members if not name.startswith("_")]:
+    kinds = [one for one in kind.__mro__ if one is kind or one.__name__.startswith("_")]
+    for name in names or [name for one in kinds for name in vars(one) if not name.startswith("_")]:
         member = inspect.getattr_static(kind, name)
         function = member
         for wrapped in ("__func__", "fget", "func"):

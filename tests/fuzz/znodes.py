@@ -12,8 +12,7 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from airflow_hivelock.cli.shell import _print
-from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, rules
-from airflow_hivelock.locks import manager as managers
+from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, pending, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Exists, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
@@ -135,7 +134,7 @@ class Stage:
             lambda: reader.check_token(self.late.id, "work", 1),
             lambda: reader.start_work(self.late, "work", "{}"),
         ):
-            with suppress(HiveLockError), mock.patch.object(managers, "PASSING_S", 0.0):
+            with suppress(HiveLockError), mock.patch.object(pending, "PASSING_S", 0.0):
                 call()
 
 

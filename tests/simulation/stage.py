@@ -18,6 +18,7 @@ from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.pending import Silent
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names
 from tests.simulation.hive import HiveClient
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backend import Blocked
     from airflow_hivelock.locks.backends.zookeeper.client import Request
-    from airflow_hivelock.locks.manager import PendingLease
+    from airflow_hivelock.locks.pending import PendingLease
 
     Script = Callable[["Stage"], None]
 
@@ -83,7 +84,9 @@ class Asked:
 
     def poll(self) -> Lease | Blocked:
         self.flag.clear()
-        return self.pending.poll()
+        outcome = self.pending.poll()
+        assert not isinstance(outcome, Silent)
+        return outcome
 
     def lease(self) -> Lease:
         """Wait until it is granted."""
@@ -108,7 +111,7 @@ class Process:
     ) -> Asked:
         flag = Flag(self._stage.schedule)
         request = rules.request(owner, reads, writes, attempt=attempt, wait=wait)
-        return Asked(self.manager.begin(request, flag.set, None if wait else 0.0), flag)
+        return Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
 
     def gets(self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0) -> Lease:
         """Ask, and be granted at once."""

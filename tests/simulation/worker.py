@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, LockTimeout, StoreUnavailable, Superseded
-from airflow_hivelock.locks.manager import PASSING_S, LockManager
+from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.pending import PASSING_S
 from tests.simulation.claims import Violation
 from tests.simulation.schedule import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_hivelock.locks.manager import PendingLease
     from airflow_hivelock.locks.model import LockRequest
+    from airflow_hivelock.locks.pending import PendingLease
     from tests.simulation.session import SimulatedSession
     from tests.simulation.workload import Owner
     from tests.simulation.world import World
@@ -102,7 +104,7 @@ class Job:
         worker, owner = self._worker, self._owner
         manager = worker.manager
         began = self._world.schedule.now_ms, self._world.zookeeper.zxid
-        pending = manager.begin(self._request, self._flag.set, self._timeout_s)
+        pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
         while True:
             self._flag.clear()
             give_up = self._dice.chance(self._gives_up)
@@ -110,6 +112,7 @@ class Job:
                 outcome = pending.poll()
                 if isinstance(outcome, Lease):
                     return outcome
+                assert isinstance(outcome, Blocked)
                 self._note(f"is blocked: {', '.join(map(str, outcome.by))}")
             except LockTimeout as error:
                 self._timed_out(error, *began)

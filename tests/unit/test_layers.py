@@ -27,7 +27,8 @@ ROOMS: dict[str, str] = {
     "locks.hive": "what is said to Hive's servers",
     "locks.plan": "what data, and SQL, mean in locks",
     "locks.backends": "the stores",
-    "locks.manager": "waiting and deadlines over any backend",
+    "locks.pending": "waiting: the deadline, and the patience with an outage",
+    "locks.manager": "what is done with locks, over any backend",
     "locks.hive.coverage": "which of Hive's lock managers protects what",
     "locks.connect": "from a URL to a manager",
     "locks.hive_leases": "the documented calls on Hive leases",
@@ -60,6 +61,7 @@ A module belongs to the room with the longest name that it starts with. A new on
 
 APART: dict[str, tuple[str, ...]] = {
     "locks.backends": ("locks.plan",),
+    "locks.pending": ("locks.url", "locks.hive", "locks.plan", "locks.backends"),
     "locks.manager": ("locks.url", "locks.hive", "locks.plan", "locks.backends"),
     "locks.hive_leases": ("locks.url", "locks.hive", "locks.plan", "locks.backends", "locks.connect"),
     "locks.testing": ("locks.url", "locks.hive", "locks.plan", "locks.backends", "locks.connect"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,33 +13,19 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import (
-    InvalidRequest,
-    LeaseMismatch,
-    LockLost,
-    LockTimeout,
-    StoreUnavailable,
-    Superseded,
-)
-from airflow_hivelock.locks.manager import PASSING_S, LockManager, PendingLease
-from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded
+from airflow_hivelock.locks.manager import LockManager
+from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject
+from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.unit.conftest import Clock
+
 DEADLINE_S = 30.0
 T = "dw.flights/dt=2013-01-01"
 U = "dw.flights/dt=2013-01-02"
-
-
-@dataclass
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now_s: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass
@@ -51,18 +37,13 @@ class Waiting:
 
     def lease(self) -> Lease:
         outcome = self.pending.poll()
-        assert isinstance(outcome, Lease), f"blocked by {outcome.by}"
+        assert isinstance(outcome, Lease), outcome
         return outcome
 
     def blocked_by(self) -> list[str]:
         outcome = self.pending.poll()
         assert isinstance(outcome, Blocked), "granted"
         return [str(blocker) for blocker in outcome.by]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -89,6 +70,12 @@ def begin(
 
 def holders(manager: LockManager, target: str | None = None) -> list[tuple[str, str]]:
     return [(holder.owner, str(holder.object)) for holder in manager.show(target)]
+
+
+def holders_in(look: PendingLook) -> list[tuple[str, str]]:
+    found = look.poll()
+    assert not isinstance(found, Silent)
+    return [(holder.owner, str(holder.object)) for holder in found]
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -364,17 +351,16 @@ def test_a_force_release_is_audited_and_noticed(manager: LockManager) -> None:
     assert (entry.lease_id, entry.owner, entry.reason, entry.user) == (lease.id, "a", "stuck", "ann")
 
 
-def test_conflicts_are_those_of_others_only(manager: LockManager) -> None:
+def test_a_look_finds_the_locks_of_others_only(manager: LockManager) -> None:
     manager.acquire(owner="a", writes=[T])
     manager.acquire(owner="b", writes=[U])
-    request = rules.request("b", reads=[T, U])
-    assert [(holder.owner, str(holder.object)) for holder in manager.conflicts(request)] == [("a", T)]
+    assert holders_in(manager.look(rules.request("b", reads=[T, U]))) == [("a", T)]
 
 
-def test_a_watch_calls_once_when_a_lock_goes(manager: LockManager) -> None:
+def test_a_look_is_called_once_when_a_lock_goes(manager: LockManager) -> None:
     calls: list[None] = []
     leases = [manager.acquire(owner=owner, writes=[name]) for owner, name in (("a", T), ("b", "x.y"))]
-    manager.watch(rules.request("c", writes=[T]), lambda: calls.append(None))
+    assert holders_in(manager.look(rules.request("c", writes=[T]), lambda: calls.append(None))) == [("a", T)]
     manager.release(leases[1])
     assert not calls
     manager.release(leases[0])
@@ -382,69 +368,9 @@ def test_a_watch_calls_once_when_a_lock_goes(manager: LockManager) -> None:
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("timeout_s", [-1.0, float("nan")])
-def test_a_timeout_that_cannot_be_meant_is_refused(manager: LockManager, timeout_s: float) -> None:
-    with pytest.raises(InvalidRequest, match="timeout_s"):
-        manager.acquire(owner="a", writes=[T], timeout_s=timeout_s)
+@pytest.mark.parametrize("name", ["timeout_s", "outage_s"])
+@pytest.mark.parametrize("given", [-1.0, float("nan")])
+def test_a_timeout_that_cannot_be_meant_is_refused(manager: LockManager, name: str, given: Any) -> None:
+    with pytest.raises(InvalidRequest, match=name):
+        manager.acquire(owner="a", writes=[T], **{name: given})
     assert manager.show() == []
-
-
-@dataclass
-class Scripted(MemoryBackend):
-    """A backend whose next steps are given."""
-
-    steps: list[Blocked | Exception] = field(default_factory=list)
-    withdrawn: int = 0
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def begin(self, request: LockRequest, wake: Callable[[], None]) -> Scripted:  # type: ignore[override]
-        return self
-
-    def step(self) -> Lease | Blocked:
-        outcome = self.steps.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def withdraw(self) -> None:
-        self.withdrawn += 1
-
-    def hand_over(self) -> None:
-        raise NotImplementedError
-
-
-BY = (Blocker("a", LockObject.parse(T), LockMode.EXCLUSIVE),)
-
-
-def scripted(clock: Clock, timeout_s: float | None, *steps: Blocked | Exception) -> Waiting:
-    return begin(LockManager(Scripted(steps=list(steps)), clock), "b", writes=(T,), timeout_s=timeout_s)
-
-
-def test_what_an_earlier_process_has_waited_counts(clock: Clock) -> None:
-    waiting = scripted(clock, 60, Blocked(BY, waited_s=50), Blocked(BY, waited_s=50))
-    assert waiting.pending.wait_s() == 10
-    clock.now_s += 10
-    with pytest.raises(LockTimeout):
-        waiting.pending.poll()
-
-
-def test_not_waiting_still_waits_out_one_that_is_passing(clock: Clock) -> None:
-    waiting = scripted(clock, 0, *[Blocked(BY, passing=True)] * 2)
-    assert waiting.pending.wait_s() == PASSING_S
-    clock.now_s += PASSING_S
-    with pytest.raises(LockTimeout):
-        waiting.pending.poll()
-
-
-@pytest.mark.parametrize(("timeout_s", "wait_s"), [(None, 3), (60, 3), (2, 2)])
-def test_a_backend_without_wake_ups_is_looked_at_again(clock: Clock, timeout_s: float | None, wait_s: float) -> None:
-    assert scripted(clock, timeout_s, Blocked(BY, recheck_s=3)).pending.wait_s() == wait_s
-
-
-def test_a_failing_store_is_not_left_with_a_place_in_its_queue() -> None:
-    backend = Scripted(steps=[StoreUnavailable("gone")])
-    with pytest.raises(StoreUnavailable):
-        LockManager(backend).acquire(owner="b", writes=[T], timeout_s=None)
-    assert backend.withdrawn == 1

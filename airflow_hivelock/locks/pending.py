@@ -1,0 +1,219 @@
+"""Requests that wait: one deadline, and one patience with a store that does not answer, whatever is waited for.
+
+Nothing here sleeps. A waiter polls; while there is no outcome it waits in its own fashion (a thread, an event loop, a
+reschedule) until ``wake`` is called or ``wait_s()`` has passed, and polls again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.errors import AccessDenied, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.model import Lock, LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks.backend import Acquisition, Backend
+    from airflow_hivelock.locks.model import Holder, Lease, LockRequest
+
+PASSING_S = 10.0
+"""How long a request that does not wait still gives one that is about to be granted or withdrawn."""
+
+OUTAGE_S = 600.0
+"""For how long a request that waits bears a store that does not answer."""
+
+FIRST_PAUSE_S = 0.5
+"""How long after the first failure the store is asked again. Each further pause is twice as long, up to the longest."""
+
+LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Silent:
+    """The store does not answer, and the request bears it: a value, until the outage or the deadline makes it an error.
+
+    :param error: what was said last.
+    :param recheck_s: ask again after this many seconds.
+    :param left_s: how much longer that is borne, in seconds; infinite without an end.
+    :param first: whether the outage has just begun, so that it is said once.
+    """
+
+    error: StoreUnavailable
+    recheck_s: float
+    left_s: float
+    first: bool
+
+    def __str__(self) -> str:
+        at_most = "" if math.isinf(self.left_s) else f" for {math.ceil(self.left_s)} s"
+        return f"The lock store does not answer; asking again{at_most}: {self.error}"
+
+
+class Patience:
+    """How much longer a request waits: until its deadline, and until then through an outage of the store.
+
+    :param timeout_s: from now to the deadline, in seconds; None: without end.
+    :param outage_s: how long the store may be silent at a time, in seconds; None: until the deadline.
+    :ivar waited_s: how long the request had waited before, which counts.
+    """
+
+    def __init__(self, timeout_s: float | None, outage_s: float | None, clock: Callable[[], float]) -> None:
+        self.waited_s = 0.0
+        self.timeout_s = math.inf if timeout_s is None else timeout_s
+        self._outage_s = math.inf if outage_s is None else outage_s
+        self._clock = clock
+        self._began = clock()
+        self._silent_since: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    def elapsed_s(self) -> float:
+        """How long this request has waited."""
+        return self._clock() - self._began
+
+    def left_s(self, at_least_s: float = 0.0) -> float:
+        """Until the deadline, which is *at_least_s* after the beginning; infinite without one."""
+        return max(0.0, max(self.timeout_s, at_least_s) - self.elapsed_s() - self.waited_s)
+
+    def answered(self) -> None:
+        """The store has answered: the next outage is a new one."""
+        self._silent_since, self._pause_s = None, FIRST_PAUSE_S
+
+    def bear(self, error: StoreUnavailable) -> Silent:
+        """Raise *error* once it is too late or has lasted too long, or if time does not heal it."""
+        now_s = self._clock()
+        if first := self._silent_since is None:
+            self._silent_since = now_s
+        left_s = min(self.left_s(), self._outage_s - (now_s - self._silent_since))
+        if left_s <= 0 or isinstance(error, AccessDenied):
+            raise error
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return Silent(error, min(pause_s, left_s), left_s, first)
+
+
+class _Pending:
+    """What both kinds of request share. Used by one thread at a time."""
+
+    def __init__(self, request: LockRequest, patience: Patience) -> None:
+        self.request = request
+        self._patience = patience
+        self._recheck_s: float | None = None
+        self._at_least_s = 0.0
+
+    def elapsed_s(self) -> float:
+        """For how long this has been waited for, in seconds."""
+        return self._patience.elapsed_s()
+
+    def wait_s(self) -> float | None:
+        """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
+        left_s = self._patience.left_s(self._at_least_s)
+        wait_s = left_s if self._recheck_s is None else min(left_s, self._recheck_s)
+        return None if math.isinf(wait_s) else wait_s
+
+    def _bear(self, error: StoreUnavailable) -> Silent:
+        silent = self._patience.bear(error)
+        self._recheck_s = silent.recheck_s
+        return silent
+
+    def _late(self, missed: str, in_the_way: Sequence[object]) -> str:
+        parents = {parent for lock in self.request.locks for parent in lock.object.parents}
+        leaves = [str(lock) for lock in self.request.locks if lock.object not in parents]
+        more = f" and {len(leaves) - 3} more" if len(leaves) > 3 else ""
+        by = "; ".join(map(str, in_the_way[:3]))
+        return (
+            f"{self.request.owner} {missed} {', '.join(leaves[:3])}{more} within {self._patience.timeout_s:g} s: {by}. "
+            "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
+        )
+
+
+class PendingLease(_Pending):
+    """A request for locks under way, which keeps its place in the queue.
+
+    Call :meth:`poll`; while it says Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` has passed, and
+    call it again. :meth:`withdraw` unless a lease came out.
+    """
+
+    def __init__(self, acquisition: Acquisition, request: LockRequest, patience: Patience) -> None:
+        super().__init__(request, patience)
+        self._acquisition = acquisition
+
+    def poll(self) -> Lease | Blocked | Silent:
+        """One step, without waiting. What became of a step whose answer was lost, the next one finds out.
+
+        :raises LockTimeout: the deadline has passed; the place in the queue is given up.
+        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the place is kept.
+        :raises AccessDenied: at once.
+        """
+        try:
+            outcome = self._acquisition.step()
+        except StoreUnavailable as error:
+            return self._bear(error)
+        self._patience.answered()
+        if isinstance(outcome, Blocked):
+            self._recheck_s = outcome.recheck_s
+            self._patience.waited_s = outcome.waited_s
+            self._at_least_s = PASSING_S if outcome.passing else 0.0
+            if not self._patience.left_s(self._at_least_s):
+                self.withdraw()
+                raise LockTimeout(self._late("did not get", outcome.by), outcome.by)
+        return outcome
+
+    def withdraw(self) -> None:
+        """Leave the queue."""
+        self._acquisition.withdraw()
+
+    def hand_over(self) -> None:
+        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
+        self._acquisition.hand_over()
+
+
+class PendingLook(_Pending):
+    """Waits until locks could be had, and takes none. Poll it as a :class:`PendingLease`; there is nothing to withdraw."""
+
+    def __init__(
+        self, backend: Backend, request: LockRequest, wake: Callable[[], None] | None, patience: Patience
+    ) -> None:
+        super().__init__(request, patience)
+        self._backend = backend
+        self._wake = wake
+
+    def poll(self) -> Sequence[Holder] | Silent:
+        """The holders at this moment of what would keep the request waiting; none: it could have its locks.
+
+        The lease of the request's own owner does not count.
+
+        :raises LockTimeout: the deadline has passed, and there are some.
+        :raises StoreUnavailable: as :meth:`PendingLease.poll`.
+        """
+        try:
+            self._recheck_s = self._watch()  # before the look, so that nothing is missed in between
+            holders = self._holders()
+        except StoreUnavailable as error:
+            return self._bear(error)
+        self._patience.answered()
+        if holders and not self._patience.left_s():
+            raise LockTimeout(self._late("did not find free", holders))
+        return holders
+
+    def _watch(self) -> float | None:
+        if self._wake is None:
+            return None
+        return self._backend.watch([lock.object for lock in self.request.locks], self._wake)
+
+    def _holders(self) -> Sequence[Holder]:
+        excludes = self._excludes()
+        return [
+            holder
+            for database in sorted({lock.object.database for lock in self.request.locks})
+            for holder in self._backend.show(LockObject(database))
+            if holder.owner != self.request.owner and excludes(Lock(holder.object, holder.mode))
+        ]
+
+    def _excludes(self) -> Callable[[Lock], bool]:
+        if not self._backend.capabilities.parents:
+            return rules.Footprint(rules.leaves(self.request)).excludes
+        modes = {lock.object: lock.mode for lock in self.request.locks}
+        return lambda lock: rules.excludes(modes, [lock])
