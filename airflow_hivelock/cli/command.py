@@ -101,7 +101,8 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "type": _seconds,
         "default": 0.0,
         "metavar": "SECONDS",
-        "help": "how long LOCK waits for its turn; by default not at all: it is refused, naming the holder",
+        "help": "how long LOCK waits for its turn, and bears a lock store that does not answer; by default not at all: it "
+        "is refused, naming the holder",
     }),
     ("--lease", {
         "type": _seconds,

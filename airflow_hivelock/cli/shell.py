@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import logging
 import os
 import pwd
 import re
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Connect = Callable[[], tuple[LockManager, Catalog | None]]
 
 
+_manager = logging.getLogger("airflow_hivelock.locks.manager")
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -47,11 +49,31 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
+class _Warnings(logging.Handler):
+    """Prints where errors are printed what the lock manager warns of: a store that does not answer."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(_shown(f"hivelock: {_said(record.getMessage())}"), file=sys.stderr)
+
+    def __enter__(self) -> None:
+        _manager.addHandler(self)
+        _manager.propagate = False  # Airflow's own log would print it again
+
+    def __exit__(self, *exc: object) -> None:
+        _manager.propagate = True
+        _manager.removeHandler(self)
+
+
 def run(args: argparse.Namespace, connect: Connect) -> int:
     """Do what *args* ask, of the lock store that *connect* gives.
 
     :return: the exit code.
     """
+    with _Warnings(logging.WARNING):
+        return _run(args, connect)
+
+
+def _run(args: argparse.Namespace, connect: Connect) -> Exit:
     try:
         text = _text(args)
         manager, catalog = connect()

@@ -14,14 +14,15 @@ import sys
 import threading
 import time
 from dataclasses import fields
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from airflow_hivelock.cli.command import get_cli_commands, main
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.locks import LockManager, connect, rules
+from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pending, rules
 from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
 if TYPE_CHECKING:
@@ -123,6 +124,23 @@ def test_without_a_lock_store_it_says_how_to_name_one(run: Run, monkeypatch: pyt
     code, _, err = run("-e", "show locks")
     assert code == 2
     assert "--url, or set AIRFLOW_HIVELOCK_URL" in err
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_said_once(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, failures = MemoryAcquisition.step, iter([True] * 3)
+
+    def answers_at_last(self: MemoryAcquisition) -> Any:
+        if next(failures, False):
+            raise StoreUnavailable("\x1b[2Jzk1 is down")
+        return step(self)
+
+    monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
+    said = "hivelock: The lock store does not answer; asking again for 60 s: \N{REPLACEMENT CHARACTER}[2Jzk1 is down\n"
+    assert run("--timeout", "60", "-e", "lock table dw.t exclusive") == (0, "", said)
+    assert manager.show("dw.t")
 
 
 @pytest.fixture
