@@ -10,7 +10,6 @@ import psycopg
 from sqlalchemy import event
 
 from airflow_hivelock.locks.backends.database import DatabaseBackend, store
-from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 from airflow_hivelock.locks.backends.database.prepared import Prepared
 
@@ -34,7 +33,7 @@ def database(manager: LockManager) -> store.Store:
 def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
     """What this thread asks from now on, with its values."""
     asked: list[tuple[str, object]] = []
-    thread, execute, ask = threading.get_ident(), psycopg.Cursor.execute, PatientConnection.ask
+    thread, execute = threading.get_ident(), psycopg.Cursor.execute
 
     def note(statement: str, values: object) -> None:
         if threading.get_ident() == thread:
@@ -44,13 +43,8 @@ def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tu
         note(statement, values)
         return execute(cursor, statement, values, **settings)
 
-    def called(session: PatientConnection, statement: str, *values: object) -> str | None:
-        note(statement, values)
-        return ask(session, statement, *values)
-
     if isinstance(database(manager).dialect, PostgreSQL):
         monkeypatch.setattr(psycopg.Cursor, "execute", executed)
-        monkeypatch.setattr(PatientConnection, "ask", called)
     else:
         event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
         for name in ("all", "count", "each"):

@@ -16,7 +16,7 @@ import re
 import selectors
 import socket
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -37,8 +37,8 @@ from sqlalchemy import (
 )
 
 from airflow_hivelock.locks.backends.database import turn
+from airflow_hivelock.locks.backends.database.deadline import DeadlineConnection
 from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
-from airflow_hivelock.locks.backends.database.patient import PatientConnection
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_
 """A session that only listens would else learn after two hours that nobody is there any more."""
 
 ENCODING = {"client_encoding": "utf8"}
-"""Whatever the environment and the URL say: it is what :meth:`PatientConnection.ask` speaks."""
+"""Whatever the environment and the URL say: names may have characters that others lack."""
 
 PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 """Tables that fill and empty within seconds have no statistics to go by: each plan is made once, and uses the indexes."""
@@ -109,8 +109,8 @@ class PostgreSQL:
         )
 
         @event.listens_for(engine, "do_connect")
-        def connect(dialect: Any, record: Any, args: Any, settings: Any) -> PatientConnection:
-            session = PatientConnection.connect(*args, **settings)
+        def connect(dialect: Any, record: Any, args: Any, settings: Any) -> DeadlineConnection:
+            session = DeadlineConnection.connect(*args, **settings)
             session.answer_s = 2 * timeout_s
             return session
 
@@ -139,8 +139,7 @@ class PostgreSQL:
     def take_turn(
         self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
     ) -> tuple[int, int, list[Any]] | None:
-        taken = session.ask(
-            self._take,
+        given = (
             mine.owner_key,
             mine.owner,
             mine.process,
@@ -156,22 +155,22 @@ class PostgreSQL:
             dead_us,
             *wanted.bound,
         )
+        (taken,) = session.execute(self._take, given).fetchone()
         if taken is None:
             return None
         number, now_us, *ahead = taken.split(" ", 2)
         return int(now_us), int(number), [turn.Ahead(*row) for rows in ahead for row in json.loads(rows)]
 
     def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        return bool(session.ask(self._release, key, place, epoch, frees, self._channel) == "t")
+        (released,) = session.execute(self._release, (key, place, epoch, frees, self._channel)).fetchone()
+        return bool(released)
 
-    def bound(self, wanted: Wanted) -> list[str]:
+    def bound(self, wanted: Wanted) -> list[list[Any]]:
         keys = sorted(wanted.keys)
-        rows = wanted.rows
         return [
-            _array(keys),
-            _array([wanted.keys[key] for key in keys]),
-            _array([row["object_key"] for row in rows]),
-            *(_array([_quoted(row[name]) for row in rows]) for name in _NAMES),
+            keys,
+            [wanted.keys[key] for key in keys],
+            *([row[name] for row in wanted.rows] for name in ("object_key", *_NAMES)),
         ]
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
@@ -284,12 +283,3 @@ class PostgreSQLEars:
         self._button.close()
         self._connection.invalidate()  # there may be nothing left to say good-bye to
         self._session.close()
-
-
-def _array(values: Iterable[object]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
-
-
-@lru_cache(maxsize=4_096)
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

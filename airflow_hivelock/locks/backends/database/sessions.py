@@ -14,7 +14,7 @@ from airflow_hivelock.locks.url import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import URL, Connection, PoolProxiedConnection
+    from sqlalchemy import URL, Connection
 
     from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
 
@@ -37,8 +37,6 @@ class Sessions:
         self.engine = dialect.engine(url, timeout_s)
         self._tables = tables
         self._driver: Any = self.engine.dialect.loaded_dbapi
-        # One of the pool's, which takes as long to check it out and in again as the driver takes over a statement.
-        self._at_hand: list[tuple[PoolProxiedConnection, Any]] = []
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
         self._transacting = dialect.transacting(self.engine)
         self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
@@ -51,18 +49,15 @@ class Sessions:
 
         :raises StoreUnavailable: whether it was committed is not known.
         """
-        self._give_back()
         return self._tried(self._transacted, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
-        self._give_back()
         with self._translated(), self._reading.connect() as connection:
             return work(connection)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
-        self._give_back()
         return self._tried(self._written, work)
 
     def drive(self, work: Callable[[Any], Result]) -> Result:
@@ -91,41 +86,25 @@ class Sessions:
             return work(connection)
 
     def _driven(self, work: Callable[[Any], Result]) -> Result:
+        pooled = self.engine.raw_connection()
         try:
-            pooled, session = self._at_hand.pop()
-        except IndexError:
-            pooled = self.engine.raw_connection()
-            session = pooled.driver_connection
-        try:
-            result = work(session)
+            return work(pooled.driver_connection)
         except BaseException:
             pooled.invalidate()  # it may be cut off, or in the middle of an answer
-            pooled.close()
             raise
-        if self._at_hand:
+        finally:
             pooled.close()
-        else:
-            self._at_hand.append((pooled, session))
-        return result
 
     def close(self) -> None:
-        self._give_back()
         self.engine.dispose()
-
-    def _give_back(self) -> None:
-        """Who is about to take a connection out of the pool takes the one at hand, rather than another."""
-        while self._at_hand:
-            self._at_hand.pop()[0].close()
 
     def forked(self) -> None:
         """In a forked process: leave the connections to the parent, and connect anew."""
-        self._parents = self.engine.pool, self._at_hand  # or they would be closed, once nobody has them any more
-        self._at_hand = []
+        self._parents = self.engine.pool  # or they would be closed, once nobody has them any more
         self.engine.dispose(close=False)
 
     def ears(self, client: str) -> Ears:
         """A connection that hears of changes."""
-        self._give_back()
         with self._translated():
             return self.dialect.ears(self.engine, client)
 

@@ -114,7 +114,7 @@ BEGIN
 END $$
 """
 
-TAKE = "SELECT {prefix}take_turn(" + ", ".join(f"${nth}" for nth in range(1, 21)) + ")"
+TAKE = "SELECT {prefix}take_turn(" + ", ".join(["%s"] * 20) + ")"
 
 RELEASE_FUNCTION = """
 CREATE FUNCTION {prefix}release(of_key text, of_place bigint, of_epoch bigint, frees boolean, channel text)
@@ -142,7 +142,7 @@ BEGIN
 END $$
 """
 
-RELEASE = "SELECT {prefix}release($1, $2, $3, $4, $5)"
+RELEASE = "SELECT {prefix}release(%s, %s, %s, %s, %s)"
 
 
 class Ahead(NamedTuple):
