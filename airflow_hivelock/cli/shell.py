@@ -21,7 +21,7 @@ from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import check
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.statements.result import Result
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 
 if TYPE_CHECKING:
     import argparse
@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 told = _capabilities(manager.capabilities) if args.command == "capabilities" else None
                 _print(told or _check(manager, catalog, args.tables), args.output)
                 return Exit.OK
-            session = Session(
+            session = StatementSession(
                 manager,
                 user=args.user or _login(),
                 actor=_actor(args.user),
@@ -115,13 +115,13 @@ def _text(args: argparse.Namespace) -> str | None:
     return "" if args.command else None if sys.stdin.isatty() else sys.stdin.read()
 
 
-def _execute(session: Session, text: str, output: str) -> Exit:
+def _execute(session: StatementSession, text: str, output: str) -> Exit:
     for result in session.run(text):
         _print(result, output)
     return Exit.OK
 
 
-def _interact(session: Session, output: str) -> Exit:
+def _interact(session: StatementSession, output: str) -> Exit:
     import readline  # noqa: F401 - gives input() its line editing
 
     text = ""

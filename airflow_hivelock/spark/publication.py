@@ -47,7 +47,7 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Change:
+class Relocation:
     """A change of location, ready to be made.
 
     :param location: what the metastore has until then; None where there is no such partition yet.
@@ -77,7 +77,7 @@ class Place(Protocol):
         """Mark the generation at *path* as published."""
         ...
 
-    def change(self, path: str) -> Change:
+    def change(self, path: str) -> Relocation:
         """The change to *path* of what the metastore has now."""
         ...
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
-from airflow_hivelock.spark.publication import Change, Generation
+from airflow_hivelock.spark.publication import Generation, Relocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -83,7 +83,7 @@ class Target:
         with self._answers():
             system.create(mark, True).close()
 
-    def change(self, path: str) -> Change:
+    def change(self, path: str) -> Relocation:
         location, alter = self._to_table(path) if not self._levels else self._to_partition(path)
 
         def make() -> bool:
@@ -94,7 +94,7 @@ class Target:
                 return False
             return True
 
-        return Change(location, make)
+        return Relocation(location, make)
 
     def discard(self, paths: Collection[str]) -> None:
         for path in paths:

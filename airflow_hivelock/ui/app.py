@@ -29,7 +29,7 @@ from airflow_hivelock.locks.errors import (
     Unsupported,
 )
 from airflow_hivelock.ui import access, holders, leases, view
-from airflow_hivelock.ui.reads import Flights, Uncollected
+from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -81,7 +81,7 @@ SILENT = {
 ASK_WHY = 'On the API server\'s host, airflow hivelock --conn-id {} -e "SHOW LOCKS" says why, as its log does.'
 
 app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
-_flights = Flights(PATIENCE_S)
+_reads = SharedReads(PATIENCE_S)
 _uncollected = Uncollected()
 _shown: dict[tuple[str, str], Shown] = {}
 _needy: dict[str, tuple[Lease, ...]] = {}
@@ -148,11 +148,11 @@ async def _current(connection_id: str) -> Shown:
     needy = _needy.get(connection_id)
     looked, works = None, None
     if needy is not None:  # not beside the first look, which would take longer
-        looked = await _flights.glance(
+        looked = await _reads.glance(
             (connection_id, "holders"), lambda: _holders(connection_id), HOLDERS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S
         )
         key = (connection_id, "works", *(lease.id for lease in needy))
-        works = await _flights.glance(key, lambda: holders.ask(needy), WORKS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S)
+        works = await _reads.glance(key, lambda: holders.ask(needy), WORKS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S)
 
     def read(hook: HiveLockHook, now_ms: int) -> View:
         held, waiting = hook.manager().requests()
@@ -196,10 +196,10 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     """What runs under a lease, as far as can be told soon: a cluster that is away takes its time."""
     await _checked(connection_id)
     hook = HiveLockHook(connection_id)
-    found = await _flights.ask((connection_id, lease_id), lambda: leases.describe(hook, lease_id))
+    found = await _reads.ask((connection_id, lease_id), lambda: leases.describe(hook, lease_id))
     shown = await run_in_threadpool(_permitted, found, user)
     key = (connection_id, "works", lease_id)
-    works = await _flights.glance(key, lambda: leases.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
+    works = await _reads.glance(key, lambda: leases.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
     told = [work | {"how": (works or {}).get(work["name"], holders.UNTOLD)} for work in shown["works"]]
     return shown | {"works": told}
 
@@ -228,8 +228,8 @@ async def release(
         _permitted(leases.describe(hook, lease_id), user)
         return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
 
-    freed = await _flights.ask(secrets.token_hex(8), free)
-    _flights.forget((connection_id, "current"), (connection_id, "audit"))
+    freed = await _reads.ask(secrets.token_hex(8), free)
+    _reads.forget((connection_id, "current"), (connection_id, "audit"))
     if freed:
         metrics.force_released()
         log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
@@ -237,7 +237,7 @@ async def release(
 
 
 async def _connections() -> list[str]:
-    return await _flights.ask("connections", access.connection_ids, CONNECTIONS_FRESH_S)
+    return await _reads.ask("connections", access.connection_ids, CONNECTIONS_FRESH_S)
 
 
 async def _checked(connection_id: str) -> None:
@@ -261,7 +261,7 @@ async def _look(connection_id: str, what: str, read: Callable[[HiveLockHook, int
         _shown[connection_id, what] = shown
         return shown
 
-    return await _flights.ask((connection_id, what), look, max_age_s)
+    return await _reads.ask((connection_id, what), look, max_age_s)
 
 
 class Shown:

@@ -28,20 +28,20 @@ REST = 4.0
 
 
 @dataclass
-class _Flight:
+class _SharedRead:
     future: Future[Any]
     started: float
-    landed: float | None = None
-    before: _Flight | None = None
+    ended: float | None = None
+    before: _SharedRead | None = None
 
     def is_old(self, now: float, max_age_s: float) -> bool:
-        if self.landed is None:
+        if self.ended is None:
             return False
-        rest_s = 0.0 if self.future.exception() else REST * (self.landed - self.started)
-        return now - self.landed > max(max_age_s, rest_s)
+        rest_s = 0.0 if self.future.exception() else REST * (self.ended - self.started)
+        return now - self.ended > max(max_age_s, rest_s)
 
 
-class Flights:
+class SharedReads:
     """Whoever asks while a read is under way shares it, and an answer that is young enough is given again.
 
     :param patience_s: how long one who asks waits; the read goes on without them, and nobody starts another meanwhile.
@@ -51,16 +51,16 @@ class Flights:
         self._patience_s = patience_s
         self._clock = clock
         self._pool = ThreadPoolExecutor(THREADS, "hivelock-page")
-        self._flights: dict[Hashable, _Flight] = {}
-        self._lock = threading.RLock()  # a read that is done at once lands while its flight is being entered
+        self._reads: dict[Hashable, _SharedRead] = {}
+        self._lock = threading.RLock()  # a read that is done at once ends while it is being entered
 
     async def ask(self, key: Hashable, read: Callable[[], T], max_age_s: float = 0.0) -> T:
         """What *read* gives, or gave no longer than *max_age_s* ago.
 
         :raises StoreUnavailable: nothing came in time.
         """
-        future: Future[T] = self._flight(key, read, max_age_s).future
-        if await _landing(future, self._patience_s):
+        future: Future[T] = self._shared(key, read, max_age_s).future
+        if await _done_within(future, self._patience_s):
             return future.result()
         raise StoreUnavailable(f"the lock store gave no answer within {self._patience_s:g} s")
 
@@ -69,34 +69,34 @@ class Flights:
     ) -> T | None:
         """As :meth:`ask`, but nobody waits for long: while a new answer is on its way the last one does, if it is not
         older than *keep_s*; None: there is none within *wait_s*."""
-        flight = self._flight(key, read, max_age_s)
-        before = flight.before
-        if flight.landed is None and before and before.landed and self._clock() - before.landed < keep_s:
-            flight = before
-        future: Future[T] = flight.future
-        return future.result() if await _landing(future, wait_s) else None
+        shared = self._shared(key, read, max_age_s)
+        before = shared.before
+        if shared.ended is None and before and before.ended and self._clock() - before.ended < keep_s:
+            shared = before
+        future: Future[T] = shared.future
+        return future.result() if await _done_within(future, wait_s) else None
 
     def forget(self, *keys: Hashable) -> None:
         """Have the next who asks read anew."""
         with self._lock:
             for key in keys:
-                self._flights.pop(key, None)
+                self._reads.pop(key, None)
 
-    def _flight(self, key: Hashable, read: Callable[[], T], max_age_s: float) -> _Flight:
+    def _shared(self, key: Hashable, read: Callable[[], T], max_age_s: float) -> _SharedRead:
         with self._lock:
-            flight, now = self._flights.get(key), self._clock()
-            if flight is None or flight.is_old(now, max_age_s):
-                if flight is not None:
-                    flight.before = None
-                flight = self._flights[key] = _Flight(self._pool.submit(read), now, before=flight)
-                flight.future.add_done_callback(partial(self._land, flight))
-            return flight
+            shared, now = self._reads.get(key), self._clock()
+            if shared is None or shared.is_old(now, max_age_s):
+                if shared is not None:
+                    shared.before = None
+                shared = self._reads[key] = _SharedRead(self._pool.submit(read), now, before=shared)
+                shared.future.add_done_callback(partial(self._end, shared))
+            return shared
 
-    def _land(self, flight: _Flight, _: Future[Any]) -> None:
-        flight.landed = self._clock()
-        if len(self._flights) > MOST_KEPT:
+    def _end(self, shared: _SharedRead, _: Future[Any]) -> None:
+        shared.ended = self._clock()
+        if len(self._reads) > MOST_KEPT:
             with self._lock:
-                self._flights = {key: kept for key, kept in self._flights.items() if kept.landed is None}
+                self._reads = {key: kept for key, kept in self._reads.items() if kept.ended is None}
 
 
 class Uncollected:
@@ -127,7 +127,7 @@ class Uncollected:
                     gc.enable()
 
 
-async def _landing(future: Future[Any], wait_s: float) -> bool:
+async def _done_within(future: Future[Any], wait_s: float) -> bool:
     """Whether it is done within *wait_s*; nothing is cancelled."""
     with suppress(Exception):  # the future has it
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), wait_s)

@@ -32,7 +32,7 @@ from airflow.sdk import DAG
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
-from airflow_hivelock.ui.reads import Flights
+from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import Processes, _started
@@ -55,7 +55,7 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]
     monkeypatch.setenv(
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of at least sixty-four bytes, for these tests and for nothing else"
     )
-    monkeypatch.setattr(page, "_flights", Flights(patience_s=20))
+    monkeypatch.setattr(page, "_reads", SharedReads(patience_s=20))
     auth = create_auth_manager()
     auth.init()
     access._permitted.clear()
@@ -199,7 +199,7 @@ def test_it_shows_who_holds_and_who_waits_for_whom(
         assert shown["hive"] is None, "the first answer does not wait for a look at all of Hive's namespace"
         deadline = time.monotonic() + 60
         while shown["hive"] is None and time.monotonic() < deadline:
-            page._flights.forget(("hivelock_default", "current"))
+            page._reads.forget(("hivelock_default", "current"))
             shown = viewer.get(CURRENT).json()
     finally:
         third.withdraw()
@@ -286,7 +286,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(
     again = viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
     manager.release(lease)
-    page._flights.forget(("hivelock_default", "current"))
+    page._reads.forget(("hivelock_default", "current"))
     assert viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
 
 
@@ -300,7 +300,7 @@ def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
         silence.wait(60)
         raise StoreUnavailable("ZooKeeper at zk:2181 is gone")
 
-    monkeypatch.setattr(page, "_flights", Flights(patience_s=0.3))
+    monkeypatch.setattr(page, "_reads", SharedReads(patience_s=0.3))
     monkeypatch.setattr(manager.backend, "requests", leases_)
     viewer = login("viewer")
     viewer.get("/api/connections")
@@ -343,11 +343,11 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
         return len(reads)
 
     async def play() -> None:
-        flights = Flights(60, clock=lambda: clock_s[0])
-        glance = partial(flights.glance, "look", read, 1.0, 60.0, 0.05)
+        shared = SharedReads(60, clock=lambda: clock_s[0])
+        glance = partial(shared.glance, "look", read, 1.0, 60.0, 0.05)
         assert await glance() is None, "nobody waits for the first either"
         gate.set()
-        assert await flights.ask("look", read, 1.0) == 1
+        assert await shared.ask("look", read, 1.0) == 1
         clock_s[0] += 7
         assert await glance() == 1
         assert len(reads) == 1, "it took two seconds: it rests for eight"
@@ -357,7 +357,7 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
         clock_s[0] += 60
         assert await glance() is None, "too old"
         gate.set()
-        assert await flights.ask("look", read, 1.0) == 2
+        assert await shared.ask("look", read, 1.0) == 2
 
     asyncio.run(play())
 
@@ -378,7 +378,7 @@ def test_a_look_is_not_held_up_by_the_garbage_collector(
     monkeypatch.setattr(manager.backend, "requests", looked)
     viewer = login("viewer")
     for status in (200, 503):
-        page._flights.forget(("hivelock_default", "current"))
+        page._reads.forget(("hivelock_default", "current"))
         assert viewer.get(CURRENT).status_code == status
         assert gc.isenabled()
     assert seen == [False, False]
@@ -491,7 +491,7 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
         deadline = time.monotonic() + 60
         said: dict[str, str] = {}
         while len(said) < len(works) and time.monotonic() < deadline:
-            page._flights.forget(("hivelock_default", "current"))
+            page._reads.forget(("hivelock_default", "current"))
             rows = viewer.get(CURRENT).json()["leases"]
             said = {job[0]: job[2] for row in rows for job in row["jobs"] if len(job) > 2}
         [alive] = [row["id"] for row in rows if row["jobs"][0][0] == "alive"]

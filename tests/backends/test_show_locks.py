@@ -12,7 +12,7 @@ import pytest
 
 from airflow_hivelock.locks import HiveLockError, LockManager, LockTimeout, connect
 from airflow_hivelock.locks.statements.parse import parse
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import AcquireLock
 from tests.support.servers import HiveError, HiveSession
 
@@ -63,11 +63,11 @@ def manager(zookeeper: ZooKeeperServer, hive: HiveSession) -> Iterator[LockManag
 
 
 @pytest.fixture
-def session(manager: LockManager) -> Session:
-    return Session(manager, user="ann")
+def session(manager: LockManager) -> StatementSession:
+    return StatementSession(manager, user="ann")
 
 
-def ours(session: Session, statement: str) -> list[str]:
+def ours(session: StatementSession, statement: str) -> list[str]:
     (result,) = session.run(statement)
     assert result.text is not None
     return result.text.split("\n") if result.text else []
@@ -99,7 +99,7 @@ def hives_own(hive: HiveSession, manager: LockManager) -> Callable[[], None]:
 
 def all_ours(hive: HiveSession, manager: LockManager) -> Callable[[], None]:
     """Leases of several objects, and a lock of the command line."""
-    list(Session(manager, user="ann").run("lock table dw.u exclusive"))
+    list(StatementSession(manager, user="ann").run("lock table dw.u exclusive"))
     for owner in ("prod/delays/2013-01-01: daily/delays/-1", "reader"):
         manager.acquire(owner=owner, reads=["dw.t/dt=2013-01-01..2013-01-31"], query="insert\n: overwrite\tx")
     manager.acquire(owner="writer", writes=["dw.t2/dt=2013-01-01", "dw.odd/ds=10%3A00%2Fx%3Dy%25z %7Ba}/hr=5", "other"])
@@ -129,7 +129,7 @@ def a_query_of_hives_beside_ours(hive: HiveSession, manager: LockManager) -> Cal
 def test_we_print_what_hive_prints_byte_for_byte(
     hive: HiveSession,
     manager: LockManager,
-    session: Session,
+    session: StatementSession,
     locks: Callable[[HiveSession, LockManager], Callable[[], None]],
 ) -> None:
     end = locks(hive, manager)
@@ -142,7 +142,7 @@ def test_we_print_what_hive_prints_byte_for_byte(
 
 
 def test_a_lock_of_ours_reads_as_the_same_lock_of_hives(
-    hive: HiveSession, manager: LockManager, session: Session
+    hive: HiveSession, manager: LockManager, session: StatementSession
 ) -> None:
     def masked(statement: str) -> list[str]:
         return [re.sub(r"^(LOCK_QUERYID|LOCK_TIME):.*\t", r"\1:\t", line) for line in hive.run(statement)]
@@ -158,7 +158,7 @@ def test_a_lock_of_ours_reads_as_the_same_lock_of_hives(
         assert [masked(form) for form in forms] == [[], []]
 
 
-def test_what_hive_gets_wrong_is_right_here(hive: HiveSession, manager: LockManager, session: Session) -> None:
+def test_what_hive_gets_wrong_is_right_here(hive: HiveSession, manager: LockManager, session: StatementSession) -> None:
     list(session.run(f"lock table {ODD} exclusive"))
     name = "dw@odd@ds=10%3A00%2Fx%3Dy%25z %7Ba}/hr=5\tEXCLUSIVE"
     assert name in hive.run("show locks")
@@ -171,7 +171,7 @@ def test_what_hive_gets_wrong_is_right_here(hive: HiveSession, manager: LockMana
 
 
 def test_lock_table_here_and_in_hive_keep_each_other_out(
-    hive: HiveSession, manager: LockManager, session: Session
+    hive: HiveSession, manager: LockManager, session: StatementSession
 ) -> None:
     hive.run(f"lock table {DAY} exclusive")
     with pytest.raises(LockTimeout, match=r"holds dw\.t/dt=2013-01-01 EXCLUSIVE"):
@@ -191,7 +191,9 @@ def test_lock_table_here_and_in_hive_keep_each_other_out(
 
 
 @pytest.mark.parametrize("statement", ["unlock table dw.t", f"unlock table {DAY}", "unlock database dw"])
-def test_what_is_not_locked_is_refused_in_hives_words(hive: HiveSession, session: Session, statement: str) -> None:
+def test_what_is_not_locked_is_refused_in_hives_words(
+    hive: HiveSession, session: StatementSession, statement: str
+) -> None:
     with pytest.raises(HiveError, match=r"\w+ dw[.t]* is not locked"):
         hive.run(statement)
     with pytest.raises(HiveLockError, match=r"\w+ dw[.t]*(/dt=2013-01-01)? is not locked"):

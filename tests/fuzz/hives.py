@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.metadata import Metadata
 from airflow_hivelock.locks.hive.thrift import Metastore
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.ui import view
 from tests.fuzz.target import ODD, ODD_TEXT, Target, loaded
 from tests.fuzz.znodes import quietly, views
@@ -99,7 +99,7 @@ def metastore(data: bytes) -> None:
     assert manager.history()
     for shown in views(manager):
         json.dumps(shown.data, ensure_ascii=False).encode()
-    for result in Session(manager, user="ann").run("show locks; show locks extended; show lease *"):
+    for result in StatementSession(manager, user="ann").run("show locks; show locks extended; show lease *"):
         for output in ("hive", "table", "json"):
             quietly(result, output)
     for call in (

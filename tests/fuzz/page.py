@@ -25,7 +25,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.settings import Settings
-from airflow_hivelock.ui.reads import Flights
+from airflow_hivelock.ui.reads import SharedReads
 from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
 
 ALLOWED = {200, 304, 400, 404, 405, 422, 307, 403}
@@ -47,14 +47,14 @@ class _Site:
         overrides[access.MAY_RELEASE.dependency] = _User
         self.overrides = overrides
         self.client = TestClient(page.app, raise_server_exceptions=False)
-        self.flights = Flights(patience_s=20)
+        self.reads = SharedReads(patience_s=20)
 
     def ask(self, method: str, path: str, body: bytes, manager: LockManager) -> Any:
         with (
             mock.patch.dict(page.app.dependency_overrides, self.overrides),
             mock.patch.dict(hooks._managers, {"memory://": manager}),
             mock.patch.object(HiveLockHook, "settings", Settings("memory://", "here")),
-            mock.patch.object(page, "_flights", self.flights),
+            mock.patch.object(page, "_reads", self.reads),
             mock.patch.object(page, "FRESH_S", 0.0),
             mock.patch.object(page, "HISTORY_FRESH_S", 0.0),
             mock.patch.object(page, "_shown", {}),

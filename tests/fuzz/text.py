@@ -13,7 +13,7 @@ from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan import plan_statements
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 from tests.fuzz.target import ODD_TEXT, Target, encoded, text_of
 from tests.support.sql.hostile import TOKENS, statements
 from tests.support.sql.warehouse import PARTITIONS, Warehouse
@@ -60,7 +60,7 @@ def statement(data: bytes) -> None:
     sql = text_of(data)
     manager = LockManager(MemoryBackend())
     other = manager.acquire(owner="here/dag/run/task/-1", writes=["dw.t/dt=1"])
-    session = Session(manager, user="ann", database="dw", catalog=Warehouse(), lease_s=60, reason="fuzz")
+    session = StatementSession(manager, user="ann", database="dw", catalog=Warehouse(), lease_s=60, reason="fuzz")
     forced = "force" in sql.lower()
     with suppress(HiveLockError):
         for result in session.run(sql):

@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Exists, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.model import LockMode
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from airflow_hivelock.ui import view
@@ -113,7 +113,7 @@ class Stage:
             shown.without(shown.dag_ids)
         for lease in leases.values():
             [page_holders.what(work.application) for work in lease.works]
-        session = Session(reader, user="ann")
+        session = StatementSession(reader, user="ann")
         for result in session.run("show locks; show locks dw.u extended; show lease *; show waiters"):
             for output in ("hive", "table", "json"):
                 quietly(result, output)

@@ -87,13 +87,10 @@ LONG = {
 MOST_IN_ROOT = 12
 
 TWICE = {
-    "Change": "still to be renamed",
-    "Dialect": "still to be renamed",
     "Look": "still to be renamed",
     "Record": "still to be renamed",
     "State": "still to be renamed",
     "Store": "still to be renamed",
-    "Tables": "still to be renamed",
     "Turns": "still to be renamed",
 }
 """Names that more than one class has, and why."""

@@ -12,7 +12,7 @@ import pytest
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from airflow_hivelock.locks import InvalidRequest, LockLost, StoreUnavailable
-from airflow_hivelock.spark.publication import Change, Generation, Publication
+from airflow_hivelock.spark.publication import Generation, Publication, Relocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -60,7 +60,7 @@ class Partition:
         self.warehouse.directories.add(path)
         self.warehouse.marks.add(path)
 
-    def change(self, path: str) -> Change:
+    def change(self, path: str) -> Relocation:
         step()
         location, version = self.warehouse.location, self.warehouse.version
 
@@ -72,7 +72,7 @@ class Partition:
             self.warehouse.version += 1
             return True
 
-        return Change(location, make)
+        return Relocation(location, make)
 
     def discard(self, paths: Collection[str]) -> None:
         step()
@@ -227,7 +227,7 @@ def test_a_body_that_wrote_nothing_publishes_nothing() -> None:
 def test_it_gives_up_where_others_alter_the_table_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(compares=True)
     place = Partition(warehouse)
-    monkeypatch.setattr(place, "change", lambda path: Change(DEFAULT, lambda: False))
+    monkeypatch.setattr(place, "change", lambda path: Relocation(DEFAULT, lambda: False))
     publication = Publication(place, 1, lambda: None)
     warehouse.directories.add(publication.begin())
     with pytest.raises(StoreUnavailable, match="nothing was"):

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Holder, LockMode, LockObject
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
-from airflow_hivelock.locks.statements.session import Session
+from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import (
     AcquireLock,
     DropForceLease,
@@ -49,11 +49,11 @@ def manager() -> LockManager:
 
 
 @pytest.fixture
-def session(manager: LockManager) -> Session:
-    return Session(manager, user="ann", database="dw")
+def session(manager: LockManager) -> StatementSession:
+    return StatementSession(manager, user="ann", database="dw")
 
 
-def run(session: Session, text: str) -> Result:
+def run(session: StatementSession, text: str) -> Result:
     """The last statement's result."""
     *_, last = session.run(text)
     return last
@@ -152,21 +152,21 @@ def test_what_cannot_be_meant_is_refused_with_what_was_expected(text: str, said:
         parse(text, "dw")
 
 
-def test_nothing_runs_unless_all_of_it_can_be_read(session: Session) -> None:
+def test_nothing_runs_unless_all_of_it_can_be_read(session: StatementSession) -> None:
     for end in ("; lock table", "; drop force lease *"):  # the second one: without a reason
         with pytest.raises(InvalidRequest):
             session.run("lock table t shared" + end)
     assert not session.manager.show()
 
 
-def test_use_holds_for_what_follows_and_for_the_session(session: Session) -> None:
+def test_use_holds_for_what_follows_and_for_the_session(session: StatementSession) -> None:
     run(session, "lock table t shared; use b; lock table t shared;; lock table `dw`.u shared")
     assert {str(holder.object) for holder in session.manager.show()} == {"dw", "dw.t", "b", "b.t", "dw.u"}
     run(session, "lock table u shared")
     assert session.manager.show("b.u")
 
 
-def test_lock_table_stands_until_the_same_user_unlocks_exactly_that(session: Session) -> None:
+def test_lock_table_stands_until_the_same_user_unlocks_exactly_that(session: StatementSession) -> None:
     lease = run(session, "lock table t partition (dt='2013-01-01') exclusive").records()[0]
     assert str(lease["owner"]).startswith("cli:ann:")
     run(session, "lock table t partition (dt='2013-01-02') exclusive; lock table t shared; lock table t shared")
@@ -180,12 +180,14 @@ def test_lock_table_stands_until_the_same_user_unlocks_exactly_that(session: Ses
     assert not session.manager.show()
 
 
-def test_a_lock_that_must_wait_is_refused_or_waits_for_its_turn(manager: LockManager, session: Session) -> None:
+def test_a_lock_that_must_wait_is_refused_or_waits_for_its_turn(
+    manager: LockManager, session: StatementSession
+) -> None:
     held = manager.acquire(owner="job", writes=["dw.t"])
     with pytest.raises(LockTimeout, match=r"job holds dw\.t EXCLUSIVE"):
         run(session, "lock table t shared")
     assert not manager.waiters()
-    patient = Session(manager, user="bob", timeout_s=DEADLINE_S)
+    patient = StatementSession(manager, user="bob", timeout_s=DEADLINE_S)
     thread = threading.Thread(target=run, args=(patient, "lock table dw.t exclusive"))
     thread.start()
     deadline = time.monotonic() + DEADLINE_S
@@ -197,20 +199,20 @@ def test_a_lock_that_must_wait_is_refused_or_waits_for_its_turn(manager: LockMan
 
 
 @pytest.mark.parametrize("owner", ["prod/delays/run/task/-1", "cli:bob:1", "cli:ann:bob:1", "cli:an:1", "cli:ann"])
-def test_what_others_hold_is_freed_by_force_alone(manager: LockManager, session: Session, owner: str) -> None:
+def test_what_others_hold_is_freed_by_force_alone(manager: LockManager, session: StatementSession, owner: str) -> None:
     lease = manager.acquire(owner=owner, writes=["dw.t"])
     with pytest.raises(HiveLockError, match=rf"{owner} holds it .* DROP FORCE LEASE {lease.id}"):
         run(session, "unlock table t")
     with pytest.raises(InvalidRequest, match="reason"):
-        Session(manager, user="ann", force=True)
+        StatementSession(manager, user="ann", force=True)
     assert manager.find(lease.id)
-    forceful = Session(manager, user="ann", database="dw", force=True, reason="its cluster is gone")
+    forceful = StatementSession(manager, user="ann", database="dw", force=True, reason="its cluster is gone")
     run(forceful, "unlock table t")
     (entry,) = manager.audit()
     assert (entry.lease_id, entry.user, entry.reason) == (lease.id, "ann", "its cluster is gone")
 
 
-def test_unlock_leaves_other_readers_alone(manager: LockManager, session: Session) -> None:
+def test_unlock_leaves_other_readers_alone(manager: LockManager, session: StatementSession) -> None:
     lease = manager.acquire(owner="job", reads=["dw.t"])
     run(session, "lock table t shared; unlock table t")
     assert manager.leases() == [lease]
@@ -219,7 +221,7 @@ def test_unlock_leaves_other_readers_alone(manager: LockManager, session: Sessio
 
 def test_unlock_by_force_takes_no_lease_that_only_passes_through(manager: LockManager) -> None:
     lease = manager.acquire(owner="job", writes=["dw.t/dt=1"])
-    forceful = Session(manager, user="ann", force=True, reason="why")
+    forceful = StatementSession(manager, user="ann", force=True, reason="why")
     with pytest.raises(HiveLockError, match=r"job .lease .* holds dw\.t SHARED"):
         run(forceful, "unlock table dw.t")
     assert manager.find(lease.id)
@@ -244,7 +246,7 @@ def test_drop_force_lease_drops_what_it_names_and_says_who_and_why(
         owner: manager.acquire(owner=owner, reads=[name])
         for owner, name in {"a": "dw.t", "b": "dw.t/dt=1", "c": "dw", "d": "other.t"}.items()
     }
-    session = Session(manager, user="ann", database="dw", reason="gone")
+    session = StatementSession(manager, user="ann", database="dw", reason="gone")
     result = run(session, f"drop force lease {what.format(c=leases['c'].id)}")
     assert {record["user"] for record in result.records()} == freed
     assert {lease.owner for lease in manager.leases()} == set(leases) - freed
@@ -255,10 +257,10 @@ def test_drop_force_lease_drops_what_it_names_and_says_who_and_why(
 
 def test_a_lease_that_does_not_stand_is_not_dropped_in_silence(manager: LockManager) -> None:
     with pytest.raises(HiveLockError, match="no lease memory-99 stands; SHOW LEASE"):
-        run(Session(manager, user="ann", reason="gone"), "drop force lease memory-99")
+        run(StatementSession(manager, user="ann", reason="gone"), "drop force lease memory-99")
 
 
-def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: Session) -> None:
+def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: StatementSession) -> None:
     lease = manager.acquire(owner="job", reads=["other.u"], writes=["dw.t/dt=1"], lease_s=60)
     rows = run(session, "show lease *").records()
     assert [(row["db_name"], row["table_name"], row["partition_name"], row["lease_type"]) for row in rows] == [
@@ -293,7 +295,7 @@ def queue(manager: LockManager) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("queue")
-def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: Session) -> None:
+def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: StatementSession) -> None:
     result = run(session, "show waiters")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "NOW", result.text or "")
     assert text.split("\n") == [
@@ -328,7 +330,7 @@ def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: Session) -
     ],
 )
 def test_show_waiters_of_an_object_has_those_who_want_what_it_lies_in_too(
-    session: Session, target: str, users: list[str]
+    session: StatementSession, target: str, users: list[str]
 ) -> None:
     result = run(session, f"show waiters {target}")
     assert [row["user"] for row in result.records()] == users
@@ -349,7 +351,7 @@ class Catalog:
 
 
 def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockManager) -> None:
-    session = Session(manager, user="ann", database="dw", catalog=Catalog())
+    session = StatementSession(manager, user="ann", database="dw", catalog=Catalog())
     run(session, "lock table t partition (hr='05', dt='1') exclusive")
     assert manager.show("dw.t/dt=1/hr=5")
     for wrong, said in {
@@ -363,38 +365,38 @@ def test_columns_may_come_in_any_order_where_the_table_is_known(manager: LockMan
 
 
 def test_what_does_not_exist_is_not_locked_and_can_be_unlocked(manager: LockManager) -> None:
-    run(Session(manager, user="ann", database="dw"), "lock table tt shared")
-    session = Session(manager, user="ann", database="dw", catalog=Catalog())
+    run(StatementSession(manager, user="ann", database="dw"), "lock table tt shared")
+    session = StatementSession(manager, user="ann", database="dw", catalog=Catalog())
     with pytest.raises(InvalidRequest, match=r"dw\.tt: there is no such table; did you mean dw\.t\?"):
         run(session, "lock table tt shared")
     assert run(session, "unlock table tt").rows
 
 
 def test_columns_may_be_declared_where_no_catalog_knows_them(manager: LockManager) -> None:
-    run(Session(manager, user="ann"), "lock table dw.t partition (n='x') shared")
+    run(StatementSession(manager, user="ann"), "lock table dw.t partition (n='x') shared")
     with pytest.raises(InvalidRequest, match=r"'07' looks like .* partition_columns=\{'dw.t': \['n string'\]\}"):
-        run(Session(manager, user="ann"), "lock table dw.t partition (n='07') shared")
+        run(StatementSession(manager, user="ann"), "lock table dw.t partition (n='07') shared")
     declared = {"dw.t": ["d date", "n string"]}
-    session = Session(manager, user="ann", partition_columns=declared)
+    session = StatementSession(manager, user="ann", partition_columns=declared)
     run(session, "lock table dw.t partition (n='07', d='2024-2-9') exclusive")
     assert manager.show("dw.t/d=2024-02-09/n=07")
     explained = run(session, "explain locks insert into dw.t partition (n='07', d='2024-2-9') select 1").text
     assert (explained or "").endswith("dw.t.d=2024-02-09/n=07 -> EXCLUSIVE")
     assert run(session, "unlock table dw.t partition (n='07', d='2024-2-9')").rows
     with pytest.raises(InvalidRequest, match="'strng' is not a type"):
-        Session(manager, user="ann", partition_columns={"dw.t": ["n strng"]})
+        StatementSession(manager, user="ann", partition_columns={"dw.t": ["n strng"]})
 
 
 def test_a_store_that_frees_what_nobody_renews_takes_no_lock_table(manager: LockManager) -> None:
     class Metastore(MemoryBackend):
         capabilities = type(MemoryBackend.capabilities)(parents=False, expires=True)
 
-    session = Session(LockManager(Metastore()), user="ann")
+    session = StatementSession(LockManager(Metastore()), user="ann")
     with pytest.raises(Unsupported, match="Hive refuses it there"):
         run(session, "lock table t shared")
 
 
-def test_rows_are_sorted_and_shown_as_hive_does(manager: LockManager, session: Session) -> None:
+def test_rows_are_sorted_and_shown_as_hive_does(manager: LockManager, session: StatementSession) -> None:
     manager.acquire(owner="b", reads=["dw.t", "dw.t/s=a b/hr=1", "dw.t/s=a/hr=1"], writes=["dw.t2"], query="a\n\tb")
     result = run(session, "show locks")
     assert result.text == (
@@ -484,7 +486,7 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
     locked = refused = 0
     for _ in range(4_000):
         text = hostile(dice)
-        session = Session(LockManager(MemoryBackend()), user="eve", reason="why")
+        session = StatementSession(LockManager(MemoryBackend()), user="eve", reason="why")
         try:
             for result in session.run(text):
                 result.records()
@@ -502,7 +504,7 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
     assert min(locked, refused) > 200, "nothing was tried"
 
 
-def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(session: Session) -> None:
+def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(session: StatementSession) -> None:
     result = run(session, "use b; explain locks insert into dw.t partition (dt='2013-01-01') select ';' from u")
     assert (result.text or "").split("\n") == [
         "LOCK INFORMATION:",

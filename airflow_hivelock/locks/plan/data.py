@@ -35,7 +35,7 @@ from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.existence import check_exist
 from airflow_hivelock.locks.plan.narrow import narrow
 from airflow_hivelock.locks.plan.session import SessionState
-from airflow_hivelock.locks.plan.tables import Tables
+from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.plan.values import canonical
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def plan(
     :raises StoreUnavailable: the catalog did not answer.
     """
     shared, exclusive = rules.objects("reads", reads), rules.objects("writes", writes)
-    tables = Tables(catalog, unpartitioned, partition_columns)
+    tables = KnownTables(catalog, unpartitioned, partition_columns)
     check_exist(shared, exclusive, tables)
     return plan_data(shared, exclusive, tables, limit)
 
@@ -84,14 +84,14 @@ def check_names(
 
     :raises InvalidRequest: a malformed name or declaration, or a name that contradicts what is declared.
     """
-    tables = Tables(None, unpartitioned, partition_columns)
+    tables = KnownTables(None, unpartitioned, partition_columns)
     for target in chain(rules.objects("reads", reads), rules.objects("writes", writes)):
         if target.partition and (table := tables.table(target)) is not None:
             _check_columns(target, table)
 
 
 def plan_data(
-    reads: Iterable[LockObject], writes: Iterable[LockObject], tables: Tables, limit: int
+    reads: Iterable[LockObject], writes: Iterable[LockObject], tables: KnownTables, limit: int
 ) -> tuple[list[LockObject], list[LockObject]]:
     """:func:`plan` with what is known of tables."""
     shared: set[LockObject] = set()
@@ -117,7 +117,7 @@ def plan_data(
     return sorted(shared), sorted(exclusive)
 
 
-def through_view(view: LockObject, tables: Tables, looks: set[LockObject], limit: int) -> list[LockObject]:
+def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], limit: int) -> list[LockObject]:
     """What is read where *view* is, if it is one; the views below it are added to *looks*."""
     session: SessionState[Named] = SessionState(tables)
     if view.partition or not view.table or (text := session.view_text(view)) is None:
@@ -132,7 +132,7 @@ def through_view(view: LockObject, tables: Tables, looks: set[LockObject], limit
     return read(scans, tables, looks, limit)
 
 
-def read(scans: Iterable[Scan], tables: Tables, looks: set[LockObject], limit: int) -> list[LockObject]:
+def read(scans: Iterable[Scan], tables: KnownTables, looks: set[LockObject], limit: int) -> list[LockObject]:
     """The data that *scans* read; their tables are added to *looks*, should none of their partitions be read."""
     found: list[LockObject] = []
     for scan in dict.fromkeys(scans):
@@ -143,7 +143,7 @@ def read(scans: Iterable[Scan], tables: Tables, looks: set[LockObject], limit: i
     return found
 
 
-def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int) -> list[LockObject] | str:
+def _to_read(target: LockObject, table: Table | None, tables: KnownTables, limit: int) -> list[LockObject] | str:
     """What to lock SHARED; or, as text, why that cannot be told and what to do about it."""
     if table is None:
         if tables.catalog or target.partition or not target.table:
@@ -161,7 +161,7 @@ def _to_read(target: LockObject, table: Table | None, tables: Tables, limit: int
     return [target, *found, *tables.meant_by(target)]
 
 
-def as_kept(target: LockObject, tables: Tables) -> LockObject:
+def as_kept(target: LockObject, tables: KnownTables) -> LockObject:
     """*target* under the name that Hive and Spark keep it under: the one name that is locked.
 
     A partition that exists under exactly this name is meant, however that came about.

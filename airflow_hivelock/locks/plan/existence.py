@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from airflow_hivelock.locks.hive.catalog import Catalog
-    from airflow_hivelock.locks.plan.tables import Tables
+    from airflow_hivelock.locks.plan.tables import KnownTables
 
 log = logging.getLogger(__name__)
 
 
-def check_exist(reads: Collection[LockObject], writes: Collection[LockObject], tables: Tables) -> None:
+def check_exist(reads: Collection[LockObject], writes: Collection[LockObject], tables: KnownTables) -> None:
     """Look whether what a task names exists; nothing is looked for without a catalog.
 
     :raises InvalidRequest: it does not, and this task cannot be about to make it. Names that are alike are named.
@@ -60,7 +60,7 @@ def check_exist(reads: Collection[LockObject], writes: Collection[LockObject], t
             )
 
 
-def warn_of_missing(reads: Iterable[LockObject], tables: Tables) -> None:
+def warn_of_missing(reads: Iterable[LockObject], tables: KnownTables) -> None:
     """Say which tables that SQL reads do not exist."""
     for target in _tops(reads):
         if tables.catalog is not None and not _known(target, tables):
@@ -91,7 +91,7 @@ def _tops(targets: Iterable[LockObject]) -> dict[LockObject, None]:
     return dict.fromkeys(LockObject(target.database, target.table) for target in targets)
 
 
-def _known(target: LockObject, tables: Tables) -> bool:
+def _known(target: LockObject, tables: KnownTables) -> bool:
     if target.table:
         return tables.table(target) is not None
     return tables.catalog is None or target.database in tables.catalog.names()

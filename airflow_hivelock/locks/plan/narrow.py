@@ -10,10 +10,10 @@ from airflow_hivelock.locks.plan.condition import Condition, Partition
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Table
-    from airflow_hivelock.locks.plan.tables import Tables
+    from airflow_hivelock.locks.plan.tables import KnownTables
 
 
-def narrow(target: LockObject, condition: Condition, tables: Tables, limit: int) -> list[LockObject]:
+def narrow(target: LockObject, condition: Condition, tables: KnownTables, limit: int) -> list[LockObject]:
     """The partitions, or prefixes of them, of the table *target* that hold all rows for which *condition* can be true.
 
     Where it leaves one value or some to a column they are named, whether they exist or not; of other conditions,
@@ -33,7 +33,7 @@ def narrow(target: LockObject, condition: Condition, tables: Tables, limit: int)
     return found if len(found) <= limit else [target]
 
 
-def _named(target: LockObject, condition: Condition, table: Table, tables: Tables, limit: int) -> list[LockObject]:
+def _named(target: LockObject, condition: Condition, table: Table, tables: KnownTables, limit: int) -> list[LockObject]:
     """What can be named from the condition alone: the table, prefixes or partitions; nothing for a contradiction."""
     levels: list[list[tuple[str, str]]] = []
     count = 1

@@ -18,7 +18,7 @@ from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, sources, to_right_branch
-from airflow_hivelock.locks.plan.script import Dialect, Statement, placed, statements
+from airflow_hivelock.locks.plan.script import ScriptDialect, Statement, placed, statements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
     if (deep := rewrite.nested(tokens)) is not None:
         statement.refuse(deep, f"nested more than {rewrite.MOST_NESTED} deep; it is not planned")
     try:
-        trees = Dialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
+        trees = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
     except RecursionError:
         raise
     except ParseError as error:
@@ -251,7 +251,7 @@ class Reader:
                 if part not in done and isinstance(child, exp.Expr):
                     self._visit(child, scope)
 
-    # Tables, views and CTEs.
+    # KnownTables, views and CTEs.
 
     def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
         """*source* with what is known of it, if it is a table."""

@@ -23,7 +23,7 @@ _OFFSET = re.compile(r"from \d+:(\d+)$")
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 
 
-class Dialect(Spark):
+class ScriptDialect(Spark):
     """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer.
 
     Hints are comments: they name no table that the query does not.
@@ -91,7 +91,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 def _tokens(text: str) -> list[Token]:
     try:
-        return Dialect().tokenize(text)
+        return ScriptDialect().tokenize(text)
     except TokenError as error:
         found = _OFFSET.search(str(error.__cause__))
         why = "this quote, comment or identifier does not end" if found else "this is not SQL"

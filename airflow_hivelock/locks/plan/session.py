@@ -11,7 +11,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.plan.tables import Tables
+    from airflow_hivelock.locks.plan.tables import KnownTables
 
 CATALOG = "spark_catalog"
 """What Spark calls Hive's tables where it knows others."""
@@ -29,7 +29,7 @@ class SessionState(Generic[View]):
     :ivar being_read: the views of it that are read just now, each by the one before.
     """
 
-    def __init__(self, tables: Tables, database: str = "default") -> None:
+    def __init__(self, tables: KnownTables, database: str = "default") -> None:
         self.tables = tables
         self.database = LockObject(database).database
         self.made: set[LockObject] = set()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Catalog
 
 
-class Tables:
+class KnownTables:
     """The tables of one plan.
 
     :param unpartitioned: names of tables known to have no partitions.

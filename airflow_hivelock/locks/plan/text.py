@@ -11,7 +11,7 @@ from airflow_hivelock.locks.names import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import SessionState
-from airflow_hivelock.locks.plan.tables import Tables
+from airflow_hivelock.locks.plan.tables import KnownTables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ def plan_statements(
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
     if dynamic not in ("documented", "hive"):
         raise InvalidRequest(f"dynamic={dynamic!r} is neither 'documented' nor 'hive'")
-    tables = Tables(catalog, unpartitioned, partition_columns)
+    tables = KnownTables(catalog, unpartitioned, partition_columns)
     with _not_too_deep():
         planner = _planner(sql, tables, database, dynamic, limit)
         looks = set(planner.looks)
@@ -76,14 +76,14 @@ def check_statements(
 
     :raises InvalidRequest: showing the place that is not understood.
     """
-    tables = Tables(None, unpartitioned, partition_columns)
+    tables = KnownTables(None, unpartitioned, partition_columns)
     LockObject(database)
     if sql:
         with _not_too_deep():
             _planner(sql, tables, database, "documented", MAX_OBJECTS)
 
 
-def _planner(sql: str, tables: Tables, database: str, dynamic: Dynamic, limit: int) -> Planner:
+def _planner(sql: str, tables: KnownTables, database: str, dynamic: Dynamic, limit: int) -> Planner:
     """What the statements touch."""
     # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
     from airflow_hivelock.locks.plan.planner import Planner

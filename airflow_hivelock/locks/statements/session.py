@@ -11,7 +11,7 @@ from airflow_hivelock.locks.hive.transactional import ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
-from airflow_hivelock.locks.plan.tables import Tables
+from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.result import Result
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Holder, Lease, Lock
 
 
-class Session:
+class StatementSession:
     """Runs statements for one user, with a default database that ``USE`` changes.
 
     ``LOCK TABLE`` locks one object for an owner of its own, ``cli:<user>:<uuid>``, with SHARED on what it lies in (Hive's
@@ -73,7 +73,7 @@ class Session:
         self.database = LockObject(database).database
         self.catalog = catalog
         self.partition_columns = partition_columns
-        Tables(None, (), partition_columns)  # refuses what cannot be meant
+        KnownTables(None, (), partition_columns)  # refuses what cannot be meant
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.force = force
@@ -237,7 +237,7 @@ class Session:
 
         :param to_lock: whether it is for a lock: one on what is kept under another name, or nowhere, meets nobody.
         """
-        tables = Tables(self.catalog, (), self.partition_columns)
+        tables = KnownTables(self.catalog, (), self.partition_columns)
         known = tables.table(target) if target.table else None
         if to_lock and known is None and self.catalog is not None and target.table:
             raise InvalidRequest(f"{target}: there is no such table{alike(target, self.catalog)}")

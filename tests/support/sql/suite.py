@@ -20,7 +20,7 @@ from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.script import statements
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.statement import add
-from airflow_hivelock.locks.plan.tables import Tables
+from airflow_hivelock.locks.plan.tables import KnownTables
 from tests.support.sql.reading import Reading
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Run:
         self.slowest = (0.0, "")
 
     def file(self, file: Path) -> None:
-        planner, reading = Planner(SessionState(Tables()), as_hive=False, limit=1_000), Reading()
+        planner, reading = Planner(SessionState(KnownTables()), as_hive=False, limit=1_000), Reading()
         for text in map(rendered, split(file.read_text(errors="replace"))):
             for kept in (planner.scans, planner.writes, planner.looks):
                 kept.clear()  # views go on adding to them
