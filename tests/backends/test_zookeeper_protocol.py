@@ -216,7 +216,7 @@ def guarded_root(hive: KazooClient, request: pytest.FixtureRequest) -> Iterator[
 
 def test_what_lies_above_hives_namespace_need_not_be_open(zookeeper: ZooKeeperServer, guarded_root: Layout) -> None:
     with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts), guarded_root)) as manager:
-        for owner in ("first", "second"):
+        for owner in ("first", "tries to be granted at once, and learns", "third"):
             before = zxid(zookeeper)
             lease = manager.acquire(owner=owner, writes=["dw.t/p=1"])
             written = zxid(zookeeper) - before

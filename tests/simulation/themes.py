@@ -52,6 +52,14 @@ IMPATIENT_HIVE: Theme = {
 }  # fmt: skip
 """Hive's locks come and go while ours wait for them."""
 
+READ_TOGETHER: Theme = IMPATIENT_HIVE | {"real_sessions": True, "version": "3.9.5", "at_once": True}
+"""The same by the real session, which reads in bulk."""
+
+LAGGING: Theme = {
+    "real_sessions": True, "followers": 3, "catch_up": 0.02, "kinds": ("expire",), "faults": 0.01, "lose": 0.0, "refuse": 0.0,
+}  # fmt: skip
+"""Sessions end, and the next ones are with servers that lag."""
+
 THEMES: tuple[Theme, ...] = ({}, {}, {}, CLEAN_UP, DRAINS, SWEPT, DATABASES, QUEUES, IMPATIENT_HIVE)
 
 

@@ -6,8 +6,7 @@ compares and sets the owner's record, so that of two processes which act for one
 reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
-since (:mod:`.foretold`). Who is outrun takes its ticket and tries that once more; outrun again, it goes the long way, on
-which it cannot be.
+since (:mod:`.foretold`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.look import Look
-    from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock, Survey
+    from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
     from airflow_hivelock.locks.backends.zookeeper.store import Store
 
 STEP_S = 1.0
@@ -91,7 +90,6 @@ class ZooKeeperAcquisition:
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._first_look: Look | None = None
-        self._outrun = False
         self._turns = 0
 
     def step(self) -> Lease | Blocked:
@@ -182,7 +180,7 @@ class ZooKeeperAcquisition:
         if fresh and self._place:  # it was taken for dead
             self._bring_back_those_before()
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and looks.queues and self._grant_first(mine, existing, looks.seen(looked), life):
+        if fresh and looks.queues and self._grant_at_once(mine, existing, looks.seen(looked), life):
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
@@ -250,8 +248,8 @@ class ZooKeeperAcquisition:
 
     # At once, where nobody is in the way.
 
-    def _grant_first(self, mine: Record, existing: Record | None, look: Look, life: Sequence[Delete]) -> bool:
-        """The tickets and the grant in one transaction, if nobody is in the way. False: nothing happened."""
+    def _grant_at_once(self, mine: Record, existing: Record | None, look: Look, life: Sequence[Delete]) -> bool:
+        """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
         tickets = store.queues.creates_at_once(mine, self._key, look.queues)
         if now_ms is None or look.root is None or tickets is None:
@@ -259,39 +257,27 @@ class ZooKeeperAcquisition:
         if store.queues.earlier(locks, _NO_PLACE, look.queues):
             return False
         survey = store.namespace.survey(locks, look.objects)
+        if not store.namespace.tells_all(locks, survey):
+            return False
         if store.namespace.foreign_conflicts(locks, survey.children, {}):
             return False
         granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
-        ops = [*self._writes(granted, existing), Check(store.layout.queues, look.root.stat.version)]
-        ops += [op for pair in tickets for op in pair]
-        done = self._grant_at_once(granted, survey, ops, life, now_ms)
-        self._outrun = False  # it may do better at its turn, where less can change
-        return done
-
-    def _grant_at_once(
-        self, granted: Record, survey: Survey, first: Sequence[Op], life: Sequence[Delete], now_ms: int
-    ) -> bool:
-        """GRANTED and all lock nodes in one transaction, if nothing has come to *survey*. False: nothing happened.
-
-        :param first: what it begins with; of its writes the record's comes first.
-        """
-        store, locks = self._store, granted.locks
-        if self._outrun or not store.namespace.tells_all(locks, survey):
-            return False
+        written = self._writes(granted, existing)
+        first = [*written, Check(store.layout.queues, look.root.stat.version), *(op for pair in tickets for op in pair)]
+        first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
         guards = self._guards(locks)
         creates = [*store.namespace.absent(survey), *self._lock_nodes(locks, survey.children, now_ms)]
-        first = [*first, *store.namespace.unchanged(survey, f"unchanged-{self._process}")]
         self._granting = granted.ticket_epoch
         try:
             outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
         except RequestTooLarge:  # it says more than a try does
-            outcome = None
-        except AccessDenied:  # and writes to more nodes
-            outcome, store.namespace.probed = None, False
-        if outcome is None or isinstance(outcome, Refused):
-            self._outrun = True
             return False
-        self._record = granted.at(next(stat for stat in outcome if isinstance(stat, Stat)))
+        except AccessDenied:  # and writes to more nodes
+            store.namespace.probed = False
+            return False
+        if isinstance(outcome, Refused):
+            return False
+        self._record = granted.at(outcome[len(written) - 1])
         self._remember_nodes(guards, creates, outcome[len(first) :])
         store.remember(self._key, self._record)
         return True
@@ -393,11 +379,6 @@ class ZooKeeperAcquisition:
         if foreign:
             return self._wait_for_hive(foreign)
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
-        if not held:
-            granted = replace(trying, state=State.GRANTED)
-            write = SetData(self.path, granted.encode(), self._record.version)
-            if self._grant_at_once(granted, survey, [write], [Delete(self._alive)], self._asked_ms):
-                return self._record.lease(self._key)
         guards = self._guards(locks)
         missing = [lock for lock in locks if lock.object not in held]
         creates = [*store.namespace.absent(survey), *self._lock_nodes(missing, children, self._asked_ms)]

@@ -7,7 +7,7 @@
      └──────────┘ └─────────┘ (refused by Hive)
 
 WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. One that is granted at once leaves
-out those between, or TRYING. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
+out those between. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
 release, and is the history of the lease.
 """
 
