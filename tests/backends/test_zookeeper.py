@@ -37,8 +37,8 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Request,
     SetData,
 )
-from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.sequence import unchanged
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
 from tests.support.servers import ZooKeeperServer, free_port
@@ -260,7 +260,7 @@ def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
 @pytest.mark.parametrize("happens", ["nothing", "a node comes", "a node comes and goes", "the node is made anew"])
 def test_a_transaction_notices_children_made_since_the_look(zookeeper: ZooKeeperServer, happens: str) -> None:
     """What the grant at once rests on, and the model of ZooKeeper in tests/simulation."""
-    top = f"/foretold-{happens.replace(' ', '-')}"
+    top = f"/unchanged-{happens.replace(' ', '-')}"
     session, others = KazooSession(zookeeper.hosts), KazooSession(zookeeper.hosts)
     with closing(session), closing(others):
         lock = Create(f"{top}/object/LOCK-SHARED-0", sequential=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, turns
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, retry
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Commit, Delete, Exists, Request, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
@@ -151,7 +151,7 @@ class LosesDrains(Outrun):
 def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
     zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "GIVE_UP_S", 3.0)
+    monkeypatch.setattr(retry, "GIVE_UP_S", 3.0)
     with connect_zookeeper() as manager:
         store: Any = manager.backend.store  # type: ignore[attr-defined]
         session = LosesDrains(zookeeper.hosts, store.layout.queue("dw.t0"))

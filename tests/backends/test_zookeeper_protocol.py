@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockManager, LockTimeout, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue, turns
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue, retry
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists, Request, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
@@ -295,7 +295,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[LockManager, Lease], object],
 ) -> None:
-    monkeypatch.setattr(turns, "GIVE_UP_S", 1.0)
+    monkeypatch.setattr(retry, "GIVE_UP_S", 1.0)
     with connect_zookeeper() as other:
         store: Any = other.backend.store  # type: ignore[attr-defined]
         session = Outwritten(zookeeper.hosts)

@@ -261,7 +261,7 @@ def test_tls_works_with_the_authority_and_a_certificate(
     assert isinstance(backend, ZooKeeperBackend)
     assert isinstance(backend.store.client, KazooSession)
     assert backend.store.client.guarded(backend.store.layout.root)
-    assert backend.store.client._knows_bulk(), "the four letter word goes by TLS, too"
+    assert backend.store.client._knows_multi_read(), "the four letter word goes by TLS, too"
     _works(manager)
     _works(connect(_url(secured[1], number + 1, f"airflow:{PASSWORD}", auth="SASL", **tls)))
 

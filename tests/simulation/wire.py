@@ -22,7 +22,6 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
-from airflow_hivelock.locks.backends.zookeeper.bulk import MultiRead
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Commit,
@@ -34,6 +33,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Stat,
     Sync,
 )
+from airflow_hivelock.locks.backends.zookeeper.wire import MultiRead
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import removal, turns
+from airflow_hivelock.locks.backends.zookeeper import removal, retry
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
@@ -126,7 +126,7 @@ def it_gives_up(stage: Stage) -> None:
     _outrun(ours, "a", mine)
     with (
         mock.patch.object(removal, "TRIES_BEFORE_DRAIN", 1),
-        mock.patch.object(turns, "GIVE_UP_S", 0.0),
+        mock.patch.object(retry, "GIVE_UP_S", 0.0),
         pytest.raises(StoreUnavailable),
     ):
         ours.releases(lease)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.store import Store
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import LockLost
 from tests.simulation.mutations.mutation import mutation
 from tests.simulation.stage import writes
@@ -33,11 +33,11 @@ def adopted_before_a_late_release(stage: Stage) -> None:
 def released_by_lease_id_alone(patch: Patch) -> None:
     """The late release of try 1 frees what try 2 has adopted."""
 
-    def standing(self: Store, lease: Any) -> Record | None:
+    def standing(self: ZooKeeperStore, lease: Any) -> Record | None:
         found = self.read_lease(lease.id)
         return replace(found, epoch=lease.epoch) if found else None
 
-    patch.setattr(Store, "standing", standing)
+    patch.setattr(ZooKeeperStore, "standing", standing)
 
 
 def renewed_while_it_is_released(stage: Stage) -> None:
@@ -51,8 +51,8 @@ def renewed_while_it_is_released(stage: Stage) -> None:
 @mutation(renewed_while_it_is_released)
 def release_stops_at_another_version(patch: Patch) -> None:
     """A renewal in between, and the lease is never released."""
-    original = Store.bury
-    patch.setattr(Store, "bury", lambda self, key, found, *also: original(self, key, found, *also) or found)
+    original = ZooKeeperStore.entomb
+    patch.setattr(ZooKeeperStore, "entomb", lambda self, key, found, *also: original(self, key, found, *also) or found)
 
 
 def granted_where_the_releaser_lags(stage: Stage) -> None:
@@ -63,8 +63,8 @@ def granted_where_the_releaser_lags(stage: Stage) -> None:
 @mutation(granted_where_the_releaser_lags)
 def gone_by_a_stale_read(patch: Patch) -> None:
     """The server lags behind the grant, so the release finds nothing to release."""
-    original = Store.read
-    patch.setattr(Store, "read", lambda self, key, fresh=False: original(self, key))
+    original = ZooKeeperStore.read
+    patch.setattr(ZooKeeperStore, "read", lambda self, key, fresh=False: original(self, key))
 
 
 @mutation(seed=0)
@@ -90,18 +90,18 @@ def unlocked_before_a_renewal(stage: Stage) -> None:
 @mutation(unlocked_before_a_renewal)
 def losses_not_looked_for(patch: Patch) -> None:
     """A lease is renewed of which a lock is gone."""
-    patch.setattr(Store, "look_for_losses", lambda *given: None)
+    patch.setattr(ZooKeeperStore, "look_for_losses", lambda *given: None)
 
 
 @mutation(unlocked_before_a_renewal)
 def renewal_without_checks(patch: Patch) -> None:
     """The same, for EXCLUSIVE locks, which the write itself looks at."""
-    original = Store.rewrite
+    original = ZooKeeperStore.rewrite
 
-    def rewrite(self: Store, found: Record, changed: Record, *checks: Check) -> Record | None:
+    def rewrite(self: ZooKeeperStore, found: Record, changed: Record, *checks: Check) -> Record | None:
         return original(self, found, changed)
 
-    patch.setattr(Store, "rewrite", rewrite)
+    patch.setattr(ZooKeeperStore, "rewrite", rewrite)
 
 
 def freed_by_force(stage: Stage) -> None:
@@ -124,5 +124,5 @@ def freed_by_force(stage: Stage) -> None:
 @mutation(freed_by_force)
 def force_release_without_a_trace(patch: Patch) -> None:
     """Nobody can tell who took the lock away, and why."""
-    original = Store.bury
-    patch.setattr(Store, "bury", lambda self, key, found, *also: original(self, key, found))
+    original = ZooKeeperStore.entomb
+    patch.setattr(ZooKeeperStore, "entomb", lambda self, key, found, *also: original(self, key, found))

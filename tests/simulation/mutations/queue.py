@@ -11,9 +11,9 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
-from airflow_hivelock.locks.backends.zookeeper.look import Looks
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.store import Store
+from airflow_hivelock.locks.backends.zookeeper.snapshot import SnapshotReads
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
@@ -103,7 +103,7 @@ def one_ahead_dies_waiting(stage: Stage) -> None:
 @mutation(one_ahead_dies_waiting)
 def dead_waiter_waited_for(patch: Patch) -> None:
     """An abandoned request blocks everyone behind it."""
-    patch.setattr(Store, "break_dead", lambda self, key, found: None)
+    patch.setattr(ZooKeeperStore, "break_dead", lambda self, key, found: None)
 
 
 def one_ahead_releases(stage: Stage) -> None:
@@ -163,13 +163,13 @@ def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
 @mutation(taken_up_while_a_waiter_breaks)
 def break_without_a_version(patch: Patch) -> None:
     """What has come back to life meanwhile is broken all the same."""
-    original = Store.break_dead
+    original = ZooKeeperStore.break_dead
 
-    def break_dead(self: Store, key: str, found: Record) -> Any:
+    def break_dead(self: ZooKeeperStore, key: str, found: Record) -> Any:
         assert found.stat is not None
         return original(self, key, replace(found, stat=found.stat._replace(version=-1)))
 
-    patch.setattr(Store, "break_dead", break_dead)
+    patch.setattr(ZooKeeperStore, "break_dead", break_dead)
 
 
 @staging.step_by_step
@@ -236,7 +236,7 @@ def _connection_lost() -> None:
 @mutation(a_withdrawal_fails)
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
-    patch.setattr(Store, "abandon", lambda self, acquisition: None)
+    patch.setattr(ZooKeeperStore, "abandon", lambda self, acquisition: None)
 
 
 @mutation()
@@ -253,5 +253,5 @@ def oldest_tickets_left_out(patch: Patch) -> None:
 @mutation(seed=30, theme=QUEUES)
 def root_of_the_queues_read_last(patch: Patch) -> None:
     """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
-    patch.setattr(Looks, "all", lambda self: [*self.queues, *self.objects, self.root])
-    edit(patch, Looks, "seen", "root, *others = replies", "*others, root = replies")
+    patch.setattr(SnapshotReads, "all", lambda self: [*self.queues, *self.objects, self.root])
+    edit(patch, SnapshotReads, "snapshot", "root, *others = replies", "*others, root = replies")

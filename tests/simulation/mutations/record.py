@@ -11,7 +11,7 @@ from airflow_hivelock.locks.backends.zookeeper import acquisition, record, remov
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.store import Store
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
@@ -45,13 +45,13 @@ def released_while_it_is_renewed(stage: Stage) -> None:
 @mutation(released_while_it_is_renewed)
 def renewal_without_a_version(patch: Patch) -> None:
     """A late renewal brings back a lease that was released."""
-    original = Store.rewrite
+    original = ZooKeeperStore.rewrite
 
-    def rewrite(self: Store, found: Record, changed: Record, *checks: Check) -> Record | None:
+    def rewrite(self: ZooKeeperStore, found: Record, changed: Record, *checks: Check) -> Record | None:
         assert found.stat is not None
         return original(self, replace(found, stat=found.stat._replace(version=-1)), changed, *checks)
 
-    patch.setattr(Store, "rewrite", rewrite)
+    patch.setattr(ZooKeeperStore, "rewrite", rewrite)
 
 
 def released_while_a_slow_call_adopts(stage: Stage) -> None:
@@ -66,10 +66,10 @@ def released_while_a_slow_call_adopts(stage: Stage) -> None:
 def no_tombstone(patch: Patch) -> None:
     """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
 
-    def bury(self: Store, key: str, found: Record, *also: Any) -> Record | None:
+    def entomb(self: ZooKeeperStore, key: str, found: Record, *also: Any) -> Record | None:
         return self.removal.commit(key, found, found.freed(), (*self.queues.deletes(found, key), *also))
 
-    patch.setattr(Store, "bury", bury)
+    patch.setattr(ZooKeeperStore, "entomb", entomb)
 
 
 def a_later_call_withdraws(stage: Stage) -> None:

@@ -6,7 +6,7 @@ compares and sets the owner's record, so that of two processes which act for one
 reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
-since (:mod:`.foretold`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
+since (:mod:`.sequence`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record as records
-from airflow_hivelock.locks.backends.zookeeper import turns
+from airflow_hivelock.locks.backends.zookeeper import retry
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -36,25 +36,25 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
-from airflow_hivelock.locks.backends.zookeeper.look import Looks
-from airflow_hivelock.locks.backends.zookeeper.packet import fitting
+from airflow_hivelock.locks.backends.zookeeper.limits import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
+from airflow_hivelock.locks.backends.zookeeper.snapshot import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.look import Look
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.store import Store
+    from airflow_hivelock.locks.backends.zookeeper.snapshot import Snapshot
+    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 STEP_S = 1.0
 """How long one step goes on, though it gets on, before its manager looks at the deadline."""
 
 DEAD_RECHECK_S = 5.0
-"""How often one who waits behind a dead waiter looks whether nobody else is in the way any more."""
+"""How often a request behind a dead waiter looks whether nobody else is in the way any more."""
 
 DRAIN_S = 30.0
 """How long a drain stands at most, longer than any removal takes that goes on."""
@@ -70,7 +70,9 @@ class _Again(Exception):
 class ZooKeeperAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
 
-    def __init__(self, store: Store, request: LockRequest, wake: Callable[[], None], patience_s: float) -> None:
+    def __init__(
+        self, store: ZooKeeperStore, request: LockRequest, wake: Callable[[], None], patience_s: float
+    ) -> None:
         """:param patience_s: how long Hive's clients may pass, when it is the request's turn, before it holds its place."""
         self.path = store.layout.record(owner_key(request.owner))
         self._store = store
@@ -89,8 +91,8 @@ class ZooKeeperAcquisition:
         self._refused_at: float | None = None
         self._waited_s = 0.0
         self._tickets: tuple[tuple[str, str], ...] = ()
-        self._first_look: Look | None = None
-        self._turns = 0
+        self._snapshot: Snapshot | None = None
+        self._vain = 0
 
     def step(self) -> Lease | Blocked:
         store = self._store
@@ -107,17 +109,17 @@ class ZooKeeperAcquisition:
                 self._record = None  # whatever became of the last transaction, the record tells
                 raise
             if outcome is not None:
-                self._turns = 0
+                self._vain = 0
                 if isinstance(outcome, Lease):
                     self._granting = 0
                     store.waiters.leaves(self)
                 return outcome
-            self._turns += 1
-            if pause := turns.pause_s(self._turns) or (turns.FIRST_S if store.clock() > until else 0.0):
+            self._vain += 1
+            if pause := retry.pause_s(self._vain) or (retry.FIRST_S if store.clock() > until else 0.0):
                 return Blocked((self._somebody(),), self._waited_s, passing=True, recheck_s=pause)
 
     def _somebody(self) -> Blocker:
-        """In the way is whoever was quicker, each time."""
+        """In the way is another request, which was quicker each time."""
         lock = self._request.locks[-1]
         return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
 
@@ -141,13 +143,13 @@ class ZooKeeperAcquisition:
             raise
 
     def _withdraw(self) -> None:
-        withdrawing = self._store.turns(f"{self._request.owner}: its record changed while it was withdrawn")
+        withdrawing = self._store.retry(f"{self._request.owner}: its record changed while it was withdrawn")
         while True:
             mine = self._read()
             if mine is None or mine.process != self._process:
                 return
             if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
-                if self._store.bury(self._key, mine):
+                if self._store.entomb(self._key, mine):
                     return
             elif not mine.queued:
                 return
@@ -162,8 +164,8 @@ class ZooKeeperAcquisition:
     def _start(self) -> None:
         store, client = self._store, self._store.client
         self._session = client.session
-        looks = self._looks(() if self._begin else self._request.locks)  # who had to start again goes step by step
-        _, node, alive, *looked = client.submit(Sync(), Get(self.path), Get(self._alive), *looks.all())
+        reads = self._reads(() if self._begin else self._request.locks)  # started again, it goes step by step
+        _, node, alive, *replies = client.submit(Sync(), Get(self.path), Get(self._alive), *reads.all())
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise _Again
@@ -171,16 +173,16 @@ class ZooKeeperAcquisition:
         if existing and existing.process != self._process:
             self._granting = 0  # what it holds was granted to another process, which has been told
         mine = records.start(existing, self._request, self._process, self._begin)
-        if mine.state is State.LOST:  # and not taken over: who holds it has to stop, and release it
+        if mine.state is State.LOST:  # and not taken over: its holder has to stop, and release it
             raise LockLost(
                 f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, mine.ticket_epoch)} was "
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         fresh = mine.ticket_epoch == mine.epoch
         if fresh and self._place:  # it was taken for dead
-            self._bring_back_those_before()
+            self._bring_back_earlier_waiters()
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and looks.queues and self._grant_at_once(mine, existing, looks.seen(looked), life):
+        if fresh and reads.queues and self._grant_at_once(mine, existing, reads.snapshot(replies), life):
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
@@ -189,15 +191,15 @@ class ZooKeeperAcquisition:
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
         ops += store.queues.announces(creates)
-        looks = self._looks(mine.locks)
-        outcome, *looked = client.submit(Commit(tuple(ops)), *looks.all())
+        reads = self._reads(mine.locks)
+        outcome, *replies = client.submit(Commit(tuple(ops)), *reads.all())
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
                 store.make_queues(mine.locks)
             raise _Again
         self._record = mine.at(outcome[written])
         store.tell_time(outcome[written])
-        self._first_look = looks.seen(looked)
+        self._snapshot = reads.snapshot(replies)
         if fresh:
             self._take_place(
                 store.queues.made(self._record, self._key, outcome[written + 1 : written + 1 + len(creates)])
@@ -205,9 +207,9 @@ class ZooKeeperAcquisition:
         elif self._record.queued:
             self._take_place(store.queues.of(self._record, self._key))
 
-    def _looks(self, locks: tuple[Lock, ...]) -> Looks:
+    def _reads(self, locks: tuple[Lock, ...]) -> SnapshotReads:
         store = self._store
-        return Looks(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
+        return SnapshotReads(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
 
     def _writes(self, record: Record, existing: Record | None) -> list[Op]:
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.
@@ -226,8 +228,8 @@ class ZooKeeperAcquisition:
         self._asked_ms = tickets[0].since_ms
         self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
 
-    def _bring_back_those_before(self) -> None:
-        """Queue again for those of this process that were taken for dead with this one and stood before it."""
+    def _bring_back_earlier_waiters(self) -> None:
+        """Queue again for the waiters of this process that were taken for dead with this one and stood before it."""
         before = self._store.waiters.before(self._place)
         _, *nodes = self._store.client.submit(Sync(), *(Get(other.path) for other in before))
         for other, node in zip(before, nodes, strict=True):
@@ -248,22 +250,23 @@ class ZooKeeperAcquisition:
 
     # At once, where nobody is in the way.
 
-    def _grant_at_once(self, mine: Record, existing: Record | None, look: Look, life: Sequence[Delete]) -> bool:
+    def _grant_at_once(self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]) -> bool:
         """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
-        tickets = store.queues.creates_at_once(mine, self._key, look.queues)
-        if now_ms is None or look.root is None or tickets is None:
+        tickets = store.queues.creates_at_once(mine, self._key, snapshot.queues)
+        if now_ms is None or snapshot.root is None or tickets is None:
             return False
-        if store.queues.earlier(locks, _NO_PLACE, look.queues):
+        if store.queues.earlier(locks, _NO_PLACE, snapshot.queues):
             return False
-        survey = store.namespace.survey(locks, look.objects)
+        survey = store.namespace.survey(locks, snapshot.objects)
         if not store.namespace.tells_all(locks, survey):
             return False
         if store.namespace.foreign_conflicts(locks, survey.children, {}):
             return False
         granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
         written = self._writes(granted, existing)
-        first = [*written, Check(store.layout.queues, look.root.stat.version), *(op for pair in tickets for op in pair)]
+        first = [*written, Check(store.layout.queues, snapshot.root.stat.version)]
+        first += [op for pair in tickets for op in pair]
         first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
         guards = self._guards(locks)
         creates = [*store.namespace.absent(survey), *self._lock_nodes(locks, survey.children, now_ms)]
@@ -287,17 +290,17 @@ class ZooKeeperAcquisition:
     def _advance(self) -> Lease | Blocked | None:
         """One turn. None: somebody was quicker, look again."""
         assert self._record is not None
-        look, self._first_look = self._first_look, None
+        snapshot, self._snapshot = self._snapshot, None
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease(self._key)
-        ahead = self._store.queues.earlier(self._record.locks, self._place, look and look.queues)
+        ahead = self._store.queues.earlier(self._record.locks, self._place, snapshot and snapshot.queues)
         if not ahead:
-            return self._try(look and look.objects)
+            return self._try(snapshot and snapshot.objects)
         outcome = self._wait_for(ahead[0], ahead[-1])
         if outcome is None:
-            self._turns = 0  # there are fewer ahead now
+            self._vain = 0  # there are fewer ahead now
         return outcome
 
     def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
@@ -332,7 +335,7 @@ class ZooKeeperAcquisition:
             )
             if life is None:
                 # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
-                # own for as long as somebody else is in the way all the same. Lock nodes block Hive, so those do not stay.
+                # own for as long as somebody else is in the way all the same. Lock nodes block Hive, and do not stay.
                 if leader.queued and leaders_life is None:
                     store.break_dead(first.key, leader)
                     return None

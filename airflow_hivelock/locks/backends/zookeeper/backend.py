@@ -27,7 +27,7 @@ from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
-from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, Store
+from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.model import (
     ForcedRelease,
@@ -76,7 +76,7 @@ class ZooKeeperBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store = Store(client, layout or Layout(), acl_bytes=acl_bytes, clock=clock, sleep=sleep)
+        self.store = ZooKeeperStore(client, layout or Layout(), acl_bytes=acl_bytes, clock=clock, sleep=sleep)
         self.patience_s = patience_s
 
     @classmethod
@@ -135,7 +135,7 @@ class ZooKeeperBackend:
                 continue
             age_s = (now_ms - record.stat.mtime_ms) / 1000
             if record.queued and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
-                # A dead waiter keeps its place for the one who takes it up, but no lock nodes that would block Hive.
+                # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
                 if record.node_zxids or age_s > WAITER_KEPT_S:
                     swept += self.store.break_dead(key, record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
@@ -156,7 +156,7 @@ class ZooKeeperBackend:
     def renew(self, lease: Lease) -> None:
         record = self.store.known(lease) or self.store.held(lease)
         known = self.store.removal.exclusive_nodes(record)  # need no look: the write checks that they stand
-        renewing = self.store.turns(f"{lease.owner}: its record changed while it was renewed")
+        renewing = self.store.retry(f"{lease.owner}: its record changed while it was renewed")
         while True:
             unknown = [lock for lock in record.locks if lock.mode is LockMode.SHARED or not known]
             self.store.look_for_losses(lease, record, unknown)
@@ -179,7 +179,7 @@ class ZooKeeperBackend:
         return self.store.change(lease, lambda record: record.recording(name, application))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        looking = self.store.turns(f"lease {lease_id} changed while it was looked at")
+        looking = self.store.retry(f"lease {lease_id} changed while it was looked at")
         while True:
             record = self.store.read_lease(lease_id)
             if record is None:
@@ -201,9 +201,9 @@ class ZooKeeperBackend:
     def release(self, lease: Lease) -> bool:
         key = owner_key(lease.owner)
         record = self.store.known(lease) or self.store.standing(lease)
-        releasing = self.store.turns(f"{lease.owner}: its record changed while it was released")
+        releasing = self.store.retry(f"{lease.owner}: its record changed while it was released")
         while record is not None:
-            if self.store.bury(key, record):
+            if self.store.entomb(key, record):
                 return True
             releasing.again()
             record = self.store.standing(lease)
@@ -225,7 +225,7 @@ class ZooKeeperBackend:
         return record.lease(key) if record and record.holds else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        releasing = self.store.turns(f"lease {lease_id} changed while it was released")
+        releasing = self.store.retry(f"lease {lease_id} changed while it was released")
         while (record := self.store.read_lease(lease_id)) is not None:
             if not record.lease(owner_key(record.owner)).unchanged(seen):
                 return False
@@ -239,7 +239,7 @@ class ZooKeeperBackend:
             audit = Create(
                 f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True
             )
-            if self.store.bury(owner_key(record.owner), record, audit):
+            if self.store.entomb(owner_key(record.owner), record, audit):
                 return True
             releasing.again()
         return False

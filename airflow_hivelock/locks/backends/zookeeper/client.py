@@ -155,8 +155,8 @@ class Client(Protocol):
 
     @property
     def session(self) -> int:
-        """Changes when the session ends: ephemeral nodes and what was read before are void. Not its id, which a server whose
-        clock was set back may give again."""
+        """Changes when the session ends: ephemeral nodes and what was read before are void. Not its id: a server
+        may give that again when its clock was set back."""
         ...
 
     @property

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
     from airflow_hivelock.locks.backends.zookeeper.record import Record
-    from airflow_hivelock.locks.backends.zookeeper.store import Store
+    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 log = logging.getLogger(__name__)
 
 
-def show(store: Store, target: LockObject | None) -> list[Holder]:
+def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
     placed = store.namespace.read(store.namespace.below(target))
     data = [LockData.decode(node.data) for _, node in placed]
     keys = sorted({lock.owner_key for lock in data if lock.owner_key})
@@ -57,21 +57,21 @@ def show(store: Store, target: LockObject | None) -> list[Holder]:
     return sorted(holders, key=lambda held: (*rules.order(held.object), held.since, held.owner))
 
 
-def leases(store: Store) -> list[Lease]:
+def leases(store: ZooKeeperStore) -> list[Lease]:
     return _leases(_listed(store)[1])
 
 
-def waiters(store: Store, target: LockObject | None) -> list[Waiter]:
+def waiters(store: ZooKeeperStore, target: LockObject | None) -> list[Waiter]:
     return _waiters(store, *_listed(store), target)
 
 
-def requests(store: Store) -> tuple[list[Lease], list[Waiter]]:
+def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
     """Leases and waiters of one look."""
     tickets, records = _listed(store)
     return _leases(records), _waiters(store, tickets, records, None)
 
 
-def history(store: Store, target: LockObject | None) -> list[Tenure]:
+def history(store: ZooKeeperStore, target: LockObject | None) -> list[Tenure]:
     listing = store.client.submit(Children(store.layout.records))[0]
     keys = listing.names if listing else ()
     records = zip(keys, store.read_all(keys), strict=True)
@@ -80,15 +80,15 @@ def history(store: Store, target: LockObject | None) -> list[Tenure]:
     return sorted(found, key=lambda tenure: tenure.granted)
 
 
-def audit(store: Store) -> list[ForcedRelease]:
+def audit(store: ZooKeeperStore) -> list[ForcedRelease]:
     listing = store.client.submit(Children(store.layout.audit))[0]
     paths = [f"{store.layout.audit}/{name}" for name in sorted(listing.names if listing else ())]
     nodes = store.client.submit(*map(Get, paths))
     return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
 
 
-def _listed(store: Store) -> tuple[list[Ticket], dict[str, Record]]:
-    """Every ticket, and the records by key of those whose they are: far fewer than there are records."""
+def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
+    """Every ticket, and their owners' records by key: far fewer than there are records."""
     tickets = store.queues.listed()
     keys = list(dict.fromkeys(ticket.key for ticket in tickets))
     records = zip(keys, store.read_all(keys), strict=True)
@@ -100,7 +100,7 @@ def _leases(records: Mapping[str, Record]) -> list[Lease]:
 
 
 def _waiters(
-    store: Store, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
+    store: ZooKeeperStore, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
 ) -> list[Waiter]:
     queued: dict[str, Ticket] = {}
     for ticket in tickets:
@@ -120,8 +120,8 @@ def _waiters(
     return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
 
 
-def _foreign(store: Store, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
-    """Hive's own locks on the objects of *locks*, and below those that are to be EXCLUSIVE: of all waiters at once."""
+def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
+    """Hive's own locks on the objects of *locks*, and below the objects that are to be EXCLUSIVE: of all waiters at once."""
     modes = _strongest(locks)
     if not modes:
         return []
@@ -144,7 +144,7 @@ def _strongest(locks: Iterable[Lock]) -> dict[LockObject, LockMode]:
 
 
 def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) -> Waiter:
-    """The waiter with those of Hive's own locks that are in its way, since none of ours are."""
+    """The waiter with Hive's own locks that are in its way, since none of ours are."""
     modes = {lock.object: lock.mode for lock in waiter.locks}
 
     def blocks(target: LockObject, mode: LockMode) -> bool:

@@ -20,8 +20,8 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Node,
     Op,
 )
-from airflow_hivelock.locks.backends.zookeeper.foretold import unchanged
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
+from airflow_hivelock.locks.backends.zookeeper.sequence import unchanged
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
@@ -65,7 +65,7 @@ class Namespace:
         """Whether this session may look, and write, wherever :meth:`unchanged` does."""
 
     def ready(self) -> None:
-        """Look once whether what the namespace lies in may be looked at."""
+        """Snapshot once whether what the namespace lies in may be looked at."""
         try:
             self._client.submit(Get(self._layout.above))
         except AccessDenied:
@@ -103,7 +103,7 @@ class Namespace:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
     def tells_all(self, locks: Collection[Lock], survey: Survey) -> bool:
-        """Whether *survey* and :meth:`unchanged` tell of every lock of Hive's in the way: not of those below what *locks*
+        """Whether *survey* and :meth:`unchanged` tell of every lock of Hive's in the way: not of locks below what *locks*
         takes EXCLUSIVE."""
         return self.probed and not any(
             _has_objects(listing) and Lock(target, LockMode.EXCLUSIVE) in locks
@@ -237,7 +237,7 @@ class Namespace:
         return [lock.object for lock in locks if lock.object not in own]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
-        """The lock nodes with their data; those that have gone meanwhile are left out.
+        """The lock nodes with their data; one that has gone meanwhile is left out.
 
         Some first, then as many at a time as fit if they are like those: Hive 3 keeps up to a megabyte of a query in
         each of its locks, and the same in all of them.

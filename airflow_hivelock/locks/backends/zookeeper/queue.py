@@ -34,7 +34,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
     SetData,
 )
-from airflow_hivelock.locks.backends.zookeeper.foretold import foretold
+from airflow_hivelock.locks.backends.zookeeper.sequence import expected
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
@@ -50,7 +50,7 @@ CACHED_TICKETS = 20_000
 """How many tickets are remembered, unless one look needs more. What is forgotten is read again."""
 
 MOST_NAMED = 1_000
-"""How many of those ahead of a request a listing names: all of them for each would grow with the square of the queue."""
+"""How many requests ahead of another a listing names: all of them for each would grow with the square of the queue."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{10}")
 """A ticket's node: the owner's key, the epoch, ZooKeeper's sequence number."""
@@ -102,7 +102,7 @@ def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
 
 
 def _units(locks: Iterable[Lock]) -> list[str]:
-    """The queues in which those who are ahead of a request for *locks* may be."""
+    """The queues in which requests ahead of one for *locks* may be."""
     tables = {(lock.object.database, lock.object.table) for lock in locks}
     return sorted(f"{name}.{table}" if table else name for name, table in tables)
 
@@ -141,19 +141,19 @@ class Queues:
         """The same where nobody has queued since *listings*, the replies to :meth:`reads`: each ticket has to get the name
         that it is checked for. None: that cannot be told.
 
-        Only those who ask for a whole database queue in its own queue; they write the root of the queues, whose version
-        those who only look there have to check.
+        Only requests for a whole database queue in its own queue. They write the root of the queues; the others, which only
+        look there, check its version.
         """
         listed = dict(zip(_units(record.locks), listings, strict=True))
         found = []
         for name, create in self.creates(record, key).items():
             if (listing := listed[name]) is None or _of_database(name):
                 return None
-            found.append((create, Check(foretold(create, listing.created), -1)))
+            found.append((create, Check(expected(create, listing.created), -1)))
         return found
 
     def announces(self, names: Iterable[str]) -> list[SetData]:
-        """What goes with tickets in the queues *names*, for those who look there and take none: see :meth:`creates_at_once`."""
+        """What goes with tickets in the queues *names*, for requests that only look there: see :meth:`creates_at_once`."""
         return [SetData(self._layout.queues, b"", -1)] if any(map(_of_database, names)) else []
 
     def deletes(self, record: Record, key: str) -> list[Delete]:
@@ -173,7 +173,7 @@ class Queues:
     def drain(self, record: Record, key: str) -> tuple[Delete, ...]:
         """Take a ticket that excludes everybody, in each queue whose guard the removal of *record*'s locks checks.
 
-        Ephemeral, for nobody else's record names them; what outlives its removal is void, and whoever it blocks deletes it.
+        Ephemeral, for nobody else's record names them; what outlives its removal is void, and deleted by the first waiter behind it.
 
         :return: how to give them back; nothing where a queue has gone.
         """
@@ -270,7 +270,7 @@ class Queues:
 
 @dataclass(frozen=True)
 class _Lane:
-    """Those who lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
+    """The requests that lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
 
     zxids: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -285,7 +285,7 @@ class _Lane:
 
 
 class Line:
-    """Tickets by what they lock, so that who is ahead of a request is found without a look at everybody."""
+    """Tickets by what they lock, so that the requests ahead of another are found without a look at everybody."""
 
     def __init__(
         self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
@@ -306,14 +306,14 @@ class Line:
                     self._exclusive[lock.object].add(ticket, blocker)
 
     def ahead(self, locks: Iterable[Lock], zxid: int) -> tuple[tuple[Blocker, ...], int]:
-        """Who conflicts with *locks* and came before *zxid*, each request once, the nearest :data:`MOST_NAMED` first;
+        """The requests that conflict with *locks* and came before *zxid*, each once, the nearest :data:`MOST_NAMED` first;
         and how many of them all wait themselves."""
         lanes = []
         for lock in locks:
             lane = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object)
             if lane and (earlier := bisect_left(lane.zxids, zxid)):
                 lanes.append((lane, earlier))
-        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # in whose queue nobody is twice
+        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # a table's queue has nobody twice
             lane, earlier = lanes[0]
             return tuple(lane.blockers[max(0, earlier - MOST_NAMED) : earlier][::-1]), lane.waiting[earlier - 1]
         found: dict[str, tuple[int, Blocker]] = {}

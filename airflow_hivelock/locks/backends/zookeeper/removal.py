@@ -1,16 +1,16 @@
 """Taking lock nodes away, for release, roll-back and breaking: never a successor's, and never half.
 
 Hive's UNLOCK TABLE removes our nodes too, its clean-up then removes the object node, and the sequence numbers of
-the next ones start at 0 again: a path that was mine may be another's now, and a delete in ZooKeeper cannot ask whose.
+the next ones start at 0 again: a path that was mine may be another's now, and a delete in ZooKeeper cannot tell.
 So nodes are known by the zxid that made them, and between that look and the delete nobody can have made another:
 
-* an EXCLUSIVE node of ours on the same object needs my ticket gone, which this very transaction removes; who made
-  such a node therefore knows its path for as long as the ticket stands;
-* a SHARED one bumps its queue's guard, whose version this transaction checks; who made it knows its path for as
+* an EXCLUSIVE node of ours on the same object needs my ticket gone, which this very transaction removes; the maker
+  of such a node therefore knows its path for as long as the ticket stands;
+* a SHARED one bumps its queue's guard, whose version this transaction checks; its maker knows its path for as
   long as the guard has the version that it left there.
 
 Readers that come without a break would bump a guard for ever. A removal that they outrun takes a *drain* ticket, which
-excludes everybody, in the queues concerned: the guards stand still once those who were in line before have had their turn.
+excludes everybody, in the queues concerned: the guards stand still once the earlier requests have had their turn.
 It is given back whatever becomes of the removal. Where that fails too, it is void with the record's next write, or soon.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.queue import Queues
     from airflow_hivelock.locks.backends.zookeeper.record import Record
-    from airflow_hivelock.locks.backends.zookeeper.turns import Turns
+    from airflow_hivelock.locks.backends.zookeeper.retry import Retry
     from airflow_hivelock.locks.model import Lock
 
 TRIES_BEFORE_DRAIN = 5
@@ -65,13 +65,13 @@ class Removal:
     """Removes what a record's request has in Hive's namespace, together with the record's next state."""
 
     def __init__(
-        self, client: Client, layout: Layout, namespace: Namespace, queues: Queues, turns: Callable[[str], Turns]
+        self, client: Client, layout: Layout, namespace: Namespace, queues: Queues, retry: Callable[[str], Retry]
     ) -> None:
         self._client = client
         self._layout = layout
         self._namespace = namespace
         self._queues = queues
-        self._turns = turns
+        self._retry = retry
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
     def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
@@ -104,7 +104,7 @@ class Removal:
         known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
         outrun = 0
-        turns = self._turns(f"the locks of {current.owner} changed while they were removed")
+        removing = self._retry(f"the locks of {current.owner} changed while they were removed")
         while True:
             deletes = [*map(Delete, (*doomed.nodes, *doomed.emptied)), *drains, *also]
             record = SetData(path, final.encode(), current.version)
@@ -127,23 +127,23 @@ class Removal:
                     self._drain(key, current, drains)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
-            turns.again()
+            removing.again()
             doomed = self._look(current, known)
 
     def _drain(self, key: str, current: Record, drains: list[Op]) -> None:
-        """Let drains stand: those that have gone, with their session or by whom they kept back for long, are taken anew."""
+        """Let drains stand: if one has gone, with its session or by a waiter that it kept back for long, all are taken anew."""
         standing = self._client.submit(*(Exists(op.path) for op in drains))
         if not standing or None in standing:
             self._give_back(drains)
             drains[:] = self._queues.drain(current, key)
 
     def _give_back(self, drains: Iterable[Op]) -> None:
-        """One by one: whom one of them kept back may have deleted it."""
+        """One by one: a waiter may have deleted one of them."""
         with suppress(StoreUnavailable):  # void with the next write of its record, and soon in any case
             self._client.submit(*(Commit((op,)) for op in drains))
 
     def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
-        """Read the guards first, then whose nodes are where; EXCLUSIVE nodes whose paths are known need no look."""
+        """Read the guards first, then where my nodes are; EXCLUSIVE nodes whose paths are known need no look."""
         if not record.node_zxids:
             return _Doomed((), (), ())
         guards = self.guards(record.locks)

@@ -1,8 +1,7 @@
-"""A session with a real ZooKeeper, over kazoo: connecting, being let in, losing the connection, and what is on the wire."""
+"""A session with a real ZooKeeper, over kazoo: connecting, being let in, losing the connection."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -13,48 +12,40 @@ from typing import TYPE_CHECKING, Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
-    BadVersionError,
     ConnectionDropped,
     ConnectionLoss,
     InvalidACLError,
     KazooException,
     NoAuthError,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionClosedRequireSaslError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol import serialization
-from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from airflow_hivelock.locks.backends.zookeeper import bulk
+from airflow_hivelock.locks.backends.zookeeper import wire
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Commit,
     Exists,
     Get,
     Listing,
-    Names,
     Node,
-    Op,
     Refused,
     Request,
-    Stat,
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY
-from airflow_hivelock.locks.backends.zookeeper.transaction import Transaction, acl_packet
+from airflow_hivelock.locks.backends.zookeeper.wire import MultiRead, Transaction, acl_packet
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.hive import kerberos
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
     from airflow_hivelock.locks.backends.zookeeper.security import Security
 
 
@@ -70,18 +61,7 @@ LARGE_BYTES = 50_000
 """From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
 
 MOST_BYTES = 1_048_575 - 8
-"""ZooKeeper's default ``jute.maxbuffer``, less a request's header: it closes the connection of whoever sends more."""
-
-_OP_BYTES = 24  # an operation's header, lengths and numbers
-
-
-_REASONS: dict[type[Exception], str] = {
-    NoNodeError: Refused.NO_NODE,
-    NodeExistsError: Refused.NODE_EXISTS,
-    BadVersionError: Refused.BAD_VERSION,
-    NotEmptyError: Refused.NOT_EMPTY,
-}
-
+"""ZooKeeper's default ``jute.maxbuffer``, less a request's header: it closes a connection on which more is sent."""
 
 _ENDED = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 """kazoo tries no more."""
@@ -112,7 +92,7 @@ class KazooSession:
         """Have a new client, connected and let in."""
         self._sessions += 1
         self._synced = 0
-        self._reads_in_bulk: tuple[int, bool] | None = None
+        self._multi_read_known: tuple[int, bool] | None = None
         self._fault, self._denied = "", False
         self._settled, self._untrusted = threading.Event(), 0
         try:
@@ -264,30 +244,26 @@ class KazooSession:
         self._synced, self._latest = session, max(self._latest, self.zxid)
         return replies[len(asked) - len(requests) :]
 
-    def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
+    def _parts(self, requests: Sequence[Request]) -> Iterable[tuple[Request, ...]]:
         """*requests*, in order; where there are many reads, as many as one request carries together."""
-        if len(requests) < bulk.FEWEST or sum(map(_fits_bulk, requests)) < bulk.FEWEST or not self._knows_bulk():
-            yield from ((request,) for request in requests)
-            return
-        for together, run in itertools.groupby(requests, _fits_bulk):
-            found = tuple(run)
-            size = min(bulk.MOST, bulk.MOST_BYTES // max(map(_read_bytes, found))) if together else 1
-            yield from (found[start : start + size] for start in range(0, len(found), size))
+        if wire.worth_together(requests) and self._knows_multi_read():
+            return wire.parts(requests)
+        return ((request,) for request in requests)
 
-    def _knows_bulk(self) -> bool:
+    def _knows_multi_read(self) -> bool:
         """Ask the server that this session is with, once a connection, answer or none; another one may be older."""
         connection = self._losses  # an answer that comes late tells of this one
-        known = self._reads_in_bulk
+        known = self._multi_read_known
         if known is None or known[0] != connection:
             try:
-                known = connection, bulk.understood(self._zk.command(b"srvr"))
+                known = connection, wire.knows_multi_read(self._zk.command(b"srvr"))
             except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
                 known = connection, False
-            self._reads_in_bulk = known
+            self._multi_read_known = known
         return known[1]
 
     def _give_up(self) -> None:
-        """Have the next connection begin a new session: a server that has lost data refuses whoever has seen more of it."""
+        """Have the next connection begin a new session: a server that has lost data refuses a session that has seen more of it."""
         self._sessions += 1
         self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
         self._zk.last_zxid = 0
@@ -307,8 +283,7 @@ class KazooSession:
     def _send(self, zk: KazooClient, request: Request, *more: Request) -> Any:
         if more:
             result = zk.handler.async_result()
-            operations = [operation for read in (request, *more) for operation in _reads(read)]
-            zk._call(bulk.MultiRead(operations), result)
+            zk._call(MultiRead.of((request, *more)), result)
             return result
         match request:
             case Get(path, wake):
@@ -332,7 +307,7 @@ class KazooSession:
             found = iter(result.get(timeout=max(0.001, deadline - time.monotonic())))
         except (KazooTimeoutError, KazooException) as error:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
-        return [self._looked(request, [next(found) for _ in _reads(request)]) for request in requests]
+        return [self._looked(request, [next(found) for _ in wire.reads(request)]) for request in requests]
 
     def _looked(self, request: Request, values: Sequence[Any]) -> Node | Listing | None:
         assert isinstance(request, Get | Children)
@@ -343,16 +318,7 @@ class KazooSession:
                 raise StoreUnavailable(
                     f"ZooKeeper at {self._hosts}: {type(value).__name__} during a look at {request.path}"
                 ) from value
-        if None in values:
-            return None
-        match request, values:
-            case Get(), (node,):
-                return _node(node)
-            case _, (names,):
-                return Listing(tuple(names), 0, 0)
-            case _, ((_, before), names, (_, after)):
-                return Listing(tuple(names), after.czxid, _created(before))
-        raise AssertionError(values)
+        return wire.reply(request, values)
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
         try:
@@ -371,11 +337,11 @@ class KazooSession:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {why} during {what}") from error
         match request:
             case Get():
-                return _node(value)
+                return wire.node(value)
             case Exists():
-                return _stat(value) if value else None
+                return wire.stat(value) if value else None
             case Children():
-                return Listing(tuple(value[0]), value[1].czxid, _created(value[1]))
+                return wire.listing(value)
             case Commit(ops):
                 return self._outcome(ops, value)
             case _:
@@ -395,10 +361,9 @@ class KazooSession:
 
     def _outcome(self, ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
         if not isinstance(results[0], Exception):  # all of them failed, or none
-            return tuple(_stat(result) if isinstance(result, ZnodeStat) else result for result in results)
-        others = RolledBackError | RuntimeInconsistency
-        op, error = next(it for it in zip(ops, results, strict=True) if not isinstance(it[1], others))
-        if reason := _REASONS.get(type(error)):
+            return wire.done(results)
+        op, error, reason = wire.failure(ops, results)
+        if reason:
             return Refused(op, reason)
         if isinstance(error, NoAuthError):
             raise self._forbidden(op.path) from error
@@ -417,35 +382,6 @@ class KazooSession:
         )
 
 
-def _fits_bulk(request: Request) -> bool:
-    return isinstance(request, Get | Children) and request.wake is None
-
-
-def _read_bytes(request: Request) -> int:
-    """What a read takes in a request that reads many, at most."""
-    assert isinstance(request, Get | Children)
-    return 3 * (len(request.path.encode()) + _OP_BYTES)
-
-
-def _reads(request: Request) -> list[Any]:
-    """The operations of a request that reads many. A listing's node is read before its names and after them: one made
-    anew in between is younger than they tell, never older, and they lack none of the children that it is said to have had."""
-    match request:
-        case Get(path):
-            return [serialization.GetData(path, None)]
-        case Names(path):
-            return [serialization.GetChildren(path, None)]
-        case Children(path):
-            node = serialization.GetData(path, None)
-            return [node, serialization.GetChildren(path, None), node]
-    raise AssertionError(request)
-
-
-def _node(value: Any) -> Node:
-    # Java's clients also make nodes without data, which is not empty data.
-    return Node(value[0] or b"", _stat(value[1]))
-
-
 def _watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
     return None if wake is None else _Watcher(wake)
 
@@ -458,13 +394,3 @@ class _Watcher:
 
     def __call__(self, event: object) -> None:
         self.wake()
-
-
-def _stat(stat: Any) -> Stat:
-    ephemeral = stat.ephemeralOwner != 0
-    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, ephemeral, _created(stat))
-
-
-def _created(stat: Any) -> int:
-    # cversion counts children that were made and such as were deleted (Java's DataNode.copyStat), in 32 bits.
-    return int((stat.cversion + stat.numChildren) & 0xFFFF_FFFF) >> 1

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
-from airflow_hivelock.locks.backends.zookeeper.turns import Turns
+from airflow_hivelock.locks.backends.zookeeper.retry import Retry
 from airflow_hivelock.locks.backends.zookeeper.waiters import LocalWaiters
 from airflow_hivelock.locks.errors import LockLost, StoreCorrupted, StoreUnavailable
 
@@ -40,7 +40,7 @@ HISTORY_S = 7 * 86_400.0
 """How long tombstones stay: as history, and longer than any old process of an owner can live."""
 
 
-class Store:
+class ZooKeeperStore:
     """The store through one session, which several threads share.
 
     :param acl_bytes: what the ACL of a node takes in a request.
@@ -60,10 +60,10 @@ class Store:
         self.layout = layout
         self.acl_bytes = acl_bytes
         self.clock = clock
-        self.turns = partial(Turns, clock, sleep)
+        self.retry = partial(Retry, clock, sleep)
         self.namespace = Namespace(client, layout)
         self.queues = Queues(client, layout)
-        self.removal = Removal(client, layout, self.namespace, self.queues, self.turns)
+        self.removal = Removal(client, layout, self.namespace, self.queues, self.retry)
         self.waiters = LocalWaiters()
         self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
@@ -185,7 +185,7 @@ class Store:
     def change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
         """Rewrite the lease's record, read again as often as somebody else was quicker."""
         record = self.known(lease) or self.held(lease)
-        writing = self.turns(f"{lease.owner}: its record changed while it was written")
+        writing = self.retry(f"{lease.owner}: its record changed while it was written")
         while (written := self.rewrite(record, change(record))) is None:
             writing.again()
             record = self.held(lease)
@@ -203,7 +203,7 @@ class Store:
                 "most likely to UNLOCK TABLE in Hive; stop the work under it"
             )
 
-    def bury(self, key: str, record: Record, *also: Op) -> Record | None:
+    def entomb(self, key: str, record: Record, *also: Op) -> Record | None:
         """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""
         tombstone = replace(record, state=State.TOMBSTONE)
         return self.removal.commit(key, record, tombstone, (*self.queues.deletes(record, key), *also))
@@ -215,7 +215,7 @@ class Store:
     # What requests leave to one another.
 
     def make_queues(self, locks: Iterable[Lock]) -> None:
-        """Make the queues that a request needs: those of its tickets, and those whose version guards its locks."""
+        """Make the queues that a request needs: those of its tickets, and the guards of its locks."""
         given = tuple(locks)
         self._make(self.layout.queue(name) for name in sorted({*ticket_units(given), *map(unit, given)}))
 

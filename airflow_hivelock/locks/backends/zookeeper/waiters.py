@@ -1,4 +1,4 @@
-"""The requests of this process that wait: those that were taken for dead together come back in the order they had.
+"""The requests of this process that wait: if they are taken for dead together, they come back in the order they had.
 
 A process that stands still for longer than its session lasts is taken for dead: where nobody else is in the way, the
 waiter behind breaks its places, one by one. Its requests queue again behind all that stayed.
@@ -40,7 +40,7 @@ class LocalWaiters:
             self._places.pop(waiter, None)
 
     def before(self, place: int) -> list[LocalWaiter]:
-        """Those with an earlier place, in their order."""
+        """The waiters with an earlier place, in their order."""
         with self._lock:
             earlier = [(theirs, waiter) for waiter, theirs in self._places.items() if theirs < place]
         return [waiter for _, waiter in sorted(earlier, key=lambda entry: entry[0])]

@@ -11,10 +11,10 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper import bulk
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.queue import MOST_NAMED, Line, Ticket
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
 from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_many_reads_together_say_what_each_says_alone(
+def test_many_knows_multi_read_say_what_each_says_alone(
     zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = KazooSession(zookeeper.hosts)
@@ -38,8 +38,8 @@ def test_many_reads_together_say_what_each_says_alone(
         wanted = [request(path) for path in paths for request in (Get, Names)]
         mixed = [*wanted, Children("/bulk"), *wanted[:60], Children("/nowhere")]
         together = session.submit(*mixed)
-        assert session._knows_bulk(), "this server does"
-        monkeypatch.setattr(session, "_knows_bulk", lambda: False)
+        assert session._knows_multi_read(), "this server does"
+        monkeypatch.setattr(session, "_knows_multi_read", lambda: False)
         alone = session.submit(*mixed)
         assert together[:240:2] == alone[:240:2]
         assert [found and found.names for found in together[1:240:2]] == [
@@ -90,8 +90,8 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_servers(
     session = KazooSession(zookeeper.hosts)
     try:
         monkeypatch.setattr(session._zk, "command", ask)
-        session._knows_bulk()
-        assert not session._knows_bulk()
+        session._knows_multi_read()
+        assert not session._knows_multi_read()
     finally:
         session.close()
 
@@ -100,7 +100,7 @@ def test_long_names_go_in_requests_that_the_server_takes(zookeeper: ZooKeeperSer
     session = KazooSession(zookeeper.hosts)
     try:
         assert session.submit(*(Children(f"/{'n' * 900}{number}") for number in range(1_000))) == [None] * 1_000
-        assert session._knows_bulk()
+        assert session._knows_multi_read()
     finally:
         session.close()
 
@@ -114,7 +114,7 @@ def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: 
         for read in (Get, Children, Names):
             with pytest.raises(AccessDenied, match="at /anns; nothing was changed"):
                 session.submit(Get("/"), Children("/"), read("/anns"), Get("/nowhere"))
-        assert session._knows_bulk()
+        assert session._knows_multi_read()
     finally:
         session.close()
         owner.stop()
@@ -133,7 +133,7 @@ def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: 
     ],
 )
 def test_an_old_server_is_never_sent_what_would_end_the_session(said: str, knows: bool) -> None:
-    assert bulk.understood(said) is knows
+    assert knows_multi_read(said) is knows
 
 
 def test_looking_costs_as_many_requests_for_many_locks_as_for_few(connect_zookeeper: Callable[[], LockManager]) -> None:

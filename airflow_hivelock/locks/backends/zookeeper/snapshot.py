@@ -1,4 +1,4 @@
-"""What is looked at before a grant: all of it in one session, each node after the one above it."""
+"""What is read before a grant: all of it in one session, each node after the one above it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Listing, Node
 
 
-class Look(NamedTuple):
-    """What was seen of the root of the queues, the queues, and Hive's objects: whoever is in the way is among these."""
+class Snapshot(NamedTuple):
+    """The root of the queues, the queues, and Hive's objects, as they were: whatever is in the way is among these."""
 
     root: Node | None
     queues: Sequence[Listing | None]
     objects: Sequence[Any]
 
 
-class Looks(NamedTuple):
+class SnapshotReads(NamedTuple):
     """What to read for that, in this order."""
 
     root: Get
@@ -28,6 +28,6 @@ class Looks(NamedTuple):
     def all(self) -> list[Get | Children]:
         return [self.root, *self.queues, *self.objects]
 
-    def seen(self, replies: Sequence[Any]) -> Look:
+    def snapshot(self, replies: Sequence[Any]) -> Snapshot:
         root, *others = replies
-        return Look(root, others[: len(self.queues)], others[len(self.queues) :])
+        return Snapshot(root, others[: len(self.queues)], others[len(self.queues) :])

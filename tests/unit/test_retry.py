@@ -1,14 +1,14 @@
-"""Turns in vain: how far apart they are, and when they end."""
+"""Tries in vain: how far apart they are, and when they end."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_hivelock.locks.backends.zookeeper.turns import AT_ONCE, GIVE_UP_S, LONGEST_S, Turns
+from airflow_hivelock.locks.backends.zookeeper.retry import AT_ONCE, GIVE_UP_S, LONGEST_S, Retry
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 
-def test_turns_in_vain_are_ever_farther_apart_and_end() -> None:
+def test_tries_in_vain_are_ever_farther_apart_and_end() -> None:
     now_s, pauses = 0.0, []
 
     def sleep(seconds: float) -> None:
@@ -21,11 +21,11 @@ def test_turns_in_vain_are_ever_farther_apart_and_end() -> None:
         now_s += 0.001  # what a turn takes
         return now_s
 
-    turns = Turns(clock, sleep, "it changed")
+    retry = Retry(clock, sleep, "it changed")
 
     def take_turns() -> None:
         for _ in range(1_000):
-            turns.again()
+            retry.again()
 
     with pytest.raises(StoreUnavailable, match="it changed, ") as error:
         take_turns()

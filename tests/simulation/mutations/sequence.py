@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, turns
+from airflow_hivelock.locks.backends.zookeeper import acquisition, retry
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Get
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Survey
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -42,7 +42,7 @@ def another_queues_before_the_grant(stage: Stage) -> None:
 
 
 @mutation(another_queues_before_the_grant)
-def tickets_not_foretold(patch: Patch) -> None:
+def tickets_not_expected(patch: Patch) -> None:
     """A writer that waits for Hive's readers has queued since, and a reader of ours goes by."""
 
     def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
@@ -75,7 +75,7 @@ def hive_locks_before_the_grant(stage: Stage) -> None:
 
 
 @mutation(hive_locks_before_the_grant)
-def objects_not_foretold(patch: Patch) -> None:
+def objects_not_expected(patch: Patch) -> None:
     """Hive locked between the look and the grant."""
     original = Namespace.unchanged
     patch.setattr(Namespace, "unchanged", lambda self, survey, name: original(self, survey._replace(children={}), name))
@@ -102,7 +102,7 @@ def hive_makes_the_database_anew_before_the_grant(stage: Stage) -> None:
 
 
 @mutation(hive_makes_the_database_anew_before_the_grant)
-def databases_not_foretold(patch: Patch) -> None:
+def databases_not_expected(patch: Patch) -> None:
     """Hive's clean-up takes database and table away, which are made anew and count as far as they did."""
     original = Namespace.unchanged
     patch.setattr(Namespace, "unchanged", lambda self, survey, name: _without(NAMESPACE, original(self, survey, name)))
@@ -148,7 +148,7 @@ def locks_below_not_looked_for(patch: Patch) -> None:
 
 
 @mutation(seed=50, theme=IMPATIENT_HIVE)
-def partitions_not_foretold(patch: Patch) -> None:
+def partitions_not_expected(patch: Patch) -> None:
     """Hive locks a partition, of which an empty node was left, between the look and the grant."""
     edit(
         patch,
@@ -176,7 +176,7 @@ def hive_makes_the_namespace_anew_before_the_grant(stage: Stage) -> None:
 
 
 @mutation(hive_makes_the_namespace_anew_before_the_grant, theme=CLEAN_UP)
-def namespace_not_foretold(patch: Patch) -> None:
+def namespace_not_expected(patch: Patch) -> None:
     """Hive's clean-up takes the namespace away as well, and all of it is made anew and counts as far as it did."""
     edit(patch, Namespace, "unchanged", "created = {self._layout.above: survey.above}", "created = {}")
 
@@ -191,5 +191,5 @@ def namespace_waited_for(patch: Patch) -> None:
 def round_and_round(patch: Patch) -> None:
     """The same without a pause, and without a look at the deadline."""
     patch.setattr(Namespace, "absent", lambda self, survey: [])
-    patch.setattr(turns, "pause_s", lambda taken: 0.0)
+    patch.setattr(retry, "pause_s", lambda taken: 0.0)
     patch.setattr(acquisition, "STEP_S", 86_400.0)

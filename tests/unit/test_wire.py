@@ -12,7 +12,7 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Create, Delete, Op, SetData
-from airflow_hivelock.locks.backends.zookeeper.transaction import Transaction, acl_packet
+from airflow_hivelock.locks.backends.zookeeper.wire import Transaction, acl_packet
 
 PATHS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda name: f"/{name}")
 VERSIONS = st.integers(-1, 2**31 - 1)

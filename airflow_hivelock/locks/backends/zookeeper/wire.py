@@ -1,0 +1,275 @@
+"""What goes over the wire, and what kazoo lacks for it: reads in bulk, and transactions of thousands of operations.
+
+``org.apache.zookeeper.ZooDefs.OpCode.multi`` (14) is a list of operations, each behind a ``MultiHeader``, and a list of
+results like it (``MultiOperationRecord``, ``MultiResponse``). What is written and read is what kazoo would, to the byte; a
+thousand partitions take four thousand operations, and kazoo's own way of writing them four times as long.
+
+``multiRead`` (22), in ZooKeeper 3.6 and later, has the same form, and kazoo does not have it. What a session of thousands of
+single reads costs is kazoo's threads, a wake-up and some system calls each, not the server. An older server ends the
+session that sends it, so its version has to be known first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from kazoo.exceptions import (
+    EXCEPTIONS,
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol import serialization
+from kazoo.protocol.states import ZnodeStat
+
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Get,
+    Listing,
+    Names,
+    Node,
+    Refused,
+    Request,
+    SetData,
+    Stat,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kazoo.security import ACL
+
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
+
+MOST_READS, MOST_READ_BYTES = 1_000, 1 << 19
+"""How many reads one request carries, and how much they take in it: far less than ``jute.maxbuffer``."""
+
+FEWEST_READS = 2
+"""Fewer are sent one by one."""
+
+_READ_BYTES = 24  # an operation's header, lengths and numbers
+_SINCE = (3, 6)
+_VERSION = re.compile(r"version: (\d+)\.(\d+)")
+
+_REASONS: dict[type[Exception], str] = {
+    NoNodeError: Refused.NO_NODE,
+    NodeExistsError: Refused.NODE_EXISTS,
+    BadVersionError: Refused.BAD_VERSION,
+    NotEmptyError: Refused.NOT_EMPTY,
+}
+
+_int = serialization.int_struct
+_header = serialization.multiheader_struct
+_CREATE, _DELETE, _SET_DATA, _CHECK, _GET, _LIST = (
+    _header.pack(kind.type, False, -1)
+    for kind in (
+        *(serialization.Create, serialization.Delete, serialization.SetData, serialization.CheckVersion),
+        *(serialization.GetData, serialization.GetChildren),
+    )
+)
+_END = _header.pack(-1, True, -1)
+_ANY_VERSION = _int.pack(-1)
+_FLAGS = [_int.pack(flags) for flags in range(4)]
+
+
+@dataclass(frozen=True)
+class Transaction(Commit):
+    """A :class:`~.client.Commit` for kazoo to send. Its result has, for each operation, what kazoo gives for it."""
+
+    packet: bytes
+    type: ClassVar = 14
+
+    @classmethod
+    def of(cls, commit: Commit, acl: Callable[[str], bytes]) -> Self:
+        """:param acl: that of a node to be made, as :func:`acl_packet` writes it."""
+        return cls(commit.ops, b"".join(_written(commit.ops, acl)))
+
+    def serialize(self) -> bytes:
+        return self.packet
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        results: list[Any] = []
+        while True:
+            kind, done, _ = _header.unpack_from(data, offset)
+            offset += _header.size
+            if done:
+                return results
+            if kind == serialization.Create.type:
+                path, offset = serialization.read_string(data, offset)
+                results.append(path)
+            elif kind == serialization.SetData.type:
+                results.append(ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset)))
+                offset += serialization.stat_struct.size
+            elif kind == -1:
+                results.append(EXCEPTIONS[_int.unpack_from(data, offset)[0]]())
+                offset += _int.size
+            else:
+                results.append(True)
+
+
+def acl_packet(acls: Sequence[ACL]) -> bytes:
+    """An ACL as it is in an operation that makes a node."""
+    write = serialization.write_string
+    entries = [part for acl in acls for part in (_int.pack(acl.perms), write(acl.id.scheme), write(acl.id.id))]
+    return b"".join((_int.pack(len(acls)), *entries))
+
+
+def _written(ops: Iterable[Op], acl: Callable[[str], bytes]) -> list[bytes]:
+    pack = _int.pack
+    parts: list[bytes] = []
+    for op in ops:
+        path = op.path.encode()
+        length = pack(len(path))
+        if isinstance(op, Create):
+            name, data, sequential, ephemeral = op
+            parts += (_CREATE, length, path, pack(len(data)), data, acl(name), _FLAGS[ephemeral | sequential << 1])
+        elif isinstance(op, Delete):
+            parts += (_DELETE, length, path, _ANY_VERSION)
+        elif isinstance(op, SetData):
+            parts += (_SET_DATA, length, path, pack(len(op.data)), op.data, pack(op.version))
+        else:
+            parts += (_CHECK, length, path, pack(op.version))
+    return [*parts, _END]
+
+
+def done(results: Sequence[Any]) -> tuple[Any, ...]:
+    """The replies to the operations of a transaction that has happened."""
+    return tuple(stat(result) if isinstance(result, ZnodeStat) else result for result in results)
+
+
+def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, str | None]:
+    """The operation at which a transaction failed, and the reason, unless it is none of :class:`~.client.Refused`'s."""
+    others = RolledBackError | RuntimeInconsistency
+    op, error = next(it for it in zip(ops, results, strict=True) if not isinstance(it[1], others))
+    return op, error, _REASONS.get(type(error))
+
+
+@dataclass(frozen=True)
+class MultiRead:
+    """A request for kazoo to send: its result has, for each operation, what kazoo gives for it alone, None for no node, or the
+    exception that kazoo would raise; of those after it, nothing."""
+
+    operations: Sequence[Any]
+    type: ClassVar = 22
+
+    @classmethod
+    def of(cls, requests: Iterable[Request]) -> Self:
+        return cls([operation for request in requests for operation in reads(request)])
+
+    def serialize(self) -> bytearray:
+        written = bytearray()
+        for operation in self.operations:
+            written += (_GET if operation.type == serialization.GetData.type else _LIST) + operation.serialize()
+        written += _END
+        return written
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        found: list[Any] = []
+        while True:
+            kind, done, _ = _header.unpack_from(data, offset)
+            offset += _header.size
+            if done:
+                return found
+            if kind == serialization.GetData.type:
+                content, offset = serialization.read_buffer(data, offset)
+                found.append((content, ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset))))
+                offset += serialization.stat_struct.size
+            elif kind == serialization.GetChildren.type:
+                number = _int.unpack_from(data, offset)[0]
+                offset += _int.size
+                names = []
+                for _ in range(number):
+                    name, offset = serialization.read_string(data, offset)
+                    names.append(name)
+                found.append(names)
+            else:
+                code = _int.unpack_from(data, offset)[0]
+                offset += _int.size
+                found.append(None if code == NoNodeError.code else EXCEPTIONS[code]())
+
+
+def knows_multi_read(srvr: str) -> bool:
+    """Whether a server that says this of itself (the four letter word ``srvr``) does."""
+    version = _VERSION.search(srvr)
+    return version is not None and (int(version[1]), int(version[2])) >= _SINCE
+
+
+def worth_together(requests: Sequence[Request]) -> bool:
+    """Whether there are many reads among them."""
+    return len(requests) >= FEWEST_READS and sum(map(_together, requests)) >= FEWEST_READS
+
+
+def parts(requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
+    """*requests*, in order: as many reads together as one request carries, the others one by one."""
+    for together, run in itertools.groupby(requests, _together):
+        found = tuple(run)
+        size = min(MOST_READS, MOST_READ_BYTES // max(map(_read_bytes, found))) if together else 1
+        yield from (found[start : start + size] for start in range(0, len(found), size))
+
+
+def _together(request: Request) -> bool:
+    return isinstance(request, Get | Children) and request.wake is None
+
+
+def _read_bytes(request: Request) -> int:
+    """What a read takes in a request that reads many, at most."""
+    assert isinstance(request, Get | Children)
+    return 3 * (len(request.path.encode()) + _READ_BYTES)
+
+
+def reads(request: Request) -> list[Any]:
+    """The operations of a request that reads many. A listing's node is read before its names and after them: one made
+    anew in between is younger than they tell, never older, and they lack none of the children that it is said to have had."""
+    match request:
+        case Get(path):
+            return [serialization.GetData(path, None)]
+        case Names(path):
+            return [serialization.GetChildren(path, None)]
+        case Children(path):
+            get = serialization.GetData(path, None)
+            return [get, serialization.GetChildren(path, None), get]
+    raise AssertionError(request)
+
+
+def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
+    """The reply to a request, of what :func:`reads` has read for it."""
+    if None in values:
+        return None
+    match request, values:
+        case Get(), (found,):
+            return node(found)
+        case _, (names,):
+            return Listing(tuple(names), 0, 0)
+        case _, ((_, before), names, (_, after)):
+            return Listing(tuple(names), after.czxid, _created(before))
+    raise AssertionError(values)
+
+
+def node(value: Any) -> Node:
+    # Java's clients also make nodes without data, which is not empty data.
+    return Node(value[0] or b"", stat(value[1]))
+
+
+def listing(value: Any) -> Listing:
+    return Listing(tuple(value[0]), value[1].czxid, _created(value[1]))
+
+
+def stat(said: Any) -> Stat:
+    ephemeral = said.ephemeralOwner != 0
+    return Stat(said.czxid, said.mzxid, said.version, said.ctime, said.mtime, ephemeral, _created(said))
+
+
+def _created(said: Any) -> int:
+    # cversion counts children that were made and such as were deleted (Java's DataNode.copyStat), in 32 bits.
+    return int((said.cversion + said.numChildren) & 0xFFFF_FFFF) >> 1
