@@ -20,23 +20,11 @@ ROUTE = "hivelock"
 class HiveLocksLink(BaseOperatorLink):
     """On a task that takes locks: those that it holds or waits for.
 
-    The API server makes it, also while the task waits in the triggerer and no worker has ever run it. For operators that
-    it does not know, those of users under HiveLockMixin, Airflow's worker stores it when the task ends.
+    Airflow's worker stores it when the task ends; for the package's own operators the API server makes it, as
+    :mod:`airflow_hivelock.ui.plugin` says.
     """
 
     name = "Hive locks"
-
-    @property
-    def operators(self) -> list[Any]:  # type: ignore[override]
-        from airflow_hivelock import sensors
-        from airflow_hivelock.operators import lock, spark_submit
-
-        return [
-            lock.HiveLockOperator,
-            spark_submit.HiveLockedSparkSubmitOperator,
-            lock.HiveUnlockOperator,
-            sensors.HiveLockSensor,
-        ]
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         airflow = urlsplit(conf.get("api", "base_url", fallback="")).path.strip("/")

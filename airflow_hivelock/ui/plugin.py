@@ -12,6 +12,26 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow_hivelock.links import PREFIX, ROUTE, HiveLocksLink
 
 
+class HiveLocksPageLink(HiveLocksLink):
+    """The link as the API server makes it for the package's own operators.
+
+    Also while a task waits in the triggerer and no worker has ever run it. For operators that the server does not know,
+    those of users under HiveLockMixin, Airflow's worker stores the link when the task ends.
+    """
+
+    @property
+    def operators(self) -> list[Any]:  # type: ignore[override]
+        from airflow_hivelock.operators import lock, spark_submit
+        from airflow_hivelock.sensors import HiveLockSensor
+
+        return [
+            lock.HiveLockOperator,
+            lock.HiveUnlockOperator,
+            spark_submit.HiveLockedSparkSubmitOperator,
+            HiveLockSensor,
+        ]
+
+
 class HiveLocksPlugin(AirflowPlugin):
     """The page "Hive locks" below Browse."""
 
@@ -27,7 +47,7 @@ class HiveLocksPlugin(AirflowPlugin):
             "icon_dark_mode": f"{PREFIX}/static/lock-dark.svg",
         }
     ]
-    operator_extra_links: list[Any] = [HiveLocksLink()]  # noqa: RUF012
+    operator_extra_links: list[Any] = [HiveLocksPageLink()]  # noqa: RUF012
 
     @property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]

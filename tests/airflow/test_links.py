@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import DAG, BaseOperatorLink
+from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_hivelock import HiveLockOperator, HiveLockSensor, HiveUnlockOperator
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
@@ -36,6 +39,21 @@ def test_it_leads_to_the_page_wherever_airflow_is_mounted(
 def test_airflow_knows_the_link_for_the_operators_of_the_package() -> None:
     [link] = HiveLocksPlugin.operator_extra_links
     assert HiveLockedSparkSubmitOperator in link.operators
+
+
+def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run() -> None:
+    with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
+        HiveLockOperator(task_id="lock", writes=["dw.t"]) >> HiveUnlockOperator(task_id="unlock")
+        HiveLockSensor(task_id="sensor", writes=["dw.t"])
+        HiveLockedSparkSubmitOperator(task_id="spark", writes=["dw.t"])
+        HiveLockOperator.partial(task_id="mapped").expand(writes=[["dw.t"], ["dw.u"]])
+        BashOperator(task_id="other", bash_command="true")
+    served = DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict
+    made = {task_id: task.operator_extra_link_dict.get("Hive locks") for task_id, task in served.items()}
+    assert made.pop("other") is None
+    for task_id, link in made.items():
+        assert link is not None, task_id
+        assert "&task=load&" in link.get_link(served[task_id], ti_key=KEY), task_id
 
 
 def test_an_operator_under_the_mixin_keeps_its_own_links() -> None:
