@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 _RESUME = "acquired"
 
-
 WORK_POLL_S = 2.0
-
-
 """How often an unlock task asks whether the work under its locks is over."""
 
 

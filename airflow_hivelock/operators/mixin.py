@@ -37,16 +37,10 @@ if TYPE_CHECKING:
 
 
 _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
-
-
 """What ends ``execute()`` but not the work."""
 
-
 _UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
-
-
 """What ends the wait for work that a deferred task has elsewhere, and tells nothing of that work."""
-
 
 _RESUME = "execute_locked"
 

@@ -24,26 +24,15 @@ if TYPE_CHECKING:
 
 
 STOP_S = 2.0
-
-
 """How long what the task has started may take to end by itself, before it is killed."""
 
-
 CHECK_S = 30.0
-
-
 """How often at least a running task looks whether its lease still stands; it is also told of changes."""
 
-
 RETRY_S = 5.0
-
-
 """How long after a failure it tries again."""
 
-
 RELEASE_S = 60.0
-
-
 """For how long it tries to release while the lock store does not answer."""
 
 

@@ -21,16 +21,10 @@ if TYPE_CHECKING:
 
 
 MARK = "AIRFLOW_HIVELOCK_WORK"
-
-
 """In the environment of all that a task starts, so that it is found even when its parents are gone."""
 
-
 STOP_S = 30.0
-
-
 """How long what was killed may take to be gone."""
-
 
 _MARK = re.compile("[0-9a-f]{32}")
 

@@ -1,27 +1,32 @@
-"""A job that a cluster manager runs."""
+"""A job that a cluster manager runs, and the operator that submits it.
+
+All that is touched of what SparkSubmitOperator and its hook keep to themselves stands here.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
+from airflow_hivelock.locks.url import secrets
+from airflow_hivelock.spark import URL
 from airflow_hivelock.work.processes import STOP_S
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
-
-
 """``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
 
-
 POLL_S = 0.5
-
-
 """How often a cluster is asked meanwhile."""
 
 
@@ -106,3 +111,54 @@ class SparkJob:
         return SparkSubmitOperator(
             task_id="asks", conn_id=self.conn_id, deploy_mode=self.deploy_mode, yarn_track_via_rm_api=True
         )
+
+
+class TellsItsJob(SparkSubmitOperator):
+    """SparkSubmitOperator that tells of its job as soon as there is one; HiveLockMixin is told."""
+
+    def submits(self) -> None:
+        """Called before a job is submitted that outlives spark-submit."""
+
+    def record_application(self, application: SparkJob) -> None:
+        """Called once the cluster has given that job an id."""
+
+    def _get_hook(self) -> Any:
+        hook: Any = super()._get_hook()
+        if hook._connection["deploy_mode"] == "cluster":
+            if not (
+                hook._should_track_driver_status
+                or hook._should_track_driver_via_k8s_api()
+                or hook._should_track_yarn_application_via_rm_api()
+            ):
+                raise InvalidRequest(
+                    f"{self.task_id}: in cluster mode the job outlives spark-submit, and nobody could tell when it ends; "
+                    "set yarn_track_via_rm_api=True or track_driver_via_k8s_api=True"
+                )
+            self.submits()
+            hook._conf = _driver_environment(hook) | hook._conf
+            hook._process_spark_submit_log = partial(self._record_from, hook, hook._process_spark_submit_log)
+        return hook
+
+    def _record_from(self, hook: Any, process: Callable[[Iterator[str]], None], lines: Iterator[str]) -> None:
+        """Record the job as soon as spark-submit has said its id: it then goes on for seconds, and the job runs."""
+        for line in lines:
+            process(iter((line,)))
+            job_id = hook._driver_id or hook._yarn_application_id
+            if hook._kubernetes_driver_pod:
+                job_id = f"{hook._connection['namespace']}:{hook._kubernetes_driver_pod}"
+            if job_id:
+                self.record_application(self.spark_job(job_id))
+
+    def spark_job(self, job_id: str) -> SparkJob:
+        """The job of that id, submitted as this operator does."""
+        return SparkJob(self._conn_id, job_id, self._deploy_mode)
+
+
+def _driver_environment(hook: Any) -> dict[str, str]:
+    """The settings that tell a driver in a cluster, which inherits no environment, where its lease is kept.
+
+    None where that would show a password, as Spark's own page shows all settings; nor on a standalone cluster.
+    """
+    prefix = "spark.yarn.appMasterEnv" if hook._is_yarn else "spark.kubernetes.driverEnv" if hook._is_kubernetes else ""
+    url = os.environ.get(URL, "")
+    return {f"{prefix}.{URL}": url} if prefix and url and not secrets(url) else {}

@@ -41,7 +41,8 @@ def test_airflow_knows_the_link_for_the_operators_of_the_package() -> None:
     assert HiveLockedSparkSubmitOperator in link.operators
 
 
-def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run() -> None:
+def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DagSerialization, "_load_operator_extra_links", True)  # no scheduler is in this process
     with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
         HiveLockOperator(task_id="lock", writes=["dw.t"]) >> HiveUnlockOperator(task_id="unlock")
         HiveLockSensor(task_id="sensor", writes=["dw.t"])

@@ -532,7 +532,7 @@ class TestSpark:
         """In cluster mode a task can fail while its application goes on; a durable retry finds it again."""
 
         def execute(self: Any, context: Any) -> None:
-            self.record_application(self._job("driver-1"))
+            self.record_application(self.spark_job("driver-1"))
             raise RuntimeError("lost contact")
 
         def ask(self: Any, job_id: str, context: Any) -> str:

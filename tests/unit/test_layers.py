@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,6 @@ APART: dict[str, tuple[str, ...]] = {
 CIRCLES: list[set[str]] = [
     {"locks.backends.database.dialect", "locks.backends.database.record", "locks.backends.database.wanted"},
     {"locks.backends.database.acquisition", "locks.backends.database.attendant"},
-    {"links", "operators.lock", "operators.mixin", "operators.releasing", "operators.spark_submit"},
 ]
 """Circles of imports that still stand; none may be added."""
 
@@ -107,12 +107,26 @@ ALLOWED = {
 """Who may touch them all the same: one module for each side of Airflow, and why."""
 
 
+REACHES_IN = {
+    "comms.py": ALLOWED["comms.py"],
+    "ui/access.py": ALLOWED["ui/access.py"],
+    "work/spark_job.py": "what SparkSubmitOperator and its hook know of a job is public nowhere",
+    "spark/target.py": "what Spark's session knows of a table, it tells only in its JVM",
+    "locks/backends/zookeeper/session.py": "kazoo's client can neither be told to give up a session nor to send bytes",
+}
+"""Which modules use attributes that start with an underscore of what others have made, and why."""
+
+DOCUMENTED = {"_replace", "_asdict", "_make", "_fields", "_mapping"}
+"""Public all the same: of named tuples, and of SQLAlchemy's rows."""
+
+
 def modules(*parts: str) -> list[str]:
     root = PACKAGE.joinpath(*parts)
     found = root.rglob("*.py") if root.is_dir() else [root] if root.exists() else []
     return sorted(str(path.relative_to(PACKAGE)) for path in found)
 
 
+@cache
 def tree(module: str) -> ast.Module:
     return ast.parse((PACKAGE / module).read_text())
 
@@ -249,6 +263,44 @@ def test_only_two_modules_touch_what_airflow_keeps_to_itself(module: str) -> Non
             continue
         private = [part for part in parts if part.startswith("_") or part in PRIVATE]
         assert not private, f"{module} imports {name}; {' and '.join(ALLOWED)} are the places for that"
+
+
+@cache
+def own_names(module: str) -> set[str]:
+    """What a module defines: functions, classes, variables, and attributes of ``self``."""
+    found = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            found.add(node.attr)
+    return found
+
+
+def is_self(node: ast.expr) -> bool:
+    return ast.unparse(node) in ("self", "cls", "super()")
+
+
+def reached(module: str) -> Iterator[str]:
+    """Attributes with an underscore that the module cannot have defined; those of ``self`` may come from a base."""
+    own, inherited = own_names(module), set().union(*map(own_names, modules()))
+    attributes = (node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute))
+    for node in attributes:
+        ours = DOCUMENTED | (inherited if is_self(node.value) else own)
+        if node.attr.startswith("_") and not node.attr.endswith("__") and node.attr not in ours:
+            yield f"{module}:{node.lineno} {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name not in REACHES_IN])
+def test_only_named_modules_reach_into_what_others_have_made(module: str) -> None:
+    assert not list(reached(module))
+
+
+@pytest.mark.parametrize("module", [name for name in REACHES_IN if name not in ALLOWED])
+def test_a_module_that_reaches_into_nothing_is_not_named(module: str) -> None:
+    assert list(reached(module))
 
 
 def test_the_rules_are_about_something() -> None:
