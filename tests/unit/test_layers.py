@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.structure import code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,39 +190,20 @@ def test_imports_only_go_downwards(name: str) -> None:
         assert room(other) not in APART.get(own, ()), f"{name} imports {other}, of which {own} knows nothing"
 
 
-def circles() -> list[set[str]]:
-    """Modules that import one another, however far round; counted are imports for typing only, and lazy ones."""
-    graph = {name: own_imports(module) for name, module in ALL.items()}
-    reached: dict[str, set[str]] = {}
-    for name in graph:
-        seen, ahead = set[str](), [name]
-        while ahead:
-            new = graph[ahead.pop()] - seen
-            seen |= new
-            ahead += new
-        reached[name] = seen
-    found = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
-    return [set(circle) for circle in found if circle]
-
-
 def test_no_imports_go_round_in_circles() -> None:
-    added = [circle for circle in circles() if not any(circle <= known for known in CIRCLES)]
-    assert not added, f"these modules import one another: {[sorted(circle) for circle in added]}"
+    circles = code.circles({name: own_imports(module) for name, module in ALL.items()})
+    added = [circle for circle in circles if not any(known.issuperset(circle) for known in CIRCLES)]
+    assert not added, "these modules import one another"
 
 
 def test_no_two_classes_have_one_name() -> None:
-    places = defaultdict(list)
-    for module in modules():
-        for node in tree(module).body:
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(module)
-    twice = {name: found for name, found in places.items() if len(found) > 1 and name not in TWICE}
+    twice = {name: where for name, where in code.twice(code.modules(PACKAGE.parent)).items() if name not in TWICE}
     assert not twice, "one of them wants another name"
 
 
 @pytest.mark.parametrize("module", modules())
 def test_a_file_is_short_enough_to_be_read(module: str) -> None:
-    lines = len((PACKAGE / module).read_text().splitlines())
+    lines = code.lines(PACKAGE / module)
     assert lines <= MOST_LINES or module in LONG, f"{module} has {lines} lines; split it by its nouns"
 
 
