@@ -141,8 +141,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
     def _spec(self) -> LockSpec:
         """
-        :raises InvalidRequest: this cannot be locked, as what another version's trigger was given.
+        :raises HiveLockError: this cannot be locked, as what another version's trigger was given.
         """
+        if self._refused is not None:
+            raise self._refused
         if self._unknown:
             raise InvalidRequest(
                 f"{', '.join(self._unknown)}: arguments of another version's trigger, of which this one knows nothing; "
@@ -157,8 +159,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
         :raises HiveLockError: what there is to tell the user.
         """
-        if self._refused is not None:
-            raise self._refused
+        spec = self._spec()
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
 
@@ -168,7 +169,6 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
         hook = await _hook(self.hivelock_conn_id)
         owner = self._owner(hook)
-        spec = self._spec()
         if not spec.locks(hook, self.log):
             return None
         _keep_leases(self.hivelock_conn_id)

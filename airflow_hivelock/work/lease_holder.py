@@ -95,7 +95,7 @@ class LeaseHolder:
         try:
             if isinstance(self._application, Processes) and not self._application.running():
                 self._manager.record_work(self._lease, self._work.name, elsewhere)
-        except (HiveLockError, CannotTell) as error:
+        except HiveLockError as error:
             self._log.warning("Still recorded as running on this host: %s", error)
 
     def is_over(self) -> bool:
