@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseSensorOperator
 
@@ -12,9 +12,6 @@ from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import LockSpec
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.waiting import Look
-
-if TYPE_CHECKING:
-    from airflow_hivelock.locks.model import LockRequest
 
 _RESUME = "found_free"
 
@@ -43,13 +40,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).locks(hook, self.log):
             return None
-        trigger = HiveLockSensorTrigger(
-            **self._spec_kwargs(),
-            **self._trigger_kwargs(),
-            owner=str(self._lock_owner(hook, context)),
-            attempt=context["ti"].try_number,
-        )
-        return self.defer(trigger=trigger, method_name=_RESUME)
+        return self._defer_to(HiveLockSensorTrigger, _RESUME, self._trigger_kwargs(), hook, context)
 
     def poke(self, context: Any) -> bool:
         if self._look is None:
@@ -63,9 +54,6 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         """Only dag.test() comes here: the trigger ends the task itself."""
         if event != "success":
             raise AirflowException(f"the trigger ended the task as {event}; its log says why")
-
-    def _request(self, hook: HiveLockHook, context: Any) -> LockRequest:
-        return LockSpec.of(self).request(hook, self._lock_owner(hook, context), context["ti"].try_number)
 
     def _trigger_kwargs(self) -> dict[str, Any]:
         return {"timeout_s": float(self.timeout), "soft_fail": self.soft_fail}

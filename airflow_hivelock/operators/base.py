@@ -131,6 +131,17 @@ class NamesLocks(StrictNames, BaseOperator):
         """The arguments of each trigger that say what to lock, and where."""
         return {"hivelock_conn_id": self.hivelock_conn_id, **asdict(LockSpec.of(self))}
 
+    def _defer_to(
+        self, trigger: Any, next_method: str, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any
+    ) -> NoReturn:
+        """Have the triggerer wait for what a worker has begun."""
+        owner, attempt = str(self._lock_owner(hook, context)), context["ti"].try_number
+        made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
+        self.defer(trigger=made, method_name=next_method)
+
+    def _request(self, hook: HiveLockHook, context: Any, **terms: Any) -> LockRequest:
+        return LockSpec.of(self).request(hook, self._lock_owner(hook, context), context["ti"].try_number, **terms)
+
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
         """Who this task is in the lock store."""
         return Owner.of(hook.installation, context["ti"])
@@ -207,7 +218,8 @@ class AcquiresLocks(NamesLocks):
                     # trigger has begun. One that cannot be withdrawn now ends with this process's session.
                     with suppress(StoreUnavailable):
                         wait.give_up()
-                    self._defer(hook, context, resume, ends_task and self.waiting == "trigger")
+                    kwargs = self._lock_kwargs(ends_task and self.waiting == "trigger")
+                    self._defer_to(HiveLockTrigger, resume, kwargs, hook, context)
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
@@ -269,23 +281,9 @@ class AcquiresLocks(NamesLocks):
             "ends_task": ends_task,
         }
 
-    def _defer(self, hook: HiveLockHook, context: Any, resume: str, ends_task: bool) -> NoReturn:
-        trigger = HiveLockTrigger(
-            **self._spec_kwargs(),
-            **self._lock_kwargs(ends_task),
-            owner=str(self._lock_owner(hook, context)),
-            attempt=context["ti"].try_number,
-        )
-        self.defer(trigger=trigger, method_name=resume)
-
     def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
-        request = LockSpec.of(self).request(
-            hook,
-            self._lock_owner(hook, context),
-            context["ti"].try_number,
-            lease_s=self.lease_duration.total_seconds(),
-            wait=timeout_s != 0,
-        )
+        lease_s = self.lease_duration.total_seconds()
+        request = self._request(hook, context, lease_s=lease_s, wait=timeout_s != 0)
         return Wait(hook.manager(), request, timeout_s, wake, self.log)
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:

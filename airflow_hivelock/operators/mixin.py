@@ -25,7 +25,6 @@ from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
@@ -146,14 +145,6 @@ class HiveLockMixin(AcquiresLocks):
         if self._held is not None:
             self._held.submits()
 
-    def _submits(self) -> bool:
-        """Whether that has to be expected from the start."""
-        overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
-        return overridden or bool(getattr(self, "deferrable", False))
-
-    def _stop_work(self) -> None:
-        super().on_kill()
-
     def _adopt(self) -> Lease | None:
         """The given lease, as it stands now: the lock task's next try may have taken it over. None: it locks nothing."""
         if self.lease == OFF:
@@ -178,30 +169,6 @@ class HiveLockMixin(AcquiresLocks):
             return None
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))
 
-    def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
-        """Record that the work starts, once nothing runs any more that an earlier try has started.
-
-        :raises CannotTell: whether something does; the locks stay.
-        """
-        here, earlier = Processes(submits=resumed or self._submits()), lease.work(name)
-        if earlier is not None and resumed:
-            return manager.record_work(lease, name, applications.encode(here))
-        if earlier is not None:
-            try:
-                application = applications.of(earlier)
-                if (taken_up := self.reconnects(context, application)) is not None:
-                    self.log.info("Going on with %s, which an earlier try has started", taken_up)
-                    return manager.record_work(lease, name, applications.encode(taken_up))
-                if application.running():
-                    self.log.warning("Ending %s, which an earlier try has left behind", application)
-                    application.stop()
-            except CannotTell as error:
-                raise CannotTell(
-                    f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
-                    f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
-                ) from error
-        return manager.start_work(lease, name, applications.encode(here))
-
     @contextmanager
     def _under(self, lease: Lease | None, context: Any, resumed: bool = False) -> Iterator[None]:
         """Hold *lease*, if there is one, while the body, the work, runs."""
@@ -210,7 +177,7 @@ class HiveLockMixin(AcquiresLocks):
             yield
             return
         hook = HiveLockHook(self.hivelock_conn_id)
-        name = Owner.of(hook.installation, context["ti"]).work
+        name = self._lock_owner(hook, context).work
         manager = hook.manager()
         begun = lease.work(name) is not None
         lease = self._start_work(manager, lease, name, context, resumed)
@@ -251,6 +218,30 @@ class HiveLockMixin(AcquiresLocks):
         if held.lost is not None:
             raise held.lost
 
+    def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
+        """Record that the work starts, once nothing runs any more that an earlier try has started.
+
+        :raises CannotTell: whether something does; the locks stay.
+        """
+        here, earlier = Processes(submits=resumed or self._submits()), lease.work(name)
+        if earlier is not None and resumed:
+            return manager.record_work(lease, name, applications.encode(here))
+        if earlier is not None:
+            try:
+                application = applications.of(earlier)
+                if (taken_up := self.reconnects(context, application)) is not None:
+                    self.log.info("Going on with %s, which an earlier try has started", taken_up)
+                    return manager.record_work(lease, name, applications.encode(taken_up))
+                if application.running():
+                    self.log.warning("Ending %s, which an earlier try has left behind", application)
+                    application.stop()
+            except CannotTell as error:
+                raise CannotTell(
+                    f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
+                    f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
+                ) from error
+        return manager.start_work(lease, name, applications.encode(here))
+
     def is_over(self, context: Any) -> bool:
         """:meth:`work_is_over`, and nothing that was recorded still runs; False where that cannot be told."""
         try:
@@ -261,3 +252,11 @@ class HiveLockMixin(AcquiresLocks):
         if not over:
             self.log.warning("The work still runs; its locks stay until a retry or a force release finds it over")
         return over
+
+    def _submits(self) -> bool:
+        """Whether the work has to be expected to go on elsewhere from the start."""
+        overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
+        return overridden or bool(getattr(self, "deferrable", False))
+
+    def _stop_work(self) -> None:
+        super().on_kill()
