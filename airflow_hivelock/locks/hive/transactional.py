@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_hivelock.locks import names
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockMode, LockObject
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from airflow_hivelock.locks.model import LockObject
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,31 @@ class ListsTransactional(Protocol):
     def transactional(self, target: LockObject | None) -> Sequence[TransactionalLock]:
         """What lies on just that object, for a database on all in it, or everything; in the server's order."""
         ...
+
+
+def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
+    """The object of those names, or, where one of them cannot be locked here, what it lies in; None for no database."""
+    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
+    try:
+        return LockObject(database, table, levels)
+    except InvalidRequest:
+        return locked(database, table if partition else "") if table else None
+
+
+def mode(lock_type: str) -> LockMode:
+    """SHARED for all that goes with SHARED_READ: SHARED_WRITE and EXCL_WRITE are writers' types, but readers pass them.
+
+    What is not known counts as EXCLUSIVE.
+    """
+    return LockMode.SHARED if lock_type in ("SHARED_READ", "SHARED_WRITE", "EXCL_WRITE") else LockMode.EXCLUSIVE
+
+
+def owner(agent: str, user: str) -> str:
+    """The query that asked, or its user where Hive does not say which query it was."""
+    return agent if agent not in ("", "NULL", "Unknown") else user
+
+
+def notes(lock_type: str, transaction: str) -> list[str]:
+    """What the mode does not tell of a lock."""
+    said = [lock_type] if lock_type not in ("SHARED_READ", "EXCLUSIVE") else []
+    return said + ([f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else [])

@@ -10,9 +10,9 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import names, rules
-from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import Blocker, Holder, Lock, LockMode, LockObject, Waiter
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.hive import transactional
+from airflow_hivelock.locks.model import Blocker, Holder, Lock, LockMode, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
     for start, end in zip(starts, [*starts[1:], len(listed)], strict=False):
         details = dict(str(text).split(":", 1) for text, *_ in listed[start + 1 : end] if ":" in str(text))
         name, mode = listed[start][:2]
-        if target := _object(*str(name).split("@", 2)):
+        if target := transactional.locked(*str(name).split("@", 2)):
             made = details.get("LOCK_MODE")
             yield (
                 Holder(
@@ -48,7 +48,6 @@ def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
 _MODES = {mode.value for mode in LockMode}
 _LOCK_ID = re.compile(r"([0-9]{1,18})(\.[0-9]+)?$")
 _MILLISECONDS = re.compile(r"[0-9]{1,14}")
-_GOES_WITH_SHARED = ("SHARED_READ", "SHARED_WRITE", "EXCL_WRITE")
 
 
 def _transactional(row: Row) -> tuple[Holder, bool] | None:
@@ -57,24 +56,18 @@ def _transactional(row: Row) -> tuple[Holder, bool] | None:
         return None
     fields = [str(value or "").strip() for value in row]
     lock_id, database, table, partition, state, _, kind, transaction, _, acquired, user, _, agent = fields[:13]
-    target = _object(database, "" if table == "NULL" else table, "" if partition == "NULL" else partition)
+    target = transactional.locked(database, "" if table == "NULL" else table, "" if partition == "NULL" else partition)
     if not (number := _LOCK_ID.match(lock_id)) or target is None:
         return None
-    notes = [kind] if kind not in ("SHARED_READ", "EXCLUSIVE") else []
-    notes += [f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else []
-    mode = LockMode.SHARED if kind in _GOES_WITH_SHARED else LockMode.EXCLUSIVE
-    owner = agent if agent not in ("", "NULL", "Unknown") else user
-    holder = Holder(target, mode, owner, _instant(acquired), token=int(number[1]), query=", ".join(notes))
+    holder = Holder(
+        target,
+        transactional.mode(kind),
+        transactional.owner(agent, user),
+        _instant(acquired),
+        token=int(number[1]),
+        query=", ".join(transactional.notes(kind, transaction)),
+    )
     return holder, state != "ACQUIRED"
-
-
-def _object(database: str, table: str = "", partition: str = "") -> LockObject | None:
-    """The object of those names, or, where one of them cannot be locked here, what it lies in."""
-    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
-    try:
-        return LockObject(database, table, levels)
-    except InvalidRequest:
-        return _object(database, table if partition else "") if table else None
 
 
 def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import names, rules
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.metastore.metadata import Metadata
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject
 from airflow_hivelock.locks.validate import MOST_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-log = logging.getLogger(__name__)
-
 ACQUIRED, WAITING = 1, 2
 STATES = {ACQUIRED: "ACQUIRED", WAITING: "WAITING", 3: "ABORT", 4: "NOT_ACQUIRED"}
 """``LockState``, hive_metastore.thrift."""
 
-EXCLUSIVE = 3
-TYPES = {1: "SHARED_READ", 2: "SHARED_WRITE", EXCLUSIVE: "EXCLUSIVE", 4: "EXCL_WRITE"}
+TYPES = {1: "SHARED_READ", 2: "SHARED_WRITE", 3: "EXCLUSIVE", 4: "EXCL_WRITE"}
 """``LockType``; the fourth came with Hive 4."""
 
 
@@ -34,8 +30,7 @@ TYPES = {1: "SHARED_READ", 2: "SHARED_WRITE", EXCLUSIVE: "EXCLUSIVE", 4: "EXCL_W
 class Row:
     """One component of a lock request, by the server's clock.
 
-    :param lock: with SHARED for all that goes with SHARED_READ: SHARED_WRITE and EXCL_WRITE are writers' modes, but
-        readers pass them. What is not known counts as EXCLUSIVE.
+    :param lock: with the mode that its type amounts to.
     :param transaction: 0 for none.
     :param heartbeat: None for a transaction's lock, which lives as long as its transaction.
     :param metadata: None for what is not ours.
@@ -58,7 +53,7 @@ class Row:
         """Ours: the request's owner; Hive's: its query id, or who asked where that says nothing."""
         if self.metadata:
             return self.metadata.owner
-        return self.agent if self.agent and self.agent != "Unknown" else self.user
+        return transactional.owner(self.agent, self.user)
 
     @property
     def blocker(self) -> Blocker:
@@ -72,9 +67,7 @@ class Row:
 
     def holder(self, timeout_s: float) -> Holder:
         """As ``show`` has it."""
-        notes = [self.metadata.query] if self.metadata else []
-        notes += [self.type] if self.type not in ("SHARED_READ", "EXCLUSIVE") else []
-        notes += [f"transaction {self.transaction}"] if self.transaction else []
+        query = [self.metadata.query] if self.metadata else []
         return Holder(
             self.lock.object,
             self.lock.mode,
@@ -84,19 +77,19 @@ class Row:
             self.id,
             self.expires(timeout_s),
             None,
-            ", ".join(notes),
+            ", ".join(query + transactional.notes(self.type, str(self.transaction))),
         )
 
 
 def parse(element: Any) -> Row | None:
     """A row from a ``ShowLocksResponseElement``; None for what lies in no database that could be locked here."""
     kind = TYPES.get(element.type, f"LockType {element.type}")
-    target = _object(element.dbname or "", element.tablename or "", element.partname or "")
+    target = transactional.locked(element.dbname or "", element.tablename or "", element.partname or "")
     if target is None or element.lockid is None:
         return None
     return Row(
         element.lockid,
-        Lock(target, LockMode.SHARED if element.type in TYPES and element.type != EXCLUSIVE else LockMode.EXCLUSIVE),
+        Lock(target, transactional.mode(kind)),
         kind,
         element.state != ACQUIRED,
         element.txnid or 0,
@@ -128,18 +121,6 @@ def listed(element: Any) -> TransactionalLock:
         element.acquiredat,
         element.agentInfo,
     )
-
-
-def _object(database: str, table: str, partition: str) -> LockObject | None:
-    """The object of those names, or, where one of them cannot be locked here, what it lies in."""
-    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
-    try:
-        return LockObject(database, table, levels)
-    except InvalidRequest as error:
-        log.debug("%s", error)
-        if not table:
-            return None
-        return _object(database, table, "") if partition else _object(database, "", "")
 
 
 class Conflicts:
