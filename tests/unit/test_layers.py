@@ -87,8 +87,8 @@ LONG = {
 MOST_IN_ROOT = 12
 
 TWICE = {
-    "Record": "still to be renamed",
-    "State": "still to be renamed",
+    "Record": "what a backend keeps of a request: each backend's own, and none imports another",
+    "State": "how far a request is, in its backend's record",
 }
 """Names that more than one class has, and why."""
 

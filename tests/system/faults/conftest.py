@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from airflow_hivelock.locks import connect
+from airflow_hivelock.locks import StoreUnavailable, connect
 from tests.system.faults.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
@@ -25,8 +26,22 @@ WHOLE = pytest.mark.skipif(not FULL, reason="make test-faults")
 
 DAY = "dw.delays/dt=2013-01-01"
 
+Answer = TypeVar("Answer")
+
 SESSION_S = 4
 STORES = ("zookeeper", "postgresql")
+
+
+def again(call: Callable[[], Answer]) -> Answer:
+    """What *call* gives, once the store answers."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return call()
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @dataclass(frozen=True)

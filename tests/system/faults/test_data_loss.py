@@ -11,7 +11,7 @@ import pytest
 
 from airflow_hivelock.locks import LockLost, StoreUnavailable, connect
 from tests.support.servers import ZooKeeperServer
-from tests.system.faults.conftest import DAY, WHOLE
+from tests.system.faults.conftest import DAY, WHOLE, again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,13 +113,3 @@ def test_a_late_release_frees_nothing_of_a_retry_that_began_after_the_loss(tmp_p
                 assert not manager.release(first)
                 other.verify(second)
                 assert other.release(second)
-
-
-def again(call: Callable[[], object]) -> object:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return call()
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise

@@ -6,12 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, LockTimeout, StoreUnavailable, connect
-from tests.system.faults.conftest import DAY, SESSION_S, WHOLE
+from tests.system.faults.conftest import DAY, SESSION_S, WHOLE, again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tests.system.faults.conftest import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), WHOLE]
-
-Answer = TypeVar("Answer")
 
 ANSWER_S = 2 * SESSION_S + SESSION_S
 """Until one call says that the store does not answer: for a connection, and then for the answer."""
@@ -34,18 +32,6 @@ def until(what: Callable[[], bool]) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def again(call: Callable[[], Answer]) -> Answer:
-    """Until the store answers."""
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return call()
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def refuses(manager: LockManager) -> None:

@@ -6,13 +6,14 @@ import os
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockTimeout, StoreUnavailable, connect
 from tests.support.servers import ZooKeeperServer
-from tests.system.faults.conftest import DAY, WHOLE
+from tests.system.faults.conftest import DAY, WHOLE, again
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,7 +72,7 @@ def test_a_full_disk_of_the_server_loses_nothing_that_was_granted(tmp_path: Path
                 with pytest.raises(LockTimeout, match="first"):
                     near.acquire(owner="rival", writes=[DAY])
             for lease in (first, *granted):
-                assert again(manager, lease)
+                assert again(partial(manager.release, lease))
             with connect(server.url) as near:
                 for lease in near.leases():  # what the refused one may have got
                     assert near.release(lease)
@@ -86,15 +87,6 @@ def until_refused(manager: LockManager) -> tuple[list[Lease], StoreUnavailable]:
         except StoreUnavailable as error:
             return granted, error
     raise AssertionError("it was never full")
-
-
-def again(manager: LockManager, lease: Lease) -> bool:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return manager.release(lease)
-        except StoreUnavailable:
-            assert time.monotonic() < deadline
 
 
 class SmallPackets(ZooKeeperServer):
