@@ -19,9 +19,7 @@ _row = partial(row, ROWS)
 
 
 def _started(play: Play, dag_id: str = "chained") -> Run:
-    run = play.start(dag_id)
-    play.writing()
-    return run
+    return play.at_work(dag_id)
 
 
 @_row("lock, job, unlock: all ends well (TaskSuccessEvent ends the lock task)", "unlock task")

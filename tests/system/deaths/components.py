@@ -40,8 +40,7 @@ DATABASE_OUTAGE_S = 75.0
 
 def _two(play: Play, dag_id: str = "own") -> tuple[Run, Run]:
     """One at work, and one behind it."""
-    first = play.start(dag_id)
-    play.writing()
+    first = play.at_work(dag_id)
     second = play.start("own")
     play.await_waiters()
     return first, second
@@ -141,8 +140,7 @@ def zookeeper_away(play: Play) -> None:
 
 @_row("marked failed while ZooKeeper is away", KEEPER, "task")
 def marked_failed_without_zookeeper(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     (zookeeper,) = play.stage.servers
     zookeeper.kill()
     run.mark("failed")
@@ -152,8 +150,7 @@ def marked_failed_without_zookeeper(play: Play) -> None:
 
 @_row("the work ends while ZooKeeper is away", KEEPER, "task")
 def success_without_zookeeper(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     (zookeeper,) = play.stage.servers
     zookeeper.kill()
     run.open()

@@ -17,8 +17,7 @@ _row = partial(row, ROWS)
 
 
 def _deferred(play: Play, dag_id: str = "elsewhere") -> Run:
-    run = play.start(dag_id)
-    play.writing()
+    run = play.at_work(dag_id)
     run.reach("deferred")
     return run
 

@@ -133,6 +133,12 @@ class Play:
         self.runs.append(Run(self.stage, dag_id, run_id))
         return self.runs[-1]
 
+    def at_work(self, dag_id: str) -> Run:
+        """A new run, whose work writes under its lock."""
+        run = self.start(dag_id)
+        self.writing()
+        return run
+
     def until(self, condition: Callable[[], T], what: str) -> T:
         return self.stage.af.wait(condition, WAIT_S, f"{self.name}: {what}")
 

@@ -19,30 +19,26 @@ _row = partial(row, ROWS)
 
 @_row("the work ends well", "task")
 def success(play: Play) -> None:
-    play.start("own")
-    play.writing()
+    play.at_work("own")
 
 
 @_row("the work fails", "task")
 def failure(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.open(1)
     run.reach("failed")
 
 
 @_row("the work skips its task", "task")
 def skip(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.open(99)
     run.reach("skipped")
 
 
 @_row("the work fails, and so does its retry", "task")
 def retries_exhausted(play: Play) -> None:
-    run = play.start("own_again")
-    play.writing()
+    run = play.at_work("own_again")
     run.open(1)
     run.reach("failed")
     assert len(play.lives()) == 2
@@ -50,16 +46,14 @@ def retries_exhausted(play: Play) -> None:
 
 @_row("task process killed; what it started writes on", KEEPER)
 def killed(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.kill()
     _is_kept_for_the_orphan(play)
 
 
 @_row("task process killed, with release_locks in callbacks; what it started writes on", KEEPER)
 def killed_called(play: Play) -> None:
-    run = play.start("own_called")
-    play.writing()
+    run = play.at_work("own_called")
     run.kill()
     _is_kept_for_the_orphan(play)
 
@@ -86,8 +80,7 @@ def killed_with_work_run_called(play: Play) -> None:
 
 @_row("task process killed, with a retry: it re-adopts the lease", "task")
 def killed_again(play: Play) -> None:
-    run = play.start("own_again")
-    play.writing()
+    run = play.at_work("own_again")
     first = play.stage.manager.lease_of(run.owner())
     run.kill()
     play.writing(2)
@@ -101,80 +94,70 @@ def killed_again(play: Play) -> None:
 
 @_row("supervisor and task killed", KEEPER)
 def supervisor_killed(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.kill(supervisor=True)
     _is_kept_for_the_orphan(play)
 
 
 @_row("supervisor and task killed, with a retry", "task")
 def supervisor_killed_again(play: Play) -> None:
-    run = play.start("own_again")
-    play.writing()
+    run = play.at_work("own_again")
     run.kill(supervisor=True)
     play.writing(2)
 
 
 @_row("supervisor killed; the task goes on, and nobody logs what it says", "unlogged")
 def supervisor_alone_killed(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.kill(task=False, supervisor=True)
     _is_kept_for_the_orphan(play)
 
 
 @_row("marked failed", "task")
 def marked_failed(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.mark("failed")
     _ends(play)
 
 
 @_row("marked success", "task")
 def marked_success(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.mark("success")
     _ends(play)
 
 
 @_row("its run marked failed", "task")
 def run_marked_failed(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.mark_run("failed")
     _ends(play)
 
 
 @_row("its run marked failed and deleted", "task")
 def run_deleted(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.delete()
     _ends(play)
 
 
 @_row("cleared", "task")
 def cleared(play: Play) -> None:
-    run = play.start("own")
-    play.writing()
+    run = play.at_work("own")
     run.clear("job")
     play.writing(2)
 
 
 @_row("dagrun_timeout", "task")
 def run_timed_out(play: Play) -> None:
-    run = play.start("own_run_timed")
-    play.writing()
+    run = play.at_work("own_run_timed")
     run.await_end()
     _ends(play)
 
 
 @_row("execution_timeout", "task")
 def timed_out(play: Play) -> None:
-    run = play.start("own_timed")
-    play.writing()
+    run = play.at_work("own_timed")
     run.reach("failed")
 
 
