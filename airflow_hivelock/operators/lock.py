@@ -56,6 +56,7 @@ class HiveLockOperator(AcquiresLocks):
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
             raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
+        self._warning = ""
         if self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
 
@@ -66,13 +67,14 @@ class HiveLockOperator(AcquiresLocks):
     def resolve_template_files(self) -> None:
         """Airflow's, when it has parsed the DAG, whose every task is known by now."""
         super().resolve_template_files()
+        self._warning = warning_of(self)
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
-            self.start_trigger_args.trigger_kwargs["warning"] = warning_of(self)
+            self.start_trigger_args.trigger_kwargs["warning"] = self._warning
 
     def execute(self, context: Any) -> dict[str, Any]:
         lease = self._acquire(context, resume=_RESUME, ends_task=True)
-        if lease and (warning := warning_of(self)):
-            self.log.warning("%s", warning)
+        if lease and self._warning:
+            self.log.warning("%s", self._warning)
         return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class HiveLockOperator(AcquiresLocks):
         return OFF if event == OFF else self._retake(context, event).to_json()
 
     def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
-        return super()._lock_kwargs(ends_task) | {"warning": warning_of(self)}
+        return super()._lock_kwargs(ends_task) | {"warning": self._warning}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:

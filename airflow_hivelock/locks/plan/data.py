@@ -70,7 +70,8 @@ def plan(
     """
     shared, exclusive = rules.objects("reads", reads), rules.objects("writes", writes)
     tables = KnownTables(catalog, unpartitioned, partition_columns)
-    check_exist(shared, exclusive, tables)
+    if catalog is not None:
+        check_exist(shared, exclusive, catalog, tables)
     return plan_data(shared, exclusive, tables, limit)
 
 

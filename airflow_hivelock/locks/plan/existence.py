@@ -31,17 +31,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def check_exist(reads: Collection[LockObject], writes: Collection[LockObject], tables: KnownTables) -> None:
-    """Look whether what a task names exists; nothing is looked for without a catalog.
+def check_exist(
+    reads: Collection[LockObject], writes: Collection[LockObject], catalog: Catalog, tables: KnownTables
+) -> None:
+    """Look whether what a task names exists.
 
     :raises InvalidRequest: it does not, and this task cannot be about to make it. Names that are alike are named.
     """
     made = _tops(writes)
     for target in [*_tops(reads), *made]:
-        if tables.catalog is None or _known(target, tables):
+        if _known(target, catalog, tables):
             continue
         database = LockObject(target.database)
-        if database.database not in (databases := tables.catalog.names()):
+        if database.database not in (databases := catalog.names()):
             if database not in made:
                 raise InvalidRequest(
                     f"{target}: there is no database {database}{_alike(database.database, databases)} A task that makes it "
@@ -49,25 +51,25 @@ def check_exist(reads: Collection[LockObject], writes: Collection[LockObject], t
                 )
         elif target not in made:
             raise InvalidRequest(
-                f"{target}: there is no such table to read{alike(target, tables.catalog)} A task that makes it names it in "
+                f"{target}: there is no such table to read{alike(target, catalog)} A task that makes it names it in "
                 "writes as well; one that this metastore does not know is declared, in unpartitioned or partition_columns"
             )
         else:
             log.warning(
                 "%s: there is no such table to write%s It is locked, for a job that makes it",
                 target,
-                alike(target, tables.catalog),
+                alike(target, catalog),
             )
 
 
-def warn_of_missing(reads: Iterable[LockObject], tables: KnownTables) -> None:
+def warn_of_missing(reads: Iterable[LockObject], catalog: Catalog, tables: KnownTables) -> None:
     """Say which tables that SQL reads do not exist."""
     for target in _tops(reads):
-        if tables.catalog is not None and not _known(target, tables):
+        if not _known(target, catalog, tables):
             log.warning(
                 "%s: there is no such table to read%s Only a temporary view can be meant, and is locked for nothing",
                 target,
-                alike(target, tables.catalog),
+                alike(target, catalog),
             )
 
 
@@ -91,7 +93,5 @@ def _tops(targets: Iterable[LockObject]) -> dict[LockObject, None]:
     return dict.fromkeys(LockObject(target.database, target.table) for target in targets)
 
 
-def _known(target: LockObject, tables: KnownTables) -> bool:
-    if target.table:
-        return tables.table(target) is not None
-    return tables.catalog is None or target.database in tables.catalog.names()
+def _known(target: LockObject, catalog: Catalog, tables: KnownTables) -> bool:
+    return tables.table(target) is not None if target.table else target.database in catalog.names()

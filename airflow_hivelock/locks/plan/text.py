@@ -59,7 +59,8 @@ def plan_statements(
         looks = set(planner.looks)
         reads = read(planner.scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
-    warn_of_missing((each for each in reads if each not in made), tables)
+    if catalog is not None:
+        warn_of_missing((each for each in reads if each not in made), catalog, tables)
     shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
     whole = {target for target in exclusive if not target.partition}
     kept = {target for target in looks.union(shared) if target not in exclusive and not _below(target, whole)}
