@@ -134,7 +134,7 @@ class ZooKeeperAcquisition:
     def hand_over(self) -> None:
         self._store.waiters.leaves(self)
         try:
-            mine = self._read()
+            mine = self._store.read(self._key, fresh=True)
             if mine is not None and mine.process == self._process and mine.queued:
                 # Refused where another process has taken over by now, or where its session has ended.
                 self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
@@ -145,7 +145,7 @@ class ZooKeeperAcquisition:
     def _withdraw(self) -> None:
         withdrawing = self._store.retry(f"{self._request.owner}: its record changed while it was withdrawn")
         while True:
-            mine = self._read()
+            mine = self._store.read(self._key, fresh=True)
             if mine is None or mine.process != self._process:
                 return
             if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
@@ -453,13 +453,9 @@ class ZooKeeperAcquisition:
             since_ms=trying.stat.mtime_ms,
         )
         self._granting = trying.ticket_epoch
-        outcome = self._store.client.submit(
-            Commit((SetData(self.path, granted.encode(), trying.version), Delete(self._alive)))
-        )[0]
-        if isinstance(outcome, Refused):
+        self._record = self._store.rewrite(trying, granted, Delete(self._alive))
+        if self._record is None:
             raise _Again
-        self._record = granted.at(outcome[0])
-        self._store.remember(self._key, self._record)
         return self._record.lease(self._key)
 
     def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:
@@ -531,21 +527,15 @@ class ZooKeeperAcquisition:
     def _rewrite(self, record: Record, ops: Sequence[Op]) -> None:
         """Compare and set my record, with *ops* in the same transaction."""
         assert self._record is not None
-        write = SetData(self.path, record.encode(), self._record.version)
-        outcome = self._store.client.submit(Commit((*ops, write)))[0]
-        if isinstance(outcome, Refused):
+        self._record = self._store.rewrite(self._record, record, *ops)
+        if self._record is None:
             raise _Again
-        self._record = record.at(outcome[-1])
 
     def _check_mine(self, stat: Stat | None) -> None:
         """Another process may have taken over, or have taken this one for dead, while it waited."""
         assert self._record is not None
         if stat is None or stat.version != self._record.version:
             raise _Again
-
-    def _read(self) -> Record | None:
-        _, node = self._store.client.submit(Sync(), Get(self.path))
-        return Record.decode(node, self.path) if node else None
 
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Check, Node, Op, Stat
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.model import Lease, Lock
 
@@ -171,11 +171,11 @@ class ZooKeeperStore:
             return None
         return record if _is_of(record, lease) else None
 
-    def rewrite(self, record: Record, changed: Record, *checks: Check) -> Record | None:
-        """Compare and set; None if the record is no longer as it was read, or one of *checks* fails."""
+    def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
+        """Compare and set, with *also* in the same transaction; None if the record is no longer as it was read, or *also* fails."""
         key = owner_key(record.owner)
         write = SetData(self.layout.record(key), changed.encode(), record.version)
-        outcome = self.client.submit(Commit((write, *checks)))[0]
+        outcome = self.client.submit(Commit((write, *also)))[0]
         if isinstance(outcome, Refused):
             return None
         written = changed.at(outcome[0])
