@@ -62,7 +62,7 @@ def test_a_drain_that_was_left_behind_is_void(zookeeper: ZooKeeperServer) -> Non
         lease = manager.acquire(owner="reader", reads=[DAY])
         record = backend.store.standing(lease)
         assert record
-        backend.store.queues.drain(record, owner_key("reader"))
+        backend.store.queues.drain(record)
         waiting = Polling(manager, "writer", writes=["dw.flights/dt=2013-01-02"])
         assert waiting.blocked().by[0].owner == "reader", "a drain keeps everybody out"
         assert manager.release(lease)
@@ -164,4 +164,4 @@ def test_drains_of_many_tables_that_are_gone_do_not_hold_a_release_up(
 def drains(manager: LockManager, lease: Lease) -> None:
     """Take the drains of a release that goes no further."""
     store: Any = manager.backend.store  # type: ignore[attr-defined]
-    store.queues.drain(store.standing(lease), owner_key(lease.owner))
+    store.queues.drain(store.standing(lease))

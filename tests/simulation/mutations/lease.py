@@ -52,7 +52,7 @@ def renewed_while_it_is_released(stage: Stage) -> None:
 def release_stops_at_another_version(patch: Patch) -> None:
     """A renewal in between, and the lease is never released."""
     original = ZooKeeperStore.entomb
-    patch.setattr(ZooKeeperStore, "entomb", lambda self, key, found, *also: original(self, key, found, *also) or found)
+    patch.setattr(ZooKeeperStore, "entomb", lambda self, found, *also: original(self, found, *also) or found)
 
 
 def granted_where_the_releaser_lags(stage: Stage) -> None:
@@ -125,4 +125,4 @@ def freed_by_force(stage: Stage) -> None:
 def force_release_without_a_trace(patch: Patch) -> None:
     """Nobody can tell who took the lock away, and why."""
     original = ZooKeeperStore.entomb
-    patch.setattr(ZooKeeperStore, "entomb", lambda self, key, found, *also: original(self, key, found))
+    patch.setattr(ZooKeeperStore, "entomb", lambda self, found, *also: original(self, found))

@@ -103,7 +103,7 @@ def one_ahead_dies_waiting(stage: Stage) -> None:
 @mutation(one_ahead_dies_waiting)
 def dead_waiter_waited_for(patch: Patch) -> None:
     """An abandoned request blocks everyone behind it."""
-    patch.setattr(ZooKeeperStore, "break_dead", lambda self, key, found: None)
+    patch.setattr(ZooKeeperStore, "break_dead", lambda self, found: None)
 
 
 def one_ahead_releases(stage: Stage) -> None:
@@ -165,9 +165,9 @@ def break_without_a_version(patch: Patch) -> None:
     """What has come back to life meanwhile is broken all the same."""
     original = ZooKeeperStore.break_dead
 
-    def break_dead(self: ZooKeeperStore, key: str, found: Record) -> Any:
+    def break_dead(self: ZooKeeperStore, found: Record) -> Any:
         assert found.stat is not None
-        return original(self, key, replace(found, stat=found.stat._replace(version=-1)))
+        return original(self, replace(found, stat=found.stat._replace(version=-1)))
 
     patch.setattr(ZooKeeperStore, "break_dead", break_dead)
 
@@ -209,7 +209,7 @@ def place_lost_on_restart(patch: Patch) -> None:
     def start(self: ZooKeeperAcquisition) -> None:
         found = self._store.read(self._key)
         if found is not None and found.queued and found.process != self._process:
-            self._store.break_dead(self._key, found)
+            self._store.break_dead(found)
         original(self)
 
     patch.setattr(ZooKeeperAcquisition, "_start", start)

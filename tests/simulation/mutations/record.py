@@ -66,8 +66,8 @@ def released_while_a_slow_call_adopts(stage: Stage) -> None:
 def no_tombstone(patch: Patch) -> None:
     """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
 
-    def entomb(self: ZooKeeperStore, key: str, found: Record, *also: Any) -> Record | None:
-        return self.removal.commit(key, found, found.freed(), (*self.queues.deletes(found, key), *also))
+    def entomb(self: ZooKeeperStore, found: Record, *also: Any) -> Record | None:
+        return self.removal.commit(found, found.freed(), (*self.queues.deletes(found), *also))
 
     patch.setattr(ZooKeeperStore, "entomb", entomb)
 

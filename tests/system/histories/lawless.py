@@ -38,10 +38,10 @@ def half_released() -> None:
     """One lock node of each lease stays."""
     original = Removal.commit
 
-    def commit(self: Removal, key: str, current: Any, final: Any, also: Any = ()) -> Any:
+    def commit(self: Removal, current: Any, final: Any, also: Any = ()) -> Any:
         if known := self._remembered.get((current.owner, current.written)):
             self._remembered[current.owner, current.written] = replace(known, nodes=known.nodes[1:])
-        return original(self, key, current, final, also)
+        return original(self, current, final, also)
 
     Removal.commit = commit  # type: ignore[method-assign]
 

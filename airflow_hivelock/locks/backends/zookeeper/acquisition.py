@@ -38,7 +38,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
 from airflow_hivelock.locks.backends.zookeeper.limits import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State, lease_id
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.snapshot import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
@@ -149,13 +149,13 @@ class ZooKeeperAcquisition:
             if mine is None or mine.process != self._process:
                 return
             if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
-                if self._store.entomb(self._key, mine):
+                if self._store.entomb(mine):
                     return
             elif not mine.queued:
                 return
             else:
-                also: list[Op] = [*self._store.queues.deletes(mine, self._key), *self._delete_alive()]
-                if self._store.removal.commit(self._key, mine, mine.freed(), also):
+                also: list[Op] = [*self._store.queues.deletes(mine), *self._delete_alive()]
+                if self._store.removal.commit(mine, mine.freed(), also):
                     return
             withdrawing.again()
 
@@ -175,7 +175,7 @@ class ZooKeeperAcquisition:
         mine = records.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST:  # and not taken over: its holder has to stop, and release it
             raise LockLost(
-                f"{self._request.owner}: one of the locks of its lease {lease_id(self._key, mine.ticket_epoch)} was "
+                f"{self._request.owner}: one of the locks of its lease {mine.lease_id} was "
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         fresh = mine.ticket_epoch == mine.epoch
@@ -186,7 +186,7 @@ class ZooKeeperAcquisition:
             return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
-        creates = store.queues.creates(mine, self._key) if fresh else {}
+        creates = store.queues.creates(mine) if fresh else {}
         ops += [*creates.values(), *life]
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
@@ -201,11 +201,9 @@ class ZooKeeperAcquisition:
         store.tell_time(outcome[written])
         self._snapshot = reads.snapshot(replies)
         if fresh:
-            self._take_place(
-                store.queues.made(self._record, self._key, outcome[written + 1 : written + 1 + len(creates)])
-            )
+            self._take_place(store.queues.made(self._record, outcome[written + 1 : written + 1 + len(creates)]))
         elif self._record.queued:
-            self._take_place(store.queues.of(self._record, self._key))
+            self._take_place(store.queues.of(self._record))
 
     def _reads(self, locks: tuple[Lock, ...]) -> SnapshotReads:
         store = self._store
@@ -241,7 +239,7 @@ class ZooKeeperAcquisition:
         if free.process != self._process or free.state is not State.FREE:
             return
         mine = records.start(free, self._request, self._process, self._begin)
-        creates = self._store.queues.creates(mine, self._key)
+        creates = self._store.queues.creates(mine)
         life = Create(self._alive, mine.process.encode(), ephemeral=True)
         ops = (*self._writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates))
         outcome = self._store.client.submit(Commit(ops))[0]
@@ -253,7 +251,7 @@ class ZooKeeperAcquisition:
     def _grant_at_once(self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]) -> bool:
         """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
-        tickets = store.queues.creates_at_once(mine, self._key, snapshot.queues)
+        tickets = store.queues.creates_at_once(mine, snapshot.queues)
         if now_ms is None or snapshot.root is None or tickets is None:
             return False
         if store.queues.earlier(locks, _NO_PLACE, snapshot.queues):
@@ -282,7 +280,7 @@ class ZooKeeperAcquisition:
             return False
         self._record = granted.at(outcome[len(written) - 1])
         self._remember_nodes(guards, creates, outcome[len(first) :])
-        store.remember(self._key, self._record)
+        store.remember(self._record)
         return True
 
     # Turn, try, verify, grant.
@@ -294,7 +292,7 @@ class ZooKeeperAcquisition:
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
         if self._record.holds:
-            return self._record.lease(self._key)
+            return self._record.lease()
         ahead = self._store.queues.earlier(self._record.locks, self._place, snapshot and snapshot.queues)
         if not ahead:
             return self._try(snapshot and snapshot.objects)
@@ -337,10 +335,10 @@ class ZooKeeperAcquisition:
                 # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
                 # own for as long as somebody else is in the way all the same. Lock nodes block Hive, and do not stay.
                 if leader.queued and leaders_life is None:
-                    store.break_dead(first.key, leader)
+                    store.break_dead(leader)
                     return None
                 if other.node_zxids or other.state is State.TRYING:
-                    store.break_dead(nearest.key, other)
+                    store.break_dead(other)
                     return None
                 recheck_s = DEAD_RECHECK_S
         passing = drain or (other.queued and not other.wait)
@@ -456,12 +454,12 @@ class ZooKeeperAcquisition:
         self._record = self._store.rewrite(trying, granted, Delete(self._alive))
         if self._record is None:
             raise _Again
-        return self._record.lease(self._key)
+        return self._record.lease()
 
     def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:
         """Take everything back but the place in the queue, then wait for what was in the way."""
         waiting = replace(trying, state=State.WAITING, written=0, barrier=())
-        self._record = self._store.removal.commit(self._key, trying, waiting)
+        self._record = self._store.removal.commit(trying, waiting)
         if self._record is None or not foreign:
             raise _Again
         return self._wait_for_hive(foreign)

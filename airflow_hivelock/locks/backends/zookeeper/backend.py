@@ -137,7 +137,7 @@ class ZooKeeperBackend:
             if record.queued and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
                 # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
                 if record.node_zxids or age_s > WAITER_KEPT_S:
-                    swept += self.store.break_dead(key, record) is not None
+                    swept += self.store.break_dead(record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
@@ -184,7 +184,7 @@ class ZooKeeperBackend:
             record = self.store.read_lease(lease_id)
             if record is None:
                 raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
-            lease = record.lease(owner_key(record.owner))
+            lease = record.lease()
             newest = work.token if (work := lease.work(name)) else None
             if newest != token:
                 raise LockLost(
@@ -193,17 +193,16 @@ class ZooKeeperBackend:
                 )
             self.store.look_for_losses(lease, record, record.locks)
             # Once more, for the nodes may have been another's by then: its grant changed the record.
-            again = self.store.read(owner_key(record.owner), fresh=True)
+            again = self.store.read(record.key, fresh=True)
             if again is not None and again.version == record.version:
                 return
             looking.again()
 
     def release(self, lease: Lease) -> bool:
-        key = owner_key(lease.owner)
         record = self.store.known(lease) or self.store.standing(lease)
         releasing = self.store.retry(f"{lease.owner}: its record changed while it was released")
         while record is not None:
-            if self.store.entomb(key, record):
+            if self.store.entomb(record):
                 return True
             releasing.again()
             record = self.store.standing(lease)
@@ -211,7 +210,7 @@ class ZooKeeperBackend:
 
     def find(self, lease_id: str) -> Lease | None:
         record = self.store.read_lease(lease_id)
-        return record.lease(owner_key(record.owner)) if record else None
+        return record.lease() if record else None
 
     def leases(self) -> list[Lease]:
         return listings.leases(self.store)
@@ -220,14 +219,13 @@ class ZooKeeperBackend:
         return listings.requests(self.store)
 
     def lease_of(self, owner: str) -> Lease | None:
-        key = owner_key(owner)
-        record = self.store.read(key)
-        return record.lease(key) if record and record.holds else None
+        record = self.store.read(owner_key(owner))
+        return record.lease() if record and record.holds else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         releasing = self.store.retry(f"lease {lease_id} changed while it was released")
         while (record := self.store.read_lease(lease_id)) is not None:
-            if not record.lease(owner_key(record.owner)).unchanged(seen):
+            if not record.lease().unchanged(seen):
                 return False
             entry = {
                 "lease": lease_id,
@@ -239,7 +237,7 @@ class ZooKeeperBackend:
             audit = Create(
                 f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True
             )
-            if self.store.entomb(owner_key(record.owner), record, audit):
+            if self.store.entomb(record, audit):
                 return True
             releasing.again()
         return False

@@ -39,7 +39,7 @@ def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
     data = [LockData.decode(node.data) for _, node in placed]
     keys = sorted({lock.owner_key for lock in data if lock.owner_key})
     records = dict(zip(keys, store.read_all(keys), strict=True))
-    leases = {key: record.lease(key) for key, record in records.items() if record}
+    leases = {key: record.lease() for key, record in records.items() if record}
     made = {key: record.node_zxids for key, record in records.items() if record}
     holders = []
     for (lock, node), said in zip(placed, data, strict=True):
@@ -73,9 +73,7 @@ def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
 
 def history(store: ZooKeeperStore, target: LockObject | None) -> list[Tenure]:
     listing = store.client.submit(Children(store.layout.records))[0]
-    keys = listing.names if listing else ()
-    records = zip(keys, store.read_all(keys), strict=True)
-    tenures = (record.tenure(key) for key, record in records if record)
+    tenures = (record.tenure() for record in store.read_all(listing.names if listing else ()) if record)
     found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
     return sorted(found, key=lambda tenure: tenure.granted)
 
@@ -91,12 +89,11 @@ def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
     """Every ticket, and their owners' records by key: far fewer than there are records."""
     tickets = store.queues.listed()
     keys = list(dict.fromkeys(ticket.key for ticket in tickets))
-    records = zip(keys, store.read_all(keys), strict=True)
-    return tickets, {key: record for key, record in records if record}
+    return tickets, {record.key: record for record in store.read_all(keys) if record}
 
 
 def _leases(records: Mapping[str, Record]) -> list[Lease]:
-    return [record.lease(key) for key, record in records.items() if record.holds]
+    return [record.lease() for record in records.values() if record.holds]
 
 
 def _waiters(

@@ -124,20 +124,18 @@ class Queues:
         self._layout = layout
         self._known: OrderedDict[str, Ticket] = OrderedDict()
 
-    def creates(self, record: Record, key: str) -> dict[str, Create]:
+    def creates(self, record: Record) -> dict[str, Create]:
         """The operations that take a ticket in each queue of *record*'s request, by queue."""
         return {
             name: Create(
-                f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
+                f"{self._layout.queue(name)}/{record.lease_id}-",
                 _ticket_data(record.owner, locks),
                 sequential=True,
             )
             for name, locks in ticket_units(record.locks).items()
         }
 
-    def creates_at_once(
-        self, record: Record, key: str, listings: Sequence[Listing | None]
-    ) -> list[tuple[Create, Check]] | None:
+    def creates_at_once(self, record: Record, listings: Sequence[Listing | None]) -> list[tuple[Create, Check]] | None:
         """The same where nobody has queued since *listings*, the replies to :meth:`reads`: each ticket has to get the name
         that it is checked for. None: that cannot be told.
 
@@ -146,7 +144,7 @@ class Queues:
         """
         listed = dict(zip(_units(record.locks), listings, strict=True))
         found = []
-        for name, create in self.creates(record, key).items():
+        for name, create in self.creates(record).items():
             if (listing := listed[name]) is None or _of_database(name):
                 return None
             found.append((create, Check(expected(create, listing.created), -1)))
@@ -156,11 +154,11 @@ class Queues:
         """What goes with tickets in the queues *names*, for requests that only look there: see :meth:`creates_at_once`."""
         return [SetData(self._layout.queues, b"", -1)] if any(map(_of_database, names)) else []
 
-    def deletes(self, record: Record, key: str) -> list[Delete]:
+    def deletes(self, record: Record) -> list[Delete]:
         """The operations that give them back; looks for them where the record does not name them."""
         if record.tickets:
             return [Delete(f"{self._layout.queue(name)}/{ticket}") for name, ticket in record.tickets]
-        prefix = f"{key}-{record.ticket_epoch}-"
+        prefix = f"{record.lease_id}-"
         names = list(ticket_units(record.locks))
         listings = self._client.submit(*(Names(self._layout.queue(name)) for name in names))
         return [
@@ -170,7 +168,7 @@ class Queues:
             if child.startswith(prefix)
         ]
 
-    def drain(self, record: Record, key: str) -> tuple[Delete, ...]:
+    def drain(self, record: Record) -> tuple[Delete, ...]:
         """Take a ticket that excludes everybody, in each queue whose guard the removal of *record*'s locks checks.
 
         Ephemeral, for nobody else's record names them; what outlives its removal is void, and deleted by the first waiter behind it.
@@ -180,7 +178,7 @@ class Queues:
         names = shared_units(record.locks)
         creates = [
             Create(
-                f"{self._layout.queue(name)}/{key}-{record.ticket_epoch}-",
+                f"{self._layout.queue(name)}/{record.lease_id}-",
                 _ticket_data(record.owner, [Lock(LockObject.parse(name), LockMode.EXCLUSIVE)], record.version),
                 sequential=True,
                 ephemeral=True,
@@ -190,10 +188,10 @@ class Queues:
         made = self._client.submit(Commit((*creates, *self.announces(names))))[0]
         return () if isinstance(made, Refused) else tuple(map(Delete, made[: len(creates)]))
 
-    def made(self, record: Record, key: str, paths: Iterable[str]) -> list[Ticket]:
+    def made(self, record: Record, paths: Iterable[str]) -> list[Ticket]:
         """The tickets that *record*'s own transaction has made; nobody has to read them."""
         assert record.stat is not None
-        epoch, stat = record.ticket_epoch, record.stat
+        key, epoch, stat = record.key, record.ticket_epoch, record.stat
         tickets = [
             Ticket(path, key, epoch, record.owner, stat.mzxid, stat.mtime_ms, locks)
             for path, locks in zip(paths, ticket_units(record.locks).values(), strict=True)
@@ -201,9 +199,9 @@ class Queues:
         self._known |= {ticket.path: ticket for ticket in tickets}
         return tickets
 
-    def of(self, record: Record, key: str) -> list[Ticket]:
+    def of(self, record: Record) -> list[Ticket]:
         """The tickets of *record*'s request."""
-        paths = {delete.path for delete in self.deletes(record, key)}
+        paths = {delete.path for delete in self.deletes(record)}
         return [ticket for ticket in self.tickets(sorted({_queue(path) for path in paths})) if ticket.path in paths]
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Children]:

@@ -88,6 +88,14 @@ class Record:
     stat: Stat | None = None
 
     @property
+    def key(self) -> str:
+        return owner_key(self.owner)
+
+    @property
+    def lease_id(self) -> str:
+        return f"{self.key}-{self.ticket_epoch}"
+
+    @property
     def order(self) -> tuple[int, int, str]:
         """Orders the owner's calls. Two that began at once are told apart by their processes, lest each take over for ever."""
         return self.attempt, self.begin, self.process
@@ -147,9 +155,9 @@ class Record:
         """When its lease ends unless renewed; by the store's clock, from its last write."""
         return instant(self.stat.mtime_ms if self.stat else 0) + timedelta(seconds=self.lease_s)
 
-    def lease(self, key: str) -> Lease:
+    def lease(self) -> Lease:
         return Lease(
-            id=lease_id(key, self.ticket_epoch),
+            id=self.lease_id,
             token=self.token,
             attempt=self.attempt,
             epoch=self.epoch,
@@ -161,13 +169,12 @@ class Record:
             expires=self.expires,
         )
 
-    def tenure(self, key: str) -> Tenure | None:
+    def tenure(self) -> Tenure | None:
         """Its history, once it has been granted."""
         if self.stat is None or not (self.holds or self.state is State.TOMBSTONE):
             return None
         ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
-        id_ = lease_id(key, self.ticket_epoch)
-        return Tenure(id_, self.owner, self.locks, instant(self.asked_ms), instant(self.since_ms), ended)
+        return Tenure(self.lease_id, self.owner, self.locks, instant(self.asked_ms), instant(self.since_ms), ended)
 
     def freed(self) -> Record:
         """FREE, keeping order and epoch: an older call of the owner is still refused."""
@@ -217,7 +224,7 @@ class Record:
             validate.number(zxid, "zxid")
             if name not in map(str, objects):
                 raise ValueError("a barrier where no lock is")
-        if owner_key(self.owner) != path.rpartition("/")[2]:
+        if self.key != path.rpartition("/")[2]:
             raise ValueError(f"{self.owner!r:.80} is not the owner whose record this is")
 
     @classmethod
@@ -299,10 +306,6 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         query=request.query,
         named=request.named,
     )
-
-
-def lease_id(key: str, ticket_epoch: int) -> str:
-    return f"{key}-{ticket_epoch}"
 
 
 def instant(ms: int) -> datetime:

@@ -87,20 +87,20 @@ class Removal:
         known = self._remembered.get((record.owner, record.written))
         return [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
 
-    def commit(self, key: str, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
+    def commit(self, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
         """One transaction: *final* in place of *current*, its lock nodes and empty partition nodes gone, and *also*.
 
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
         drains: list[Op] = []
         try:
-            return self._commit(key, current, final, also, drains)
+            return self._commit(current, final, also, drains)
         finally:
             self._give_back(drains)
 
-    def _commit(self, key: str, current: Record, final: Record, also: Sequence[Op], drains: list[Op]) -> Record | None:
+    def _commit(self, current: Record, final: Record, also: Sequence[Op], drains: list[Op]) -> Record | None:
         """:param drains: gets what gives back the drains that stand."""
-        path = self._layout.record(key)
+        path = self._layout.record(current.key)
         known = self._remembered.pop((current.owner, current.written), None)
         doomed = known or self._look(current, None)
         outrun = 0
@@ -124,18 +124,18 @@ class Removal:
             if outcome.op in doomed.guards:
                 outrun += 1
                 if outrun % TRIES_BEFORE_DRAIN == 0:
-                    self._drain(key, current, drains)
+                    self._drain(current, drains)
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             removing.again()
             doomed = self._look(current, known)
 
-    def _drain(self, key: str, current: Record, drains: list[Op]) -> None:
+    def _drain(self, current: Record, drains: list[Op]) -> None:
         """Let drains stand: if one has gone, with its session or by a waiter that it kept back for long, all are taken anew."""
         standing = self._client.submit(*(Exists(op.path) for op in drains))
         if not standing or None in standing:
             self._give_back(drains)
-            drains[:] = self._queues.drain(current, key)
+            drains[:] = self._queues.drain(current)
 
     def _give_back(self, drains: Iterable[Op]) -> None:
         """One by one: a waiter may have deleted one of them."""

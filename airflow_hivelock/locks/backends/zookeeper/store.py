@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Client, Commit, Cre
 from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant, lease_id
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.retry import Retry
 from airflow_hivelock.locks.backends.zookeeper.waiters import LocalWaiters
@@ -149,14 +149,14 @@ class ZooKeeperStore:
             return "one of its locks was removed behind its back"
         return f"attempt {record.attempt} of its owner has taken over"
 
-    def remember(self, key: str, record: Record) -> None:
+    def remember(self, record: Record) -> None:
         """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
         assert record.stat is not None
         self.tell_time(record.stat)
         if record.state is not State.GRANTED:
             return
         with self._known_lock:
-            self._known_records[key] = self.clock(), self.client.connection, record
+            self._known_records[record.key] = self.clock(), self.client.connection, record
             while len(self._known_records) > REMEMBERED:
                 self._known_records.popitem(last=False)
 
@@ -173,13 +173,12 @@ class ZooKeeperStore:
 
     def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
         """Compare and set, with *also* in the same transaction; None if the record is no longer as it was read, or *also* fails."""
-        key = owner_key(record.owner)
-        write = SetData(self.layout.record(key), changed.encode(), record.version)
+        write = SetData(self.layout.record(record.key), changed.encode(), record.version)
         outcome = self.client.submit(Commit((write, *also)))[0]
         if isinstance(outcome, Refused):
             return None
         written = changed.at(outcome[0])
-        self.remember(key, written)
+        self.remember(written)
         return written
 
     def change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
@@ -189,7 +188,7 @@ class ZooKeeperStore:
         while (written := self.rewrite(record, change(record))) is None:
             writing.again()
             record = self.held(lease)
-        return written.lease(owner_key(lease.owner))
+        return written.lease()
 
     def look_for_losses(
         self, lease: Lease, record: Record, locks: Sequence[Lock], wake: Callable[[], None] | None = None
@@ -203,14 +202,14 @@ class ZooKeeperStore:
                 "most likely to UNLOCK TABLE in Hive; stop the work under it"
             )
 
-    def entomb(self, key: str, record: Record, *also: Op) -> Record | None:
+    def entomb(self, record: Record, *also: Op) -> Record | None:
         """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""
         tombstone = replace(record, state=State.TOMBSTONE)
-        return self.removal.commit(key, record, tombstone, (*self.queues.deletes(record, key), *also))
+        return self.removal.commit(record, tombstone, (*self.queues.deletes(record), *also))
 
-    def break_dead(self, key: str, record: Record) -> Record | None:
+    def break_dead(self, record: Record) -> Record | None:
         """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
-        return self.removal.commit(key, record, record.freed(), self.queues.deletes(record, key))
+        return self.removal.commit(record, record.freed(), self.queues.deletes(record))
 
     # What requests leave to one another.
 
@@ -245,8 +244,7 @@ class ZooKeeperStore:
 
 
 def _is_of(record: Record, lease: Lease) -> bool:
-    key = owner_key(lease.owner)
-    return record.holds and lease_id(key, record.ticket_epoch) == lease.id and record.epoch == lease.epoch
+    return record.holds and record.lease_id == lease.id and record.epoch == lease.epoch
 
 
 def _readable(node: Node, path: str) -> Record | None:
