@@ -16,7 +16,6 @@ from tests.system.faults.conftest import DAY, SESSION_S, WHOLE, again
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_hivelock.locks import Lease
     from tests.system.faults.conftest import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), WHOLE]
@@ -67,7 +66,7 @@ def test_a_line_that_comes_and_goes_lets_nobody_in_twice(site: Site) -> None:
             for turn in range(1_000):
                 if over.is_set():
                     return
-                lease = patient(manager, f"{number}-{turn}")
+                lease = manager.acquire(owner=f"{number}-{turn}", writes=[DAY], timeout_s=None)
                 with entry:
                     inside, turns = inside + 1, turns + 1
                     most = max(most, inside)
@@ -139,7 +138,7 @@ def test_a_store_that_accepts_and_says_nothing_is_said_to_be_silent(site: Site) 
 def test_a_waiter_that_is_cut_off_blocks_nobody_and_waits_on_when_it_is_back(site: Site) -> None:
     first = site.near.acquire(owner="first", writes=[DAY])
     with ThreadPoolExecutor() as pool:
-        cut_off = pool.submit(patient, site.far, "cut off")
+        cut_off = pool.submit(site.far.acquire, owner="cut off", writes=[DAY], timeout_s=None)
         until(lambda: [waiter.owner for waiter in site.near.waiters()] == ["cut off"])
         with site.proxy.partition():
             site.near.release(first)
@@ -150,8 +149,3 @@ def test_a_waiter_that_is_cut_off_blocks_nobody_and_waits_on_when_it_is_back(sit
     assert [holder.owner for holder in site.near.show(DAY)] == ["cut off"]
     assert again(lambda: site.far.release(lease))
     assert [*site.near.show(), *site.near.waiters()] == []
-
-
-def patient(manager: LockManager, owner: str) -> Lease:
-    """As a trigger waits: asking again whenever the store did not answer."""
-    return again(lambda: manager.acquire(owner=owner, writes=[DAY], timeout_s=None))
