@@ -135,6 +135,18 @@ def test_a_store_that_accepts_and_says_nothing_is_said_to_be_silent(site: Site) 
     assert time.monotonic() - begun < ANSWER_S + SLACK_S
 
 
+def test_an_acquire_that_waits_bears_an_outage(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    assert site.far.release(site.far.acquire(owner="before", writes=[DAY]))
+    with ThreadPoolExecutor() as pool:
+        with site.proxy.partition():
+            asked = pool.submit(site.far.acquire, owner="first", writes=[DAY], timeout_s=120)
+            until(lambda: "does not answer; asking again" in caplog.text or asked.done())
+        lease = asked.result(120)
+    refuses(site.near)
+    assert again(lambda: site.far.release(lease))
+    assert [*site.near.show(), *site.near.waiters()] == []
+
+
 def test_a_waiter_that_is_cut_off_blocks_nobody_and_waits_on_when_it_is_back(site: Site) -> None:
     first = site.near.acquire(owner="first", writes=[DAY])
     with ThreadPoolExecutor() as pool:
