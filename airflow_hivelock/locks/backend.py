@@ -1,4 +1,4 @@
-"""What a lock backend is: few methods, none of which waits. Waiting and deadlines are the manager's."""
+"""What a lock backend is: few methods, none of which waits. Waiting and deadlines are the pending request's."""
 
 from __future__ import annotations
 
