@@ -11,7 +11,6 @@ from sqlalchemy import event
 
 from airflow_hivelock.locks.backends.database import DatabaseBackend, store
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
-from airflow_hivelock.locks.backends.database.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,17 +46,7 @@ def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tu
         monkeypatch.setattr(psycopg.Cursor, "execute", executed)
     else:
         event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
-        for name in ("all", "count", "each"):
-            monkeypatch.setattr(Prepared, name, _noted(getattr(Prepared, name), note))
     return asked
-
-
-def _noted(run: Callable[..., object], note: Callable[[str, object], None]) -> Callable[..., object]:
-    def noted(prepared: Prepared, session: object, given: object) -> object:
-        note(prepared._text, given)
-        return run(prepared, session, given)
-
-    return noted
 
 
 def wait_until(condition: Callable[[], object]) -> None:

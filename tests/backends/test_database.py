@@ -25,7 +25,7 @@ from airflow_hivelock.locks import (
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.database import attendant, store, tables
+from airflow_hivelock.locks.backends.database import notifier, store, tables
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
@@ -92,7 +92,7 @@ def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) 
 def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = opened().acquire(owner="old", writes=[DAY])
 
-    def add(made: tables.Tables, connection: Any, dialect: object) -> None:
+    def add(made: tables.StoreTables, connection: Any, dialect: object) -> None:
         connection.execute(text(f"CREATE TABLE {made.metadata.schema or 'main'}.{made.prefix}added (id integer)"))
 
     monkeypatch.setattr(tables, "STEPS", [*tables.STEPS, add])
@@ -260,7 +260,7 @@ def test_no_lease_lasts_longer_than_the_most(opened: Connect) -> None:
 def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
     opened: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
     monkeypatch.setattr(store, "DEAD_US", 1_000_000)
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
@@ -307,7 +307,7 @@ def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypa
 
 
 @pytest.mark.usefixtures("deaf")
-def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
+def test_waiters_that_were_taken_for_dead_togethercome_back_in_their_order(
     opened: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a triggerer stands still, and its waiters poll as they please."""
@@ -345,13 +345,13 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
     change(manager, seen_us="0")
     other.release(lease)
     lease = stays.granted()
-    come_back = DatabaseAcquisition._come_back
+    come_back = DatabaseAcquisition.come_back
 
     def as_it_leaves(self: DatabaseAcquisition) -> None:
         first.pending.withdraw()
         come_back(self)
 
-    monkeypatch.setattr(DatabaseAcquisition, "_come_back", as_it_leaves)
+    monkeypatch.setattr(DatabaseAcquisition, "come_back", as_it_leaves)
     second.blocked()
     assert [waiter.owner for waiter in other.waiters()] == ["second"]
     other.release(lease)
@@ -359,7 +359,7 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
 
 
 def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendant, "LOOK_S", 0.1)
+    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
     monkeypatch.setattr(store, "DEAD_US", 5_000_000)
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
@@ -381,7 +381,7 @@ def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytes
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks: who is not told is never woken."""
-    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
 
 
 @pytest.mark.usefixtures("deaf")

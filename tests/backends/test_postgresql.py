@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
-from airflow_hivelock.locks.backends.database import DatabaseBackend, attendant, tables
-from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
+from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
 
@@ -26,26 +25,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.integration
-
-
-def test_tables_of_an_older_version_keep_their_leases_and_places_and_get_their_functions(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(tables, "STEPS", tables.STEPS[:1])
-        before.setattr(tables, "VERSION", 1)
-        old = connect(postgres_url)
-        before.setattr(PostgreSQL, "take_turn", lambda *given, **settings: None)
-        lease = old.acquire(owner="old", writes=[DAY])
-        waiting = Polling(old, "waits", writes=[DAY])
-        waiting.blocked()
-    with old, connect(postgres_url) as manager:
-        assert manager.leases() == [lease]
-        late = Polling(manager, "late", writes=[DAY])
-        assert {blocker.owner for blocker in late.blocked().by} == {"old", "waits"}
-        assert manager.release(lease)
-        assert manager.release(waiting.granted())
-        assert manager.release(late.granted())
 
 
 def test_a_lease_that_was_waited_for_costs_three_round_trips(
@@ -77,10 +56,11 @@ def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, iso
     ):
         kept = database(manager)
         assert isinstance(manager.backend, DatabaseBackend)
-        first = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)
+        mine = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)._mine
+        asked = kept.requested(mine.owner_key, rules.request("first", writes=[DAY]).locks)
 
         def grant_while_another_is_kept_out(connection: Any) -> Future[Any]:
-            first._turn(connection)
+            kept._grant(connection, mine, asked, waits=True)
             refused = pool.submit(late.acquire, owner="late", writes=[DAY])
             wait_until(lambda: kept.read(lambda other: other.scalar(waits)))
             return refused
@@ -96,12 +76,12 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
 ) -> None:
     with connect(postgres_url) as manager:
         kept = database(manager)
-        take_turn = kept.take_turn
+        grant = kept.grant
 
-        def cut(*given: Any) -> None:
-            taken = take_turn(*given)
-            assert taken
-            assert not taken[2], "nothing was granted"
+        def cut(*given: Any, **settings: Any) -> None:
+            granted = grant(*given, **settings)
+            assert granted
+            assert not granted.ahead, "nothing was granted"
             raise StoreUnavailable("cut")
 
         def away(*given: Any) -> None:
@@ -113,7 +93,7 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
             mine.poll()
             manager.release(holder)
         with monkeypatch.context() as broken:
-            broken.setattr(kept, "take_turn", cut)
+            broken.setattr(kept, "grant", cut)
             with pytest.raises(StoreUnavailable, match="cut"):
                 mine.poll()
         with monkeypatch.context() as broken:
@@ -127,21 +107,27 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
 def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) -> None:
     with connect(postgres_url) as manager:
         kept = database(manager)
-        prefix = kept.tables.qualified
-        given = {"of_key": "", **kept.wanted("", rules.request("me", writes=[DAY]).locks).objects}
-        kept.read(lambda connection: connection.exec_driver_sql(f"VACUUM ANALYZE {prefix}lock"))
-        looked = kept._enter.compile(kept.engine)
-        explained = f"EXPLAIN (COSTS OFF) {looked}"
-        lines = kept.read(
-            lambda connection: connection.exec_driver_sql(explained, looked.construct_params(given)).scalars().all()
-        )
-    assert any("hivelock_lock_object" in line for line in lines)
-    assert not any("hivelock_lock_pkey" in line for line in lines), "it is read from end to end"
+        schema, prefix = kept.tables.schema, kept.tables.prefix
+
+        def scans() -> dict[str, int]:
+            def counted(session: Any) -> list[tuple[str, int]]:
+                session.execute("SELECT pg_stat_force_next_flush()")
+                found = "SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE schemaname = %s AND relname = %s"
+                return list(session.execute(found, (schema or "public", f"{prefix}lock")))
+
+            return dict(kept.drive(counted))
+
+        kept.drive(lambda session: session.execute(f"VACUUM ANALYZE {kept.tables.qualified}lock"))
+        before = scans()
+        manager.acquire(owner="me", writes=[DAY])
+        after = scans()
+    assert after["hivelock_lock_object"] > before["hivelock_lock_object"]
+    assert after["hivelock_lock_pkey"] == before["hivelock_lock_pkey"], "it is read from end to end"
 
 
 def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendant, "RECONNECT_S", 2.0)
-    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
+    monkeypatch.setattr(notifier, "RECONNECT_S", 2.0)
+    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
     with connect(postgres_url) as manager, connect(postgres_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])
         waiting = Polling(other, "waits", writes=[DAY])
@@ -218,7 +204,7 @@ def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, va
 
 
 def test_a_session_that_has_forgotten_what_was_prepared_goes_on(postgres_url: str) -> None:
-    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'hivelock_(take_turn|release)'")
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'hivelock_(grant|release)'")
     unseen = "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$"  # by the driver, as a pooler's are
     with connect(postgres_url) as manager:
         kept = database(manager)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import Lease, StoreUnavailable, connect, rules
-from airflow_hivelock.locks.backends.database import attendant, sqlite
+from airflow_hivelock.locks.backends.database import notifier, sqlite
 from tests.backends.databases import DAY, HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_hivelock.locks.backends.database.dialect import Change
+    from airflow_hivelock.locks.backends.database.dialect import Heard
 
 
 def test_who_comes_first_to_a_file_that_another_is_making_waits(
@@ -58,14 +58,14 @@ def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_say
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it looks, four times a second")
 def test_whoever_waits_for_sqlite_is_told_without_a_look(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "LOOK_S", 3600.0)
-    monkeypatch.setattr(attendant, "LOOK_S", 3600.0)
-    listening, wait = threading.Event(), sqlite.SQLiteEars.wait
+    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
+    listening, wait = threading.Event(), sqlite.SQLiteListener.wait
 
-    def listens(ears: sqlite.SQLiteEars, most_s: float) -> Change:
+    def listens(listener: sqlite.SQLiteListener, most_s: float) -> Heard:
         listening.set()
-        return wait(ears, most_s)
+        return wait(listener, most_s)
 
-    monkeypatch.setattr(sqlite.SQLiteEars, "wait", listens)
+    monkeypatch.setattr(sqlite.SQLiteListener, "wait", listens)
     with connect(sqlite_url) as manager, connect(sqlite_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])
         told = threading.Event()

@@ -13,11 +13,10 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, s
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-from airflow_hivelock.locks.backends.database.attendant import Attendant
-from airflow_hivelock.locks.backends.database.dialect import EVERYBODY
 from airflow_hivelock.locks.backends.database.keys import object_key, owner_key
 from airflow_hivelock.locks.backends.database.location import open_store
-from airflow_hivelock.locks.backends.database.record import MOST_US, Record, State, decode, instant, later
+from airflow_hivelock.locks.backends.database.notifier import Notifier
+from airflow_hivelock.locks.backends.database.record import EVERYBODY, MOST_US, Record, State, decode, instant, later
 from airflow_hivelock.locks.backends.database.store import of, parse_id
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Waiter
@@ -53,8 +52,8 @@ class DatabaseBackend:
         self.store = store
         self.max_lease_s = max_lease_s
         self.capabilities = Capabilities(expires=store.frees)
-        self._attendant = Attendant(store)
-        if not store.read(store.tables.prepared):  # who writes waits for its turn
+        self._notifier = Notifier(store)
+        if not store.read(store.tables.prepared):  # to write is to wait for others
             store.transact(lambda connection: store.tables.prepare(connection, store.dialect))
         _backends.add(self)
 
@@ -74,7 +73,7 @@ class DatabaseBackend:
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> DatabaseAcquisition:
         if self.max_lease_s is not None and request.lease_s > self.max_lease_s:
             raise self._exceeds(request.owner, request.lease_s)
-        return DatabaseAcquisition(self.store, self._attendant, request, wake)
+        return DatabaseAcquisition(self.store, self._notifier, request, wake)
 
     def renew(self, lease: Lease) -> None:
         given = {**of(lease), "of_lease_us": later(0, lease.lease_s), "of_lease_s": lease.lease_s}
@@ -95,7 +94,7 @@ class DatabaseBackend:
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         if wake is not None:
-            self._attendant.expect(parse_id(lease.id)[1], lease.epoch, wake)
+            self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake)
         record = self._stands(lease, self.store.standing)
         if (
             wake is not None
@@ -205,7 +204,7 @@ class DatabaseBackend:
         held = select(request.c.place).where(request.c.place.in_(touched), store.standing)
         places = store.read(lambda connection: connection.execute(held, keys).scalars().all())
         for place in places:
-            self._attendant.expect(place, None, wake)
+            self._notifier.expect(place, None, wake)
         found = and_(store.dialect.among(request.c.place, "places"), store.held)
         given = store.dialect.numbers(places)
         if not places:
@@ -235,17 +234,17 @@ class DatabaseBackend:
     def forked(self) -> None:
         """In a forked process: leave the connections to the parent."""
         self.store.forked()
-        self._attendant = Attendant(self.store)
+        self._notifier = Notifier(self.store)
 
     def close(self) -> None:
-        self._attendant.close()
+        self._notifier.close()
         self.store.close()
 
     def _put_work(self, lease: Lease, name: str, application: str | None, *, new: bool) -> Lease:
-        wanted = self.store.wanted(owner_key(lease.owner))
+        owner = self.store.requested(owner_key(lease.owner))
 
         def put(connection: Connection) -> Lease | None:
-            now_us, number, record, _ = self.store.enter(connection, wanted)
+            now_us, number, record = self.store.enter(connection, owner)
             if record is None or not record.is_of(lease) or (self.store.frees and record.expired(now_us)):
                 return None
             written = record.starting(name, application or "", number) if new else record.recording(name, application)

@@ -11,19 +11,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
-    from airflow_hivelock.locks.backends.database.record import Record
-    from airflow_hivelock.locks.backends.database.wanted import Wanted
-
-
-NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
-"""Audiences of a request's end: none; those who wait for it; and whoever verifies or watches it, wherever he is."""
-
-CLIENT_LENGTH = 16
-"""What the name of an acquisition begins with is its client's."""
+    from airflow_hivelock.locks.backends.database.functions import Functions
 
 
 @dataclass(frozen=True)
-class Change:
+class Heard:
     """What others have done.
 
     :param processes: acquisitions of this client's that have to look again.
@@ -44,8 +36,11 @@ class Transactions(Protocol):
         ...
 
 
-class Dialect(Protocol):
+class DatabaseDialect(Protocol):
     """One kind of database, for one set of tables in it."""
+
+    functions: Functions | None
+    """What grants and releases in the database itself, in one round trip; None: statements of :mod:`.store`'s do."""
 
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
@@ -75,33 +70,8 @@ class Dialect(Protocol):
         """Until the transaction ends, keep out all who name one of *keys* too; two may share one where both say False."""
         ...
 
-    def enter(self, connection: Connection, wanted: Wanted) -> None:
+    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """:meth:`lock`, and make ready to draw a number."""
-        ...
-
-    def add_turn(self, connection: Connection) -> None:
-        """Make what :meth:`take_turn` and :meth:`release` call in the database."""
-        ...
-
-    def take_turn(
-        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
-    ) -> tuple[int, int, list[Any]] | None:
-        """At once, :meth:`lock` and grant a request whose owner is new, or that waits, or have it wait.
-
-        :param mine: the request; where its place is 0, its numbers and times are drawn.
-        :param frees: an expired lease blocks nobody.
-        :param dead_us: how long after its last sign of life a waiter is taken for dead.
-        :return: the time, a new number, and rows of who is in the way, as :attr:`Store._in_the_way`'s; None if there is
-            more to it; then nothing of the request was written.
-        """
-        ...
-
-    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        """End a very grant, in the hands of a very process, and tell its audience; False if there is none."""
-        ...
-
-    def bound(self, wanted: Wanted) -> Any:
-        """What :meth:`take_turn` gives of *wanted* to its statements."""
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
@@ -137,7 +107,7 @@ class Dialect(Protocol):
         """Once this is committed, tell the audience of the request at *place* that it is gone, or another's now."""
         ...
 
-    def ears(self, engine: Engine, client: str) -> Ears:
+    def listener(self, engine: Engine, client: str) -> Listener:
         """A connection that hears, from now on, what concerns the acquisitions of *client*."""
         ...
 
@@ -150,10 +120,10 @@ class Dialect(Protocol):
         ...
 
 
-class Ears(Protocol):
+class Listener(Protocol):
     """A connection that hears of changes; used by one thread, but for :meth:`interrupt`."""
 
-    def wait(self, most_s: float) -> Change:
+    def wait(self, most_s: float) -> Heard:
         """What has changed since the last call, or the first that changes within *most_s* seconds."""
         ...
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import exc, make_url
 
 from airflow_hivelock.locks.backends.database.store import Store
-from airflow_hivelock.locks.backends.database.tables import Tables
+from airflow_hivelock.locks.backends.database.tables import StoreTables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.url import seconds
 from airflow_hivelock.locks.url import shown as without_passwords
@@ -15,7 +15,7 @@ from airflow_hivelock.locks.url import shown as without_passwords
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect
+    from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
 EXPIRY = ("suspect", "frees")
 OPTIONS = ("expiry", "max_lease_s", "prefix", "schema", "timeout_s")
@@ -45,7 +45,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
         raise InvalidRequest(f"{shown}: expiry={expiry!r}; there are {' and '.join(EXPIRY)}")
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
-    tables = Tables(options.get("prefix", "hivelock_"), options.get("schema", ""))
+    tables = StoreTables(options.get("prefix", "hivelock_"), options.get("schema", ""))
     timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
     dialect = _dialect(url, tables)
     try:
@@ -55,7 +55,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
     return store, seconds("max_lease_s", most) if most is not None else None
 
 
-def _dialect(url: URL, tables: Tables) -> Dialect:
+def _dialect(url: URL, tables: StoreTables) -> DatabaseDialect:
     match url.get_backend_name():
         case "sqlite":
             from airflow_hivelock.locks.backends.database.sqlite import SQLite

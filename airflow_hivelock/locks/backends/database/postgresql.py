@@ -11,7 +11,6 @@ who does not wait, and nobody who waits is missed.
 
 from __future__ import annotations
 
-import json
 import re
 import selectors
 import socket
@@ -36,9 +35,10 @@ from sqlalchemy import (
     text,
 )
 
-from airflow_hivelock.locks.backends.database import turn
 from airflow_hivelock.locks.backends.database.deadline import DeadlineConnection
-from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, EVERYBODY, Change
+from airflow_hivelock.locks.backends.database.dialect import Heard
+from airflow_hivelock.locks.backends.database.functions import Functions
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
 
-    from airflow_hivelock.locks.backends.database.record import Record
-    from airflow_hivelock.locks.backends.database.tables import Tables
-    from airflow_hivelock.locks.backends.database.wanted import Wanted
+    from airflow_hivelock.locks.backends.database.tables import StoreTables
 
 KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """A session that only listens would else learn after two hours that nobody is there any more."""
@@ -59,14 +57,15 @@ ENCODING = {"client_encoding": "utf8"}
 PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 """Tables that fill and empty within seconds have no statistics to go by: each plan is made once, and uses the indexes."""
 
+READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
+"""Whatever the URL says: each statement after a lock sees what its last holder has done."""
+
 _LOCK = text(
     "SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END "
     "FROM unnest(:keys, :exclusive) AS wanted (key, exclusive)"
 ).bindparams(bindparam("keys", type_=ARRAY(BigInteger)), bindparam("exclusive", type_=ARRAY(Boolean)))
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
-
-_NAMES = ("db_name", "table_name", "partition_name", "lease_type")
 
 _PASSING = ("40001", "40P01", "26000")
 """serialization_failure, deadlock_detected; and invalid_sql_statement_name: what was prepared is gone, with a pooler's session say."""
@@ -85,11 +84,11 @@ class PostgreSQL:
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._channel = f"airflow_hivelock {tables.key:x}"
         self._ends: dict[Update, Select[Any]] = {}
-        self._take, self._release = (call.format(prefix=tables.qualified) for call in (turn.TAKE, turn.RELEASE))
+        self.functions: Functions | None = Functions(tables.qualified, self._channel)
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -100,7 +99,7 @@ class PostgreSQL:
         limits = f"{PLANS} -c statement_timeout={most_ms} -c idle_in_transaction_session_timeout={most_ms}"
         defaults = {"connect_timeout": str(max(2, round(timeout_s))), **KEEPALIVES}
         given = {name: value for name, value in url.query.items() if name != "options"}
-        options = f"{limits} {url.query.get('options', '')}".strip()
+        options = " ".join((limits, str(url.query.get("options", "")), READ_COMMITTED))
         engine = create_engine(
             url.set(drivername="postgresql+psycopg", query={**defaults, **given, **ENCODING, "options": options}),
             isolation_level="AUTOCOMMIT",
@@ -117,7 +116,6 @@ class PostgreSQL:
         return engine
 
     def transacting(self, engine: Engine) -> Engine:
-        # Each statement after a lock sees what its last holder has done.
         return engine.execution_options(isolation_level="READ COMMITTED")
 
     def reading(self, engine: Engine) -> Engine:
@@ -129,49 +127,7 @@ class PostgreSQL:
         ordered = sorted(keys)
         connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
 
-    def enter(self, connection: Connection, wanted: Wanted) -> None:
-        self.lock(connection, wanted.keys)
-
-    def add_turn(self, connection: Connection) -> None:
-        for function in (turn.TAKE_FUNCTION, turn.RELEASE_FUNCTION):
-            connection.exec_driver_sql(function.format(prefix=self._tables.qualified))
-
-    def take_turn(
-        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
-    ) -> tuple[int, int, list[Any]] | None:
-        given = (
-            mine.owner_key,
-            mine.owner,
-            mine.process,
-            mine.attempt,
-            mine.lease_s,
-            mine.locks,
-            mine.query,
-            mine.named,
-            mine.place,
-            mine.epoch,
-            waits,
-            frees,
-            dead_us,
-            *wanted.bound,
-        )
-        (taken,) = session.execute(self._take, given).fetchone()
-        if taken is None:
-            return None
-        number, now_us, *ahead = taken.split(" ", 2)
-        return int(now_us), int(number), [turn.Ahead(*row) for rows in ahead for row in json.loads(rows)]
-
-    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        (released,) = session.execute(self._release, (key, place, epoch, frees, self._channel)).fetchone()
-        return bool(released)
-
-    def bound(self, wanted: Wanted) -> list[list[Any]]:
-        keys = sorted(wanted.keys)
-        return [
-            keys,
-            [wanted.keys[key] for key in keys],
-            *([row[name] for row in wanted.rows] for name in ("object_key", *_NAMES)),
-        ]
+    enter = lock
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))
@@ -230,8 +186,8 @@ class PostgreSQL:
         waits = (request.ahead == bindparam("of_place"), request.state == "waiting")
         return select(func.pg_notify(channel, request.process)).where(*waits)
 
-    def ears(self, engine: Engine, client: str) -> PostgreSQLEars:
-        return PostgreSQLEars(self.reading(engine), self._channel, f"{self._channel} {client}")
+    def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
+        return PostgreSQLListener(self.reading(engine), self._channel, f"{self._channel} {client}")
 
     def passing(self, error: BaseException | None) -> bool:
         return getattr(error, "sqlstate", None) in _PASSING
@@ -241,7 +197,7 @@ class PostgreSQL:
         return code in _DENIED or (code is None and bool(_DENIED_SAID.search(str(error))))
 
 
-class PostgreSQLEars:
+class PostgreSQLListener:
     """A session that listens, outside the pool.
 
     :param channel: where the places of requests are told.
@@ -261,14 +217,14 @@ class PostgreSQLEars:
         for source in (self._session, self._bell):
             self._selector.register(source, selectors.EVENT_READ)
 
-    def wait(self, most_s: float) -> Change:
+    def wait(self, most_s: float) -> Heard:
         if any(key.fileobj is self._bell for key, _ in self._selector.select(most_s)):
             self._bell.recv(4096)
         try:
             heard = list(self._session.notifies(timeout=0))
         except psycopg.Error as error:
             raise StoreUnavailable(f"the session that listens for changes has ended: {error}") from error
-        return Change(
+        return Heard(
             frozenset(notice.payload for notice in heard if notice.channel == self._own),
             frozenset(int(notice.payload) for notice in heard if notice.channel != self._own),
         )

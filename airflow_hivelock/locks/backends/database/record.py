@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backends.database.dialect import NOBODY
 from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
@@ -38,6 +37,12 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
+"""Audiences of a request's end: none; those who wait for it; and every process that verifies or watches it."""
+
+CLIENT_LENGTH = 16
+"""What the name of an acquisition begins with is its client's."""
+
 
 class State(enum.StrEnum):
     FREE = "free"
@@ -50,9 +55,11 @@ class Record(NamedTuple):
     """A row of the request table.
 
     :param process: the acquisition that acts for the owner.
-    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
+    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before. Of a request that
+        has no row yet, the one of the row that it replaces; 0: there is none.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
-    :param place: the store's number when the request was made; among requests that conflict, their order.
+    :param place: the store's number when the request was made; among requests that conflict, their order. 0: it has none
+        yet.
     :param ahead: the place of the request that it waits for.
     :param audience: who is to be told when it is gone; written by those, and not by its owner.
     :param locks: :func:`encode`'s.
@@ -144,10 +151,23 @@ class Record(NamedTuple):
             self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
         )
 
-    def granted(self, number: int, now_us: int, **placed: Any) -> Record:
-        """This record once its request holds its locks; and where it is *placed*, if it is so only now."""
-        end_us = later(now_us, self.lease_s)
-        return self._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None, **placed)
+    def tried(self, number: int, now_us: int, ahead: int | None, *, waits: bool) -> Record:
+        """This record after an attempt at the grant: with the place *ahead* in the way, or with its locks.
+
+        :param waits: it takes a place where it does not get its locks, or keeps the one that it has.
+        """
+        mine = self
+        if not mine.place:
+            began = mine.began or number
+            mine = mine._replace(place=number, epoch=number, began=began, asked_us=now_us, seen_us=now_us)
+        if ahead is not None:
+            return mine._replace(ahead=ahead) if waits else mine._replace(state=State.FREE)
+        end_us = later(now_us, mine.lease_s)
+        return mine._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+
+    def again(self) -> Record:
+        """This record, which is over, for one more attempt: a fresh place, if nothing else is written meanwhile."""
+        return self._replace(state=State.WAITING, place=0)
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
@@ -192,7 +212,7 @@ def start(
 
     :param wanted: the request's locks, as :func:`encode` has them.
     :param frees: an expired lease may be replaced by a request for other locks.
-    :return: WAITING with *number* as its place for a fresh start; else the existing state, taken over.
+    :return: WAITING, without a place, for a fresh start; else the existing state, taken over.
     :raises Superseded: a later call acts for the owner.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
@@ -216,10 +236,10 @@ def start(
         owner=request.owner,
         state=State.WAITING,
         process=process,
-        epoch=number,
+        epoch=existing.epoch if existing else 0,
         attempt=request.attempt,
         began=began,
-        place=number,
+        place=0,
         token=0,
         lease_s=request.lease_s,
         locks=wanted,
@@ -232,10 +252,10 @@ def start(
 
 
 def encode(locks: Iterable[Lock]) -> str:
-    return _compact(locks_to_json(locks))
+    return compact(locks_to_json(locks))
 
 
-_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _works(works: Iterable[Work]) -> str:

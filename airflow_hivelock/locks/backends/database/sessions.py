@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect, Ears
+    from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
 
     Result = TypeVar("Result")
 
@@ -32,7 +32,7 @@ class Sessions:
     :param tables: what those are called that are used there; for errors.
     """
 
-    def __init__(self, url: URL, dialect: Dialect, tables: str, timeout_s: float) -> None:
+    def __init__(self, url: URL, dialect: DatabaseDialect, tables: str, timeout_s: float) -> None:
         self.url, self.dialect = url, dialect
         self.engine = dialect.engine(url, timeout_s)
         self._tables = tables
@@ -103,10 +103,10 @@ class Sessions:
         self._parents = self.engine.pool  # or they would be closed, once nobody has them any more
         self.engine.dispose(close=False)
 
-    def ears(self, client: str) -> Ears:
+    def listener(self, client: str) -> Listener:
         """A connection that hears of changes."""
         with self._translated():
-            return self.dialect.ears(self.engine, client)
+            return self.dialect.listener(self.engine, client)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

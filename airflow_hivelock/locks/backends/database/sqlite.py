@@ -1,8 +1,8 @@
 """SQLite: a file that the processes of one host share, its clock theirs.
 
 One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. Whoever waits is told by a datagram,
-on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. Of a
-release it is told after the commit; a datagram before a commit does no harm, for to look is to write, and has to wait for it.
+on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. A
+datagram before the commit does no harm, for to look is to write, and has to wait for it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from sqlalchemy import (
     update,
 )
 
-from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH, THOSE_BEHIND, Change
-from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
-from airflow_hivelock.locks.backends.database.record import later
-from airflow_hivelock.locks.backends.database.sqlite_turn import Turns, conflicts
+from airflow_hivelock.locks.backends.database.dialect import Heard
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, THOSE_BEHIND
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -43,15 +41,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
-    from airflow_hivelock.locks.backends.database.record import Record
-    from airflow_hivelock.locks.backends.database.tables import Tables
-    from airflow_hivelock.locks.backends.database.wanted import Wanted
+    from airflow_hivelock.locks.backends.database.functions import Functions
+    from airflow_hivelock.locks.backends.database.tables import StoreTables
 
 BUSY_S = (0.001, 0.01)
 """The first and the longest pause before the file is tried again while another writes; about as much is waited."""
-
-EVERY_PLACE = 1 << 62
-"""Larger than any."""
 
 LOOK_S = 0.25
 """How often to look at the change counter."""
@@ -65,10 +59,11 @@ class SQLite:
         literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
 
-    def __init__(self, tables: Tables) -> None:
+    functions: Functions | None = None
+
+    def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
-        self._add_request, self._add_lock = insert(tables.request), insert(tables.lock)
         waits = (tables.request.c.ahead == bindparam("of_place"), tables.request.c.state == "waiting")
         self._behind = select(tables.request.c.process).where(*waits)
         self._take_away = delete(tables.lock).where(tables.lock.c.place == bindparam("of_place"))
@@ -81,8 +76,6 @@ class SQLite:
         if not url.database or url.database == ":memory:":
             raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")
         engine = create_engine(url, paramstyle="named", pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
-        self._prepared = PreparedStatements(engine)
-        self._turns = Turns(self._tables, str(self.clock_us), engine)
         event.listen(engine, "connect", partial(_opened, timeout_s))
         event.listen(engine, "begin", _begun)
         self._writers = Writers(engine, timeout_s)
@@ -99,33 +92,8 @@ class SQLite:
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
         """BEGIN IMMEDIATE has kept everybody out already."""
 
-    def enter(self, connection: Connection, wanted: Wanted) -> None:
-        self._prepared[self._draw].count(driver(connection), {})
-
-    def add_turn(self, connection: Connection) -> None:
-        """There is nothing to make."""
-
-    def take_turn(
-        self, session: Any, mine: Record, wanted: Wanted, *, waits: bool, frees: bool, dead_us: int
-    ) -> tuple[int, int, list[Any]] | None:
-        settings = {"waits": waits, "frees": frees, "dead_us": dead_us, "lease_us": later(0, mine.lease_s)}
-        given = mine._asdict() | settings | {"before": mine.place or EVERY_PLACE, "conflicts": wanted.bound}
-        with self._writers.transaction(session):
-            taken = self._turns.take(session, given, wanted.rows)
-            if taken is None:
-                session.rollback()
-        return taken
-
-    def release(self, session: Any, key: str, place: int, epoch: int, *, frees: bool) -> bool:
-        given = {"key": key, "place": place, "epoch": epoch, "frees": frees}
-        with self._writers.transaction(session):
-            behind = self._turns.release(session, given)
-        for process in behind or ():
-            _call(process)
-        return behind is not None
-
-    def bound(self, wanted: Wanted) -> str:
-        return conflicts(wanted.rows)
+    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+        connection.execute(self._draw)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -140,25 +108,24 @@ class SQLite:
         self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
     ) -> None:
         if request is not None:
-            self._prepared[self._add_request].count(driver(connection), request)
-        self._prepared[self._add_lock].each(driver(connection), locks)
+            connection.execute(insert(self._tables.request), request)
+        connection.execute(insert(self._tables.lock), locks)
 
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        session, place = driver(connection), values["of_place"]
-        if not self._prepared[ended].count(session, values):
+        if not connection.execute(ended, values).rowcount:
             return None
-        self._prepared[self._take_away].count(session, {"of_place": place})
-        return place, THOSE_BEHIND
+        connection.execute(self._take_away, {"of_place": values["of_place"]})
+        return values["of_place"], THOSE_BEHIND
 
     def call(self, connection: Connection, process: str) -> None:
         _call(process)
 
     def tell(self, connection: Connection, place: int, audience: int) -> None:
-        for row in self._prepared[self._behind].all(driver(connection), {"of_place": place}):
-            self.call(connection, row.process)
+        for process in connection.execute(self._behind, {"of_place": place}).scalars().all():
+            self.call(connection, process)
 
-    def ears(self, engine: Engine, client: str) -> SQLiteEars:
-        return SQLiteEars(self.reading(engine), client)
+    def listener(self, engine: Engine, client: str) -> SQLiteListener:
+        return SQLiteListener(self.reading(engine), client)
 
     def passing(self, error: BaseException | None) -> bool:
         return False
@@ -167,7 +134,7 @@ class SQLite:
         return False  # the file system does, at the first connection
 
 
-class SQLiteEars:
+class SQLiteListener:
     """A socket that hears, and a connection that looks at the change counter."""
 
     def __init__(self, engine: Engine, client: str) -> None:
@@ -183,17 +150,17 @@ class SQLiteEars:
             self._selector.register(source, selectors.EVENT_READ)
         self._seen = -1
 
-    def wait(self, most_s: float) -> Change:
+    def wait(self, most_s: float) -> Heard:
         deadline = time.monotonic() + most_s
         while (left := deadline - time.monotonic()) > 0:
             if heard := self._selector.select(min(LOOK_S, left)):
                 said = [os.read(key.fd, 2 * CLIENT_LENGTH) for key, _ in heard]
-                return Change(frozenset(process.decode("ascii", "replace") for process in said))
+                return Heard(frozenset(process.decode("ascii", "replace") for process in said))
             version = self._version()
             if version != self._seen:
                 self._seen = version
-                return Change(unsure=True)
-        return Change()
+                return Heard(unsure=True)
+        return Heard()
 
     def _version(self) -> int:
         try:
@@ -230,7 +197,12 @@ def _opened(timeout_s: float, connection: Any, _record: object) -> None:
 
 def _begun(connection: Connection) -> None:
     if connection.get_execution_options().get("reads"):
-        driver(connection).execute("BEGIN")
+        _driver(connection).execute("BEGIN")
+
+
+def _driver(connection: Connection) -> Any:
+    """The driver's own connection."""
+    return connection.connection.driver_connection
 
 
 def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
@@ -257,7 +229,7 @@ class Writers:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """One of them."""
-        with self._engine.connect() as connection, self.transaction(driver(connection)):
+        with self._engine.connect() as connection, self.transaction(_driver(connection)):
             yield connection
 
     @contextmanager

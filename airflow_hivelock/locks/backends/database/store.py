@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     and_,
@@ -14,21 +14,17 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    literal_column,
     not_,
     or_,
     select,
-    true,
     union_all,
     update,
 )
 
 from airflow_hivelock.locks import names, validate
-from airflow_hivelock.locks.backends.database.dialect import EVERYBODY, THOSE_BEHIND
-from airflow_hivelock.locks.backends.database.prepared import PreparedStatements, driver
-from airflow_hivelock.locks.backends.database.record import Record, State
+from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State
+from airflow_hivelock.locks.backends.database.request import RequestedLocks
 from airflow_hivelock.locks.backends.database.sessions import Sessions
-from airflow_hivelock.locks.backends.database.wanted import Wanted
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
 
@@ -37,27 +33,42 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, ColumnElement, Connection, Select, Update
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect
-    from airflow_hivelock.locks.backends.database.prepared import Prepared
-    from airflow_hivelock.locks.backends.database.tables import Tables
+    from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
+    from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.model import Lease, Lock
 
 DEAD_US = 30_000_000
 """How long after its last sign of life a waiter's place keeps others waiting."""
 
 
+EVERY_PLACE = 1 << 62
+"""Larger than any."""
+
+
 @dataclass(frozen=True)
-class InTheWay:
+class Ahead:
     """A request that came earlier, and a lock of its that conflicts.
 
-    :param void: a dead waiter, or an expired lease where those are free: it may be taken away.
     :param end_us: when its lease ends; None while it waits.
     """
 
     place: int
-    void: bool
     end_us: int | None
     blocker: Blocker
+
+
+class Outcome(NamedTuple):
+    """How an attempt at the grant has left the request.
+
+    :param ahead: what lives and is in the way, the nearest and then the first; nothing of a lease.
+    :param void: places of what alone is in the way, for nothing: dead waiters, and expired leases where those are free.
+        Until they are taken away, the request is as it was.
+    """
+
+    record: Record
+    now_us: int
+    ahead: Sequence[Ahead] = ()
+    void: Sequence[int] = ()
 
 
 class Store(Sessions):
@@ -66,11 +77,11 @@ class Store(Sessions):
     :param frees: an expired lease blocks nobody.
     """
 
-    def __init__(self, url: URL, dialect: Dialect, tables: Tables, *, frees: bool, timeout_s: float) -> None:
+    def __init__(
+        self, url: URL, dialect: DatabaseDialect, tables: StoreTables, *, frees: bool, timeout_s: float
+    ) -> None:
         super().__init__(url, dialect, tables.name, timeout_s)
         self.tables, self.frees = tables, frees
-        self._prepared = PreparedStatements(self.engine)
-        self._changes: dict[tuple[str, ...], Update] = {}
 
     # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
 
@@ -116,27 +127,18 @@ class Store(Sessions):
 
     # Reading.
 
-    def wanted(self, owner_key: str, locks: tuple[Lock, ...] = ()) -> Wanted:
+    def requested(self, owner_key: str, locks: tuple[Lock, ...] = ()) -> RequestedLocks:
         """What an owner's request for *locks* is to the statements."""
-        return Wanted(self.tables.name, self.dialect, owner_key, locks)
+        return RequestedLocks(self.tables.name, owner_key, locks)
 
-    def enter(self, connection: Connection, wanted: Wanted) -> tuple[int, int, Record | None, list[InTheWay]]:
-        """Keep out everybody whose request may conflict, or who acts for the owner.
+    def enter(self, connection: Connection, locks: RequestedLocks) -> tuple[int, int, Record | None]:
+        """Keep out every request that may conflict, and every process that acts for the owner.
 
-        :return: the time, a number larger than any before, the owner's record, and who is :meth:`in_the_way` of it;
-            if it neither waits nor holds, of a new request.
+        :return: the time, a number larger than any before, and the owner's record.
         """
-        given = {"of_key": wanted.owner_key, **wanted.objects}
-        self.dialect.enter(connection, wanted)
-        rows = self._prepared[self._enter].all(driver(connection), given)
-        record = Record.of(rows[0]) if rows[0].owner_key is not None else None
-        ahead = [_in_the_way(row) for row in rows if row.ahead_place is not None]
-        return rows[0].now_us, rows[0].drawn, record, ahead
-
-    def in_the_way(self, connection: Connection, wanted: Wanted, place: int) -> list[InTheWay]:
-        """Who came before *place* and conflicts: of those that live the nearest and then the first, and all that are void."""
-        given = {"of_place": place, **wanted.objects}
-        return [_in_the_way(row) for row in self._prepared[self._in_the_way].all(driver(connection), given)]
+        self.dialect.enter(connection, locks.keys)
+        row = connection.execute(self._enter, {"of_key": locks.owner_key}).one()
+        return row.now_us, row.drawn, None if row.owner_key is None else Record.of(row)
 
     def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
         """The records of which all of *where* is so, in the order of their places."""
@@ -147,7 +149,8 @@ class Store(Sessions):
     def epochs(self, places: Iterable[int]) -> dict[int, int]:
         """The epoch of each request, among those at *places*, that still keeps others waiting."""
         given = {"places": self.dialect.numbers(places)}
-        return dict(self.drive(lambda session: self._prepared[self._epochs].all(session, given)))
+        rows = self.read(lambda connection: connection.execute(self._epochs, given).all())
+        return {row.place: row.epoch for row in rows}
 
     @cached_property
     def _epochs(self) -> Select[tuple[int, int]]:
@@ -159,21 +162,14 @@ class Store(Sessions):
     def _enter(self) -> Select[Any]:
         request = self.tables.request
         own = request.c.owner_key == bindparam("of_key")
-        mine = select(request.c.place).where(own, or_(self.queued, self.held)).scalar_subquery()
-        ahead = self._conflicts(func.coalesce(mine, literal_column(str(1 << 62)))).subquery("ahead")
         once = select(literal(1).label("one")).subquery()
-        return (
-            select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), request, ahead)
-            .select_from(once.outerjoin(request, own).outerjoin(ahead, true()))
-            .order_by(ahead.c.ahead_void, ahead.c.ahead_place.desc())
+        return select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), request).select_from(
+            once.outerjoin(request, own)
         )
 
     @cached_property
     def _in_the_way(self) -> Select[Any]:
-        found = self._conflicts(bindparam("of_place")).subquery()
-        return select(found).order_by(found.c.ahead_void, found.c.ahead_place.desc())
-
-    def _conflicts(self, mine: ColumnElement[Any]) -> Select[Any]:
+        """Requests that came before ``of_place`` and conflict: of the living the nearest and the first, and all void."""
         request, lock = self.tables.request, self.tables.lock
         excluded = or_(
             self.dialect.among(lock.c.object_key, "exclusive"),
@@ -184,49 +180,69 @@ class Store(Sessions):
         found = (
             select(lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
             .add_columns(place.label("place"), nth.label("nth"))
-            .where(excluded, place < mine)
+            .where(excluded, place < bindparam("of_place"))
             .subquery("found")
         )
-        held = (
-            select(
-                request.c.owner.label("ahead_owner"),
-                request.c.state.label("ahead_state"),
-                request.c.end_us.label("ahead_end_us"),
-                found.c.place.label("ahead_place"),
-                case((self.void, 1), else_=0).label("ahead_void"),
-                found.c.db_name,
-                found.c.table_name,
-                found.c.partition_name,
-                found.c.lease_type,
-            )
+        met = (
+            select(request.c.owner, request.c.state, request.c.end_us, case((self.void, 1), else_=0).label("void"))
+            .add_columns(found.c.place, found.c.db_name, found.c.table_name, found.c.partition_name, found.c.lease_type)
             .join_from(found, request, request.c.place == found.c.place)
             .where(found.c.nth == 1)
-            .cte("held")
+            .cte("met")
         )
-        ends = (select(end(held.c.ahead_place)).where(held.c.ahead_void == 0) for end in (func.max, func.min))
-        return select(held).where(or_(held.c.ahead_void == 1, held.c.ahead_place.in_(union_all(*ends))))
+        ends = (select(end(met.c.place)).where(met.c.void == 0) for end in (func.max, func.min))
+        return (
+            select(met)
+            .where(or_(met.c.void == 1, met.c.place.in_(union_all(*ends))))
+            .order_by(met.c.void, met.c.place.desc())
+        )
 
-    # Writing.
+    # Granting.
 
-    def take_turn(self, record: Record, wanted: Wanted, waits: bool) -> tuple[int, int, list[InTheWay]] | None:
-        """Grant a request that has no place yet, or that waits, or have it wait; None if there is more to it.
+    def grant(self, mine: Record, locks: RequestedLocks, *, waits: bool) -> Outcome | None:
+        """In one transaction, keep out every request that may conflict, and grant *mine* or have it wait.
 
-        :return: as :meth:`enter`, without the record.
+        :param mine: WAITING in its place, or without one: then a new place is drawn, and what is over is replaced.
+        :param waits: it takes a place, or keeps its own, where it does not get its locks.
+        :return: None where its row is not, or no longer, what *mine* says, or what is in the way ends at this moment; at
+            most, word was left then for a request that does not wait.
         """
-        taken = self.drive(
-            lambda session: self.dialect.take_turn(
-                session, record, wanted, waits=waits, frees=self.frees, dead_us=DEAD_US
-            )
+        functions = self.dialect.functions
+        if functions is None:
+            return self.transact(lambda connection: self._grant(connection, mine, locks, waits))
+        tried = self.drive(
+            lambda session: functions.grant(session, mine, locks, waits=waits, frees=self.frees, dead_us=DEAD_US)
         )
-        if taken is None:
+        if tried is None:
             return None
-        now_us, number, ahead = taken
-        return now_us, number, [_in_the_way(row) for row in ahead]
+        now_us, ahead, void = tried["now_us"], tried.get("ahead", ()), tried.get("void", ())
+        return _outcome(mine, tried["number"], now_us, ahead, void, waits)
+
+    def _grant(self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool) -> Outcome | None:
+        now_us, number, existing = self.enter(connection, locks)
+        standing = existing is not None and existing.state in (State.WAITING, State.GRANTED)
+        if existing and (existing.epoch != mine.epoch or standing != (mine.place > 0)):
+            return None
+        given = {name: self.dialect.numbers(keys) for name, keys in locks.objects.items()}
+        found = connection.execute(self._in_the_way, {**given, "of_place": mine.place or EVERY_PLACE}).all()
+        ahead, void = [row._asdict() for row in found if not row.void], [row.place for row in found if row.void]
+        outcome = _outcome(mine, number, now_us, ahead, void, waits)
+        if ahead and waits and not self.queue_behind(connection, ahead[0]["place"]):
+            return None
+        if not outcome.void:
+            record = outcome.record
+            fresh = record.place != mine.place and record.state is not State.FREE
+            self.put(connection, record, existing, locks.rows if fresh else ())
+        return outcome
 
     def release(self, lease: Lease) -> bool:
         """End a grant; False if there is none, or if it is another process's now."""
-        key, place = parse_id(lease.id)
-        return self.drive(lambda session: self.dialect.release(session, key, place, lease.epoch, frees=self.frees))
+        functions, given = self.dialect.functions, of(lease)
+        if functions is None:
+            return self.transact(lambda connection: self.end(connection, State.ENDED, "of_lease", **given))
+        return self.drive(lambda session: functions.release(session, *given.values(), frees=self.frees))
+
+    # Writing.
 
     def put(
         self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Mapping[str, Any]] = ()
@@ -234,12 +250,7 @@ class Store(Sessions):
         """Write the record over the owner's *existing* one, and the rows of *locks* that it has got."""
         request = self.tables.request
         if existing is not None and (changed := record.changes(existing)):
-            names = tuple(changed)
-            if names not in self._changes:
-                one = update(request).where(request.c.owner_key == bindparam("of_key"))
-                self._changes[names] = one.values({name: bindparam(name) for name in names})
-            given = {**changed, "of_key": record.owner_key}
-            self._prepared[self._changes[names]].count(driver(connection), given)
+            connection.execute(update(request).where(request.c.owner_key == record.owner_key).values(changed))
         values = record._asdict() if existing is None else None
         if locks:
             self.dialect.add(connection, values, [{**row, "place": record.place} for row in locks])
@@ -248,7 +259,7 @@ class Store(Sessions):
 
     def queue_behind(self, connection: Connection, place: int) -> bool:
         """Have the end of the request at *place* be told to those who wait for it; False if it has ended."""
-        return self._prepared[self._behind].count(driver(connection), {"of_place": place}) > 0
+        return connection.execute(self._behind, {"of_place": place}).rowcount > 0
 
     @cached_property
     def _behind(self) -> Update:
@@ -265,7 +276,7 @@ class Store(Sessions):
     def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
         """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
 
-        :param which: at the place ``of_place``, ``standing``, ``queued``, ``held`` or ``void``.
+        :param which: at the place ``of_place``, ``standing``, ``queued``, ``held`` or ``void``; or ``of_lease``.
         """
         gone = self.dialect.end(connection, self._ends[state, which], values)
         if gone is None:
@@ -284,6 +295,7 @@ class Store(Sessions):
             "queued": and_(at_place, self.queued),
             "void": and_(at_place, self.void),
             "held": and_(at_place, self.held),
+            "of_lease": self.of_lease,
         }
         now_us = self.clock_us
         ended_us = case((request.c.end_us < now_us, request.c.end_us), else_=now_us) if self.frees else now_us
@@ -303,11 +315,15 @@ class Store(Sessions):
         states = {State.GRANTED.value: State.ENDED}
         return sum(self.end(connection, states.get(row.state, State.FREE), "void", of_place=row.place) for row in rows)
 
+    def take_away(self, void: Iterable[int]) -> None:
+        """:meth:`clear` what is at those places."""
+        at_places = self.tables.request.c.place.in_(void)
+        self.transact(lambda connection: self.clear(connection, at_places))
+
     def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
         """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
         if waiting:
-            signing = [self._prepared[statement] for statement in self._signing]  # before the transaction
-            self.transact(lambda connection: self._sign(driver(connection), dict(waiting), *signing))
+            self.transact(lambda connection: self._sign(connection, dict(waiting)))
 
     def declare_dead(self, owner_key: str, process: str) -> None:
         """Take the sign of life from a request that waits, if that process still acts for its owner."""
@@ -315,10 +331,11 @@ class Store(Sessions):
         mine = (request.c.owner_key == owner_key, request.c.process == process, self.queued)
         self.write(lambda connection: connection.execute(update(request).where(*mine).values(seen_us=0)).rowcount)
 
-    def _sign(self, session: Any, epochs: Mapping[int, int], waiting: Prepared, signed: Prepared) -> None:
-        found = waiting.all(session, {"places": self.dialect.numbers(epochs)})
+    def _sign(self, connection: Connection, epochs: Mapping[int, int]) -> None:
+        waiting, signed = self._signing
+        found = connection.execute(waiting, {"places": self.dialect.numbers(epochs)})
         living = [row.place for row in found if row.epoch == epochs[row.place]]
-        signed.count(session, {"places": self.dialect.numbers(living)})
+        connection.execute(signed, {"places": self.dialect.numbers(living)})
 
     @cached_property
     def _signing(self) -> tuple[Select[tuple[int, int]], Update]:
@@ -340,16 +357,24 @@ def parse_id(lease_id: str) -> tuple[str, int]:
     return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
 
 
-def _in_the_way(row: Any) -> InTheWay:
+def _outcome(
+    mine: Record, number: int, now_us: int, ahead: Sequence[Mapping[str, Any]], void: Sequence[int], waits: bool
+) -> Outcome:
+    if void and not ahead:
+        return Outcome(mine, now_us, void=void)
+    record = mine.tried(number, now_us, ahead[0]["place"] if ahead else None, waits=waits)
+    return Outcome(record, now_us, [_ahead(row) for row in ahead])
+
+
+def _ahead(row: Mapping[str, Any]) -> Ahead:
     try:
-        validate.texts(row._asdict(), ("db_name", "table_name", "partition_name", "ahead_owner"))
-        levels = tuple(names.unescape_level(level) for level in row.partition_name.split("/") if level)
-        target = LockObject(row.db_name, row.table_name, levels)
+        validate.texts(row, ("db_name", "table_name", "partition_name", "owner"))
+        levels = tuple(names.unescape_level(level) for level in row["partition_name"].split("/") if level)
+        target = LockObject(row["db_name"], row["table_name"], levels)
     except (TypeError, ValueError) as error:
         raise StoreCorrupted(
-            f"{row!r:.200} is no lock of airflow-hivelock's ({error}); somebody else wrote it"
+            f"{dict(row)!r:.200} is no lock of airflow-hivelock's ({error}); somebody else wrote it"
         ) from error
-    mode = LockMode.EXCLUSIVE if row.lease_type == "x" else LockMode.SHARED
-    waiting = row.ahead_state == State.WAITING.value
-    blocker = Blocker(row.ahead_owner, target, mode, waiting)
-    return InTheWay(row.ahead_place, bool(row.ahead_void), None if waiting else row.ahead_end_us, blocker)
+    mode = LockMode.EXCLUSIVE if row["lease_type"] == "x" else LockMode.SHARED
+    waiting = row["state"] == State.WAITING.value
+    return Ahead(row["place"], None if waiting else row["end_us"], Blocker(row["owner"], target, mode, waiting))

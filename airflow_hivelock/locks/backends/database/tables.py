@@ -8,7 +8,7 @@
     audit      a row a force release
     lease      a view: the Hive lease as it is documented, a row an object that is held
 
-In PostgreSQL also functions: see :mod:`.turn`.
+In PostgreSQL also functions: see :mod:`.functions`.
 
 Times are microseconds since 1970 by the database's clock (``…_us``); the view shows timestamps.
 """
@@ -37,7 +37,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.schema import CreateSchema
 
 from airflow_hivelock.locks.backends.database.keys import number
@@ -48,13 +47,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect
+    from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
-LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
 
 
-class Tables:
+class StoreTables:
     """The tables under one prefix in one schema; several sets of them lie in a database side by side.
 
     :param schema: "" for the connection's own.
@@ -89,10 +87,10 @@ class Tables:
             Column("audience", SmallInteger, nullable=False),
             Column("token", BigInteger, nullable=False),
             Column("lease_s", Float(53), nullable=False),
-            Column("locks", LONG_TEXT, nullable=False),
-            Column("works", LONG_TEXT, nullable=False),
-            Column("query", LONG_TEXT, nullable=False),
-            Column("named", LONG_TEXT, nullable=False),
+            Column("locks", Text, nullable=False),
+            Column("works", Text, nullable=False),
+            Column("query", Text, nullable=False),
+            Column("named", Text, nullable=False),
             Column("asked_us", BigInteger, nullable=False),
             Column("seen_us", BigInteger, nullable=False),
             Column("granted_us", BigInteger),
@@ -119,7 +117,7 @@ class Tables:
             Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
             Column("lease_id", String(40), nullable=False),
             Column("owner", Text, nullable=False),
-            Column("locks", LONG_TEXT, nullable=False),
+            Column("locks", Text, nullable=False),
             Column("user_name", Text, nullable=False),
             Column("reason", Text, nullable=False),
             Column("at_us", BigInteger, nullable=False),
@@ -147,7 +145,7 @@ class Tables:
         """
         return self._version(connection) == VERSION
 
-    def prepare(self, connection: Connection, dialect: Dialect) -> None:
+    def prepare(self, connection: Connection, dialect: DatabaseDialect) -> None:
         """Make the tables, or bring them up to this version; a second process waits, and finds them made.
 
         :raises StoreCorrupted: a newer version made them.
@@ -169,7 +167,7 @@ class Tables:
             )
         return found
 
-    def create(self, connection: Connection, dialect: Dialect) -> None:
+    def create(self, connection: Connection, dialect: DatabaseDialect) -> None:
         """Version 1."""
         if self.schema and not inspect(connection).has_schema(self.schema):
             connection.execute(CreateSchema(self.schema))
@@ -177,12 +175,10 @@ class Tables:
         connection.execute(insert(self.store).values(version=0, number=0))
         shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
         connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
+        if dialect.functions:
+            dialect.functions.make(connection)
 
-    def add_turn(self, connection: Connection, dialect: Dialect) -> None:
-        """Version 2."""
-        dialect.add_turn(connection)
-
-    def leases(self, dialect: Dialect) -> Select[tuple[object, ...]]:
+    def leases(self, dialect: DatabaseDialect) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""
         request, lock = self.request.c, self.lock.c
         return (
@@ -201,7 +197,7 @@ class Tables:
         )
 
 
-STEPS: list[Callable[[Tables, Connection, Dialect], None]] = [Tables.create, Tables.add_turn]
+STEPS: list[Callable[[StoreTables, Connection, DatabaseDialect], None]] = [StoreTables.create]
 """From each version to the next; a change of the tables is appended here, and what is here stays as it is."""
 
 VERSION = len(STEPS)

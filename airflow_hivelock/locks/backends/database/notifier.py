@@ -11,17 +11,16 @@ import time
 import uuid
 from collections import defaultdict
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
-from airflow_hivelock.locks.backends.database.dialect import CLIENT_LENGTH
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
 from airflow_hivelock.locks.errors import HiveLockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-    from airflow_hivelock.locks.backends.database.dialect import Change, Ears
+    from airflow_hivelock.locks.backends.database.dialect import Heard, Listener
     from airflow_hivelock.locks.backends.database.store import Store
 
     Wake = Callable[[], None]
@@ -34,8 +33,18 @@ LOOK_S = 5.0
 RECONNECT_S = 1.0
 
 
-class Attendant:
-    """Wakes who waits in this process.
+class Waiting(Protocol):
+    """An acquisition, as far as it is woken here."""
+
+    process: str
+    waits: tuple[int, int, int] | None
+    wake: Wake
+
+    def come_back(self) -> None: ...
+
+
+class Notifier:
+    """Wakes whatever waits in this process.
 
     :ivar client: names this process among all that use the store.
     """
@@ -44,13 +53,13 @@ class Attendant:
         self.client = uuid.uuid4().hex[:CLIENT_LENGTH]
         self._store = store
         self._lock = threading.Lock()
-        self._acquisitions: WeakValueDictionary[str, DatabaseAcquisition] = WeakValueDictionary()
+        self._acquisitions: WeakValueDictionary[str, Waiting] = WeakValueDictionary()
         self._expected: defaultdict[int, dict[Wake, int | None]] = defaultdict(dict)
         self._thread: threading.Thread | None = None
-        self._ears: Ears | None = None
+        self._listener: Listener | None = None
         self._over = threading.Event()
 
-    def know(self, acquisition: DatabaseAcquisition) -> None:
+    def know(self, acquisition: Waiting) -> None:
         """Wake it when it is called, as long as it is there."""
         with self._lock:
             self._acquisitions[acquisition.process] = acquisition
@@ -61,7 +70,7 @@ class Attendant:
             self._expected[place][wake] = epoch
         self.begin()
 
-    def waiting_before(self, place: int) -> list[DatabaseAcquisition]:
+    def waiting_before(self, place: int) -> list[Waiting]:
         """Those that wait here with an earlier place, in their order."""
         waiting = sorted((waits, process) for process, waits in self._waiting().items() if waits[0] < place)
         with self._lock:
@@ -72,42 +81,42 @@ class Attendant:
         """There is somebody who waits."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="hivelock-attendant", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="hivelock-notifier", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
         """End the thread."""
         self._over.set()
-        if self._ears:
-            self._ears.interrupt()
+        if self._listener:
+            self._listener.interrupt()
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
         while not self._over.is_set():
             try:
-                self._attend()
+                self._listen()
             except HiveLockError as error:
                 log.warning("%s; until it does, those who wait here are not woken", error)
                 self._over.wait(RECONNECT_S)
-            except Exception:  # an attendant that ended of it would leave everybody waiting
+            except Exception:  # a notifier that ended of it would leave everybody waiting
                 log.exception("those who wait here are looked after again in %g s", RECONNECT_S)
                 self._over.wait(RECONNECT_S)
 
-    def _attend(self) -> None:
+    def _listen(self) -> None:
         """Hear, look and wake, until it is over or the connection is."""
-        with closing(self._store.ears(self.client)) as self._ears:
+        with closing(self._store.listener(self.client)) as self._listener:
             look_at = 0.0
             while not self._over.is_set():
                 if time.monotonic() >= look_at:
                     self._look()
                     self._store.sign([(place, epoch) for place, epoch, _ in self._waiting().values()])
                     look_at = time.monotonic() + LOOK_S
-                self._tell(self._ears.wait(max(0.0, look_at - time.monotonic())))
+                self._tell(self._listener.wait(max(0.0, look_at - time.monotonic())))
 
-    def _tell(self, change: Change) -> None:
-        self._wake(change.processes, change.places)
-        if change.unsure:
+    def _tell(self, heard: Heard) -> None:
+        self._wake(heard.processes, heard.places)
+        if heard.unsure:
             self._look()
 
     def _look(self) -> None:

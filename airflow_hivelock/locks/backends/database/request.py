@@ -1,4 +1,4 @@
-"""A request, as the statements take it: what they need is made once, and before the transaction, for whose end others wait."""
+"""A request's locks, as the statements take them: made once, and before the transaction, for whose end others wait."""
 
 from __future__ import annotations
 
@@ -6,43 +6,42 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.database.keys import number, object_key, units
-from airflow_hivelock.locks.backends.database.record import encode
+from airflow_hivelock.locks.backends.database.record import compact, encode
 from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_hivelock.locks.backends.database.dialect import Dialect
     from airflow_hivelock.locks.model import Lock
 
 
-class Wanted:
+class RequestedLocks:
     """The locks that an owner asks for.
 
     :param tables: their name.
     :ivar locks: as its record has them.
     :ivar rows: of the locks, without their place.
-    :ivar keys: what keeps out whose request may conflict, and who acts for the owner.
+    :ivar keys: what keeps out every request that may conflict, and every process that acts for the owner; those of the
+        owner alone are all that its record needs.
     """
 
-    def __init__(self, tables: str, dialect: Dialect, owner_key: str, locked: tuple[Lock, ...]) -> None:
+    def __init__(self, tables: str, owner_key: str, locked: tuple[Lock, ...]) -> None:
         self.owner_key, self.locked = owner_key, locked
         self.locks = encode(locked)
         self.rows: Sequence[Mapping[str, Any]] = [_row(position, lock) for position, lock in enumerate(locked)]
         keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
         self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
-        self._dialect = dialect
 
     @cached_property
-    def bound(self) -> Any:
-        """As the dialect's turn takes it."""
-        return self._dialect.bound(self)
+    def json(self) -> tuple[str, str]:
+        """The rows, and the keys in their order."""
+        return compact(self.rows), compact(sorted(self.keys.items()))
 
     @cached_property
-    def objects(self) -> Mapping[str, Any]:
-        """Its objects' keys, bound to the mode in which it wants them."""
+    def objects(self) -> Mapping[str, Sequence[int]]:
+        """Its objects' keys, by the mode in which it wants them."""
         return {
-            mode: self._dialect.numbers(row["object_key"] for row in self.rows if row["lease_type"] == sign)
+            mode: [row["object_key"] for row in self.rows if row["lease_type"] == sign]
             for mode, sign in (("shared", "s"), ("exclusive", "x"))
         }
 
