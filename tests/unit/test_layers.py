@@ -72,12 +72,6 @@ APART: dict[str, tuple[str, ...]] = {
 }
 """Rooms that could reach down to others by their place, and never do."""
 
-CIRCLES: list[set[str]] = [
-    {"locks.backends.database.dialect", "locks.backends.database.record", "locks.backends.database.wanted"},
-    {"locks.backends.database.acquisition", "locks.backends.database.attendant"},
-]
-"""Circles of imports that still stand; none may be added."""
-
 MOST_LINES = 400
 LONG = {
     "locks/backends/zookeeper/acquisition.py": "a state machine, which is read in one piece",
@@ -184,16 +178,13 @@ def test_imports_only_go_downwards(name: str) -> None:
     order = list(ROOMS)
     own = room(name)
     for other in own_imports(ALL[name]):
-        if any({name, other} <= known or name == "links" for known in CIRCLES):
-            continue
         assert order.index(room(other)) <= order.index(own), f"{name} imports {other}, which lies above it"
         assert room(other) not in APART.get(own, ()), f"{name} imports {other}, of which {own} knows nothing"
 
 
 def test_no_imports_go_round_in_circles() -> None:
     circles = code.circles({name: own_imports(module) for name, module in ALL.items()})
-    added = [circle for circle in circles if not any(known.issuperset(circle) for known in CIRCLES)]
-    assert not added, "these modules import one another"
+    assert not circles, "these modules import one another"
 
 
 def test_no_two_classes_have_one_name() -> None:
