@@ -34,7 +34,7 @@ class Stuck(Exception):
 class Task:
     """A thread of some process.
 
-    :param turns: how many requests it has sent since it rested last.
+    :param turns: how many requests it has sent since it rested last, or began a job.
     :param busy_since_ms: when it began to do what it is at; None while it rests.
     """
 

@@ -126,6 +126,7 @@ class Workload:
             for _ in range(rounds):
                 owner = self._dice.pick(self._owners)
                 self._working[task] = owner
+                task.turns = 0  # each job is a caller of its own
                 try:
                     self._job(worker, owner).run()
                 finally:
