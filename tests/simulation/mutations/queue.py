@@ -12,8 +12,7 @@ from airflow_hivelock.locks.backends.zookeeper import acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.snapshot import SnapshotReads
-from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads, ZooKeeperStore
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging

@@ -6,7 +6,7 @@ compares and sets the owner's record, so that of two processes which act for one
 reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
-since (:mod:`.sequence`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
+since (:func:`.layout.unchanged`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Stat,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, owner_key
-from airflow_hivelock.locks.backends.zookeeper.limits import fitting
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, fitting, owner_key
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.snapshot import SnapshotReads
+from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
 
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.snapshot import Snapshot
-    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
 
 STEP_S = 1.0
 """How long one step goes on, though it gets on, before its manager looks at the deadline."""

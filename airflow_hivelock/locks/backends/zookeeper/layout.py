@@ -1,4 +1,4 @@
-"""Where things lie in ZooKeeper, and Hive's format of a lock node.
+"""Where things lie in ZooKeeper, Hive's format of a lock node, and what one transaction can carry.
 
 ::
 
@@ -17,14 +17,24 @@ its own, and no path of ours can equal one of Hive's.
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete
+from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
+log = logging.getLogger(__name__)
+
+MAX_PACKET_BYTES = 1_000_000
+"""Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
+
+_OP_BYTES = 23  # an operation's header and lengths
 _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
@@ -192,3 +202,63 @@ def _field(text: str) -> str:
 @cache
 def _host() -> str:
     return _field(socket.gethostname())
+
+
+def expected(create: Create, created: int) -> str:
+    """The path that the sequential *create* gets, if its parent still had *created* children in all."""
+    return f"{create.path}{created:010}"
+
+
+def unchanged(path: str, created: int, name: str) -> tuple[Create, Delete]:
+    """Operations that fail unless the node at *path* still had *created* children in all. They leave nothing behind.
+
+    ZooKeeper compares what a node says, not which children it has. But it numbers a sequential node by how many children
+    its parent ever had, and an operation sees what the earlier ones of its transaction have done
+    (``PrepRequestProcessor``). So a node under a name that nobody else uses gets the number which the snapshot makes us
+    expect, or the transaction fails.
+
+    A node that was deleted and made anew counts from 0 again, and may have come as far. Its making counts with its
+    parent. So the node above is read as well, and first: up to the one that Hive's namespace lies in, for Hive's clean-up
+    (``hive.zookeeper.clean.extra.nodes``) removes the namespace itself.
+
+    :param name: one that no other process uses.
+    """
+    probe = Create(f"{path.rstrip('/')}/{name}-", sequential=True)
+    return probe, Delete(expected(probe, created))
+
+
+def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:
+    """*request* as one transaction can carry it: where its partitions are too many, EXCLUSIVE on their table, of the
+    table with the most of them first. All or nothing would be lost by several transactions.
+
+    :raises RequestTooLarge: with every partition escalated to its table it is too large still.
+    """
+    fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
+    fixed_bytes += 3 * len(f"{layout.namespace}/")
+
+    def size_bytes(lock: Lock) -> int:
+        # Its object, itself, its line in the record; an object's name is as long as its path below the namespace.
+        return fixed_bytes + 3 * len(str(lock.object).encode())
+
+    said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
+    left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
+    below: dict[LockObject, list[Lock]] = {}
+    if left_bytes < 0:
+        for lock in request.locks:
+            if lock.object.partition:
+                below.setdefault(LockObject(lock.object.database, lock.object.table), []).append(lock)
+    locks = request.locks
+    for table, partitions in sorted(below.items(), key=lambda entry: -len(entry[1])):
+        if left_bytes < 0:
+            left_bytes += sum(map(size_bytes, partitions))
+            locks = rules.escalate(locks, table)
+            log.warning(
+                "%s asks for %d locks below %s, too many for one transaction of ZooKeeper's: it gets EXCLUSIVE on the table",
+                *(request.owner, len(partitions), table),
+            )
+    if left_bytes < 0:
+        raise RequestTooLarge(
+            f"{request.owner} asks for {len(locks):,} tables and databases, {-left_bytes:,} bytes more than ZooKeeper takes "
+            "at once; lock fewer at a time"
+        )
+    return request if locks is request.locks else replace(request, locks=locks)

@@ -20,8 +20,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Node,
     Op,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode
-from airflow_hivelock.locks.backends.zookeeper.sequence import unchanged
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode, unchanged
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 

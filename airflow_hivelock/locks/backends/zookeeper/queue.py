@@ -34,7 +34,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
     SetData,
 )
-from airflow_hivelock.locks.backends.zookeeper.sequence import expected
+from airflow_hivelock.locks.backends.zookeeper.layout import expected
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject, locks_from_json, locks_to_json
 

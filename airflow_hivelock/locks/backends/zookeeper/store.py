@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.zookeeper.client import Client, Commit, Create, Exists, Get, Refused, SetData, Sync
@@ -21,14 +22,13 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.retry import Retry
-from airflow_hivelock.locks.backends.zookeeper.waiters import LocalWaiters
 from airflow_hivelock.locks.errors import LockLost, StoreCorrupted, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Node, Op, Stat
+    from airflow_hivelock.locks.backends.zookeeper.client import Children, Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.model import Lease, Lock
 
@@ -38,6 +38,73 @@ _LEASE_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})")
 
 HISTORY_S = 7 * 86_400.0
 """How long tombstones stay: as history, and longer than any old process of an owner can live."""
+
+
+class Snapshot(NamedTuple):
+    """The root of the queues, the queues, and Hive's objects, as they were: whatever is in the way is among these."""
+
+    root: Node | None
+    queues: Sequence[Listing | None]
+    objects: Sequence[Any]
+
+
+class SnapshotReads(NamedTuple):
+    """What to read for that, in this order."""
+
+    root: Get
+    queues: Sequence[Children]
+    objects: Sequence[Get | Children]
+
+    def all(self) -> list[Get | Children]:
+        return [self.root, *self.queues, *self.objects]
+
+    def snapshot(self, replies: Sequence[Any]) -> Snapshot:
+        root, *others = replies
+        return Snapshot(root, others[: len(self.queues)], others[len(self.queues) :])
+
+
+class LocalWaiter(Protocol):
+    """A waiting request of this process; *path* is that of its owner's record."""
+
+    @property
+    def path(self) -> str: ...
+
+    def queue_again(self, free: Record) -> None: ...
+
+
+class LocalWaiters:
+    """The last known places of the requests of this process that wait: taken for dead together, they come back in order.
+
+    A process that stands still for longer than its session lasts is taken for dead: where nobody else is in the way, the
+    waiter behind breaks its places, one by one. Its requests queue again behind all that stayed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: WeakKeyDictionary[LocalWaiter, int] = WeakKeyDictionary()
+
+    def stands(self, waiter: LocalWaiter, place: int) -> None:
+        with self._lock:
+            self._places[waiter] = place
+
+    def leaves(self, waiter: LocalWaiter) -> None:
+        """It has got its lease, or waits no more."""
+        with self._lock:
+            self._places.pop(waiter, None)
+
+    def before(self, place: int) -> list[LocalWaiter]:
+        """The waiters with an earlier place, in their order."""
+        with self._lock:
+            earlier = [(theirs, waiter) for waiter, theirs in self._places.items() if theirs < place]
+        return [waiter for _, waiter in sorted(earlier, key=lambda entry: entry[0])]
+
+    def is_back(self, waiter: LocalWaiter, place: int) -> bool:
+        """Note the place that it was given again; False if it has left meanwhile."""
+        with self._lock:
+            if waiter not in self._places:
+                return False
+            self._places[waiter] = place
+            return True
 
 
 class ZooKeeperStore:
