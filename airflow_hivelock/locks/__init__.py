@@ -7,6 +7,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import (
     AccessDenied,
+    CannotTell,
     ExceedsMaxLeaseTime,
     HiveLockError,
     InvalidArguments,
@@ -42,6 +43,7 @@ __all__ = [
     "AccessDenied",
     "Blocked",
     "Blocker",
+    "CannotTell",
     "ExceedsMaxLeaseTime",
     "ForcedRelease",
     "HiveLease",

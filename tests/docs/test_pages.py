@@ -37,6 +37,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{page.name} points to {target}, and {found.name} has no such heading"
 
 
+FILES = [
+    f"/{file.relative_to(PROJECT)}"
+    for room in ("airflow_hivelock", "dags_examples", "tests")
+    for file in (PROJECT / room).rglob("*.py")
+]
+
+
+@BY_PAGE
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    """From the project's root, or by the end of its path."""
+    named = re.findall(r"`([a-z_0-9/]+\.py)`", page.read_text())
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in FILES)]
+
+
 def test_every_page_can_be_found_from_the_first() -> None:
     reached: set[Path] = set()
     unread = [PAGES[0]]
