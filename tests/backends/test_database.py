@@ -17,11 +17,13 @@ from airflow_hivelock.locks import (
     HiveLeases,
     HiveLockError,
     InvalidRequest,
+    Lease,
     LockLost,
     LockManager,
     LockObject,
     LockTimeout,
     StoreCorrupted,
+    StoreUnavailable,
     connect,
     rules,
 )
@@ -255,6 +257,36 @@ def test_no_lease_lasts_longer_than_the_most(opened: Connect) -> None:
 
 
 # Who waits.
+
+
+def test_a_grant_whose_answer_was_lost_is_the_same_when_it_is_asked_for_again(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    kept, request = database(manager), rules.request("me", writes=[DAY])
+    mine = DatabaseAcquisition(kept, notifier.Notifier(kept), request, lambda: None)
+    mine.step()
+    other.release(lease)
+    grant, granted = kept.grant, []
+
+    def cut(*given: Any, **settings: Any) -> None:
+        granted.append(grant(*given, **settings))
+        raise StoreUnavailable("cut")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(kept, "grant", cut)
+        with pytest.raises(StoreUnavailable, match="cut"):
+            mine.step()
+    (outcome,) = granted
+    for _ in range(2):
+        again = mine.step()
+        assert isinstance(again, Lease)
+        assert outcome
+        assert (again.id, again.token) == (outcome.record.lease_id, outcome.record.token)
+        lease = again
+    mine._notifier.close()
+    assert manager.release(lease)
 
 
 def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(

@@ -220,8 +220,10 @@ class Store(Sessions):
 
     def _grant(self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool) -> Outcome | None:
         now_us, number, existing = self.enter(connection, locks)
-        standing = existing is not None and existing.state in (State.WAITING, State.GRANTED)
-        if existing and (existing.epoch != mine.epoch or standing != (mine.place > 0)):
+        known = existing is None or existing.epoch == mine.epoch
+        over = existing is None or existing.state in (State.FREE, State.ENDED)
+        waiting = existing is not None and existing.state is State.WAITING
+        if not known or not (waiting if mine.place else over):
             return None
         given = {name: self.dialect.numbers(keys) for name, keys in locks.objects.items()}
         found = connection.execute(self._in_the_way, {**given, "of_place": mine.place or EVERY_PLACE}).all()
@@ -258,7 +260,7 @@ class Store(Sessions):
             connection.execute(insert(request), values)
 
     def queue_behind(self, connection: Connection, place: int) -> bool:
-        """Have the end of the request at *place* be told to those who wait for it; False if it has ended."""
+        """Have the end of the request at *place* be told to its waiters; False if it has ended."""
         return connection.execute(self._behind, {"of_place": place}).rowcount > 0
 
     @cached_property
