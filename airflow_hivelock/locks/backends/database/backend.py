@@ -284,7 +284,7 @@ class DatabaseBackend:
         return self.store.read(lambda connection: self.store.records(connection, *where))
 
     def _standing(self) -> list[Record]:
-        """Of who waits and who holds, in their order."""
+        """Of waiters and holders, in their order."""
         return self._listed(or_(self.store.tables.request.c.state == State.WAITING.value, self.store.standing))
 
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:

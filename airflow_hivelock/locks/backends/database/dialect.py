@@ -67,7 +67,7 @@ class DatabaseDialect(Protocol):
         ...
 
     def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        """Until the transaction ends, keep out all who name one of *keys* too; two may share one where both say False."""
+        """Until the transaction ends, keep out all that name one of *keys* too; two may share one where both say False."""
         ...
 
     def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
@@ -116,7 +116,7 @@ class DatabaseDialect(Protocol):
         ...
 
     def denied(self, error: BaseException | None) -> bool:
-        """Whether the database refuses who asks, and would the next time."""
+        """Whether the database refuses this login, and would the next time."""
         ...
 
 

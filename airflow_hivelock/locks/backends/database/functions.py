@@ -4,8 +4,8 @@
 so that those after the first see all that its locks have kept out; this is so at READ COMMITTED only. The planner
 believes the tables empty: OFFSET 0, and ``place + 0``, keep it from reading all the rows that were.
 
-``release`` looks for those who wait once it has the row, on which they leave word: a waiter that it does not see comes too
-late to leave any.
+``release`` looks for waiters once it has the row, on which they leave word: one that it does not see comes too late to leave
+any.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The thread that waits for others: it hears or looks for changes, wakes whom they concern, and gives signs of life.
 
-One for each backend, started by the first who waits. Whatever it does not hear, it finds every few seconds.
+One for each backend, started by the first waiter. Whatever it does not hear, it finds every few seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""How often it looks although it has heard nothing, and gives signs of life for those who wait here."""
+"""How often it looks although it has heard nothing, and gives signs of life for the waiters of this process."""
 
 RECONNECT_S = 1.0
 
@@ -78,7 +78,7 @@ class Notifier:
         return [acquisition for acquisition in known if acquisition is not None]
 
     def begin(self) -> None:
-        """There is somebody who waits."""
+        """There is a waiter."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="hivelock-notifier", daemon=True)
@@ -97,10 +97,10 @@ class Notifier:
             try:
                 self._listen()
             except HiveLockError as error:
-                log.warning("%s; until it does, those who wait here are not woken", error)
+                log.warning("%s; until it does, the waiters of this process are not woken", error)
                 self._over.wait(RECONNECT_S)
             except Exception:  # a notifier that ended of it would leave everybody waiting
-                log.exception("those who wait here are looked after again in %g s", RECONNECT_S)
+                log.exception("the waiters of this process are looked after again in %g s", RECONNECT_S)
                 self._over.wait(RECONNECT_S)
 
     def _listen(self) -> None:

@@ -3,10 +3,10 @@
 Requests that may conflict are kept apart by advisory locks, taken in the order of their numbers by one statement. Rows
 to lock (SELECT … FOR UPDATE) would have to be there first, and SERIALIZABLE aborts the whole of a transaction wherever
 another reads what it wrote: on a table that everybody wants, most of them. Advisory locks need no row, leave no dead
-one, and let those who only read a table pass each other. They are the transaction's, not the session's.
+one, and let readers of a table pass each other. They are the transaction's, not the session's.
 
-Whoever waits leaves word on the row that it waits for, and the UPDATE that ends that row reads it: so that nobody is told
-who does not wait, and nobody who waits is missed.
+A waiter leaves word on the row that it waits for, and the UPDATE that ends that row reads it: so that only waiters are told,
+and none is missed.
 """
 
 from __future__ import annotations

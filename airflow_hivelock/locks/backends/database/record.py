@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
-"""Audiences of a request's end: none; those who wait for it; and every process that verifies or watches it."""
+"""Audiences of a request's end: none; its waiters; and every process that verifies or watches it."""
 
 CLIENT_LENGTH = 16
 """What the name of an acquisition begins with is its client's."""
@@ -61,7 +61,7 @@ class Record(NamedTuple):
     :param place: the store's number when the request was made; among requests that conflict, their order. 0: it has none
         yet.
     :param ahead: the place of the request that it waits for.
-    :param audience: who is to be told when it is gone; written by those, and not by its owner.
+    :param audience: what is to be told when it is gone; written by those, and not by its owner.
     :param locks: :func:`encode`'s.
     :param works: as JSON.
     :param seen_us: the last sign of life of a waiter.
@@ -269,7 +269,7 @@ def decode(text: str, whose: str) -> tuple[Lock, ...]:
         raise StoreCorrupted(f"the locks of {whose}, {text[:80]!r}, were not written by airflow-hivelock") from error
 
 
-@lru_cache(maxsize=128)  # who renews leases reads the same ones over and over
+@lru_cache(maxsize=128)  # a process that renews leases reads the same ones over and over
 def _decoded(text: str) -> tuple[Lock, ...]:
     return locks_from_json(validate.load(text))
 

@@ -1,6 +1,6 @@
 """SQLite: a file that the processes of one host share, its clock theirs.
 
-One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. Whoever waits is told by a datagram,
+One transaction writes at a time (BEGIN IMMEDIATE), so nothing else needs to be locked. A waiter is told by a datagram,
 on Linux; and a thread looks at the file's change counter (``PRAGMA data_version``), for what nobody could tell. A
 datagram before the commit does no harm, for to look is to write, and has to wait for it.
 """
