@@ -28,7 +28,7 @@ from airflow_hivelock.locks import Lease, LockManager, rules
 from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import FIELDS, LockSpec
 from airflow_hivelock.work.owner import Owner

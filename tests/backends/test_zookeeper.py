@@ -37,8 +37,9 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Request,
     SetData,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key, unchanged
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, unchanged
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.testing import Polling
 from tests.support.servers import ZooKeeperServer, free_port
 

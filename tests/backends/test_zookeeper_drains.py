@@ -9,9 +9,10 @@ import pytest
 from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, retry
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Commit, Delete, Exists, Request, SetData
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.test_zookeeper_protocol import outcome_of
 

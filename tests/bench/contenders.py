@@ -15,7 +15,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks import LockManager, LockObject, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, owner_key
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from airflow_hivelock.locks.model import owner_key
 from tests.bench.samples import timed
 
 if TYPE_CHECKING:

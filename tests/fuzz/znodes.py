@@ -15,8 +15,8 @@ from airflow_hivelock.cli.shell import _print
 from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, pending, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Exists, Refused, SetData
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
-from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.model import LockMode, owner_key
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders

@@ -14,10 +14,9 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.model import Lease, owner_key
 from airflow_hivelock.locks.pending import Silent
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.model import Lease, owner_key
 from airflow_hivelock.locks.pending import PASSING_S
 from tests.simulation.claims import Violation
 from tests.simulation.schedule import Flag

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from airflow_hivelock.locks.model import owner_key
 from tests.simulation.state import path_of
 from tests.simulation.worker import Job, Worker
 

@@ -1,6 +1,6 @@
 """The values that everything else speaks of. All frozen; all checked when made, so that no bad one exists."""
 
-from airflow_hivelock.locks.model.lease import MAX_LEASE_S, Lease, LockRequest, Work
+from airflow_hivelock.locks.model.lease import MAX_LEASE_S, Lease, LockRequest, Work, owner_key
 from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter
 from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
@@ -19,4 +19,5 @@ __all__ = [
     "Work",
     "locks_from_json",
     "locks_to_json",
+    "owner_key",
 ]

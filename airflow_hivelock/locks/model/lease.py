@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import reprlib
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import validate
@@ -178,3 +180,9 @@ def _kept(query: str) -> str:
     if not isinstance(query, str):
         raise InvalidRequest(f"query={query!r:.80} must be a text")
     return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
+
+
+@lru_cache(maxsize=4_096)
+def owner_key(owner: str) -> str:
+    """A short name for *owner* in a store: 64 bits of its SHA-256 in hex."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:16]

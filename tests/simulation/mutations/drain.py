@@ -13,10 +13,9 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import removal, retry
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.errors import StoreUnavailable
-from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.model import Lease, owner_key
 from tests.simulation import stage as staging
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import Actor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
+from airflow_hivelock.locks.model import owner_key
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
 from tests.system.deaths.row import KEEPER, Row, row
 from tests.system.deaths.working import _ends

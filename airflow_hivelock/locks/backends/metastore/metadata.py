@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
 
+from airflow_hivelock.locks.model import owner_key
+
 COLUMN_CHARS = 128
 OWNER_CHARS = 2 * COLUMN_CHARS - 1
 """The longest owner that is kept whole, in characters of its percent-encoded form."""
@@ -82,7 +84,7 @@ def _fitted(owner: str) -> str:
     encoded = quote(owner, safe=_SAFE)
     if len(encoded) <= OWNER_CHARS:
         return encoded
-    mark = "~" + hashlib.sha256(owner.encode()).hexdigest()[:16]
+    mark = f"~{owner_key(owner)}"
     return _cut(encoded, OWNER_CHARS - len(mark)) + mark
 
 

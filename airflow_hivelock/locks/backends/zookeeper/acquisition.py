@@ -35,12 +35,12 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Stat,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, fitting, owner_key
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

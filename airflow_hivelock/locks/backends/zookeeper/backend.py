@@ -23,7 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Refused,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, owner_key
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -40,6 +40,7 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     locks_to_json,
+    owner_key,
 )
 from airflow_hivelock.locks.url import DAY_S, seconds
 

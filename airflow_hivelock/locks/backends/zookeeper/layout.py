@@ -16,7 +16,6 @@ its own, and no path of ours can equal one of Hive's.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -27,7 +26,7 @@ from functools import cache, lru_cache
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, owner_key
 
 log = logging.getLogger(__name__)
 
@@ -181,12 +180,6 @@ class Layout:
     @property
     def audit(self) -> str:
         return f"{self.root}/audit"
-
-
-@lru_cache(maxsize=4_096)
-def owner_key(owner: str) -> str:
-    """A short name for *owner*, fit for a node: 64 bits of its SHA-256 in hex."""
-    return hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
 def _ancestry(path: str) -> list[str]:

@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -31,6 +30,7 @@ from airflow_hivelock.locks.model import (
     Work,
     locks_from_json,
     locks_to_json,
+    owner_key,
 )
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.zookeeper.client import Client, Commit, Create, Exists, Get, Refused, SetData, Sync
-from airflow_hivelock.locks.backends.zookeeper.layout import owner_key
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.retry import Retry
 from airflow_hivelock.locks.errors import LockLost, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
