@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.database import record as records
-from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, State
 from airflow_hivelock.locks.backends.database.store import Outcome
 from airflow_hivelock.locks.errors import StoreUnavailable, Superseded
+from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,12 +24,6 @@ def number(*parts: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-@lru_cache(maxsize=4_096)
-def owner_key(owner: str) -> str:
-    """A short name for *owner*: 64 bits of its SHA-256 in hex."""
-    return hashlib.sha256(owner.encode()).hexdigest()[:16]
-
-
 def object_key(target: LockObject) -> int:
     """What a lock's row is found by."""
     return number(*target.path)

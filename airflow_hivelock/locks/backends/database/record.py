@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backends.database.keys import owner_key
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -30,6 +29,7 @@ from airflow_hivelock.locks.model import (
     Work,
     locks_from_json,
     locks_to_json,
+    owner_key,
 )
 
 if TYPE_CHECKING:
