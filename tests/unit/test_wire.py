@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 from hypothesis import given
@@ -40,7 +41,7 @@ def _kazoos(op: Op, acl: list[ACL]) -> Any:
 
 @given(st.lists(OPS, max_size=20), st.sampled_from(ACLS))
 def test_it_is_written_as_kazoo_writes_it(ops: list[Op], acl: list[ACL]) -> None:
-    written = Transaction.of(Commit(tuple(ops)), lambda path: acl_packet(acl)).serialize()
+    written = Transaction.of(Commit(tuple(ops)), repeat(acl_packet(acl))).serialize()
     assert written == serialization.Transaction([_kazoos(op, acl) for op in ops]).serialize()
 
 

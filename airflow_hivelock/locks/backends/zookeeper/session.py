@@ -29,6 +29,7 @@ from airflow_hivelock.locks.backends.zookeeper import wire
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Commit,
+    Create,
     Exists,
     Get,
     Listing,
@@ -304,10 +305,10 @@ class KazooSession:
         if len(requests) == 1:
             return [self._reply(requests[0], result, deadline)]
         try:
-            found = iter(result.get(timeout=max(0.001, deadline - time.monotonic())))
+            found = result.get(timeout=max(0.001, deadline - time.monotonic()))
         except (KazooTimeoutError, KazooException) as error:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
-        return [self._looked(request, [next(found) for _ in wire.reads(request)]) for request in requests]
+        return [self._looked(request, values) for request, values in wire.by_request(requests, found)]
 
     def _looked(self, request: Request, values: Sequence[Any]) -> Node | Listing | None:
         assert isinstance(request, Get | Children)
@@ -348,7 +349,7 @@ class KazooSession:
                 return None
 
     def _written(self, commit: Commit) -> Transaction:
-        transaction = Transaction.of(commit, self._acl)
+        transaction = Transaction.of(commit, [self._acl(op.path) for op in commit.ops if isinstance(op, Create)])
         if (size := len(transaction.packet)) > MOST_BYTES:
             raise RequestTooLarge(
                 f"{commit.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "

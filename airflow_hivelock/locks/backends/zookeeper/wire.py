@@ -44,7 +44,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kazoo.security import ACL
 
@@ -89,9 +89,9 @@ class Transaction(Commit):
     type: ClassVar = 14
 
     @classmethod
-    def of(cls, commit: Commit, acl: Callable[[str], bytes]) -> Self:
-        """:param acl: that of a node to be made, as :func:`acl_packet` writes it."""
-        return cls(commit.ops, b"".join(_written(commit.ops, acl)))
+    def of(cls, commit: Commit, acls: Iterable[bytes]) -> Self:
+        """:param acls: those of the nodes to be made, in their order, as :func:`acl_packet` writes them."""
+        return cls(commit.ops, b"".join(_written(commit.ops, iter(acls))))
 
     def serialize(self) -> bytes:
         return self.packet
@@ -124,15 +124,15 @@ def acl_packet(acls: Sequence[ACL]) -> bytes:
     return b"".join((_int.pack(len(acls)), *entries))
 
 
-def _written(ops: Iterable[Op], acl: Callable[[str], bytes]) -> list[bytes]:
+def _written(ops: Iterable[Op], acls: Iterator[bytes]) -> list[bytes]:
     pack = _int.pack
     parts: list[bytes] = []
     for op in ops:
         path = op.path.encode()
         length = pack(len(path))
         if isinstance(op, Create):
-            name, data, sequential, ephemeral = op
-            parts += (_CREATE, length, path, pack(len(data)), data, acl(name), _FLAGS[ephemeral | sequential << 1])
+            _, data, sequential, ephemeral = op
+            parts += (_CREATE, length, path, pack(len(data)), data, next(acls), _FLAGS[ephemeral | sequential << 1])
         elif isinstance(op, Delete):
             parts += (_DELETE, length, path, _ANY_VERSION)
         elif isinstance(op, SetData):
@@ -164,7 +164,7 @@ class MultiRead:
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> Self:
-        return cls([operation for request in requests for operation in reads(request)])
+        return cls([operation for request in requests for operation in _reads(request)])
 
     def serialize(self) -> bytearray:
         written = bytearray()
@@ -228,7 +228,13 @@ def _read_bytes(request: Request) -> int:
     return 3 * (len(request.path.encode()) + _READ_BYTES)
 
 
-def reads(request: Request) -> list[Any]:
+def by_request(requests: Iterable[Request], found: Iterable[Any]) -> list[tuple[Request, list[Any]]]:
+    """What a :class:`MultiRead` of *requests* has *found*, by request."""
+    values = iter(found)
+    return [(request, [next(values) for _ in _reads(request)]) for request in requests]
+
+
+def _reads(request: Request) -> list[Any]:
     """The operations of a request that reads many. A listing's node is read before its names and after them: one made
     anew in between is younger than they tell, never older, and they lack none of the children that it is said to have had."""
     match request:
@@ -243,7 +249,7 @@ def reads(request: Request) -> list[Any]:
 
 
 def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
-    """The reply to a request, of what :func:`reads` has read for it."""
+    """The reply to a request, of what a :class:`MultiRead` has read for it."""
     if None in values:
         return None
     match request, values:
