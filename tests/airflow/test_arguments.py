@@ -210,4 +210,4 @@ def test_to_look_at_names_costs_a_dag_of_hundreds_of_tasks_next_to_nothing() -> 
     plain = {"writes": ["dw.t/dt={{ ds }}"]}
     named = {"writes": ["dw.t/dt=2013-01-15"], "reads": [f"dw.u{n}/dt=2013-01-01..2013-01-31" for n in range(3)]}
     made_s(**named)
-    assert min(made_s(**named) for _ in range(5)) - min(made_s(**plain) for _ in range(5)) < 0.001
+    assert min(made_s(**named) for _ in range(5)) < 15 * min(made_s(**plain) for _ in range(5))

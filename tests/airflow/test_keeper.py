@@ -39,10 +39,9 @@ class Supervisor:
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """What the keeper asks, and an impatient keeper."""
+    """What the keeper asks."""
     played = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
-    monkeypatch.setattr(comms, "ANSWER_S", 0.5)
     return played
 
 
@@ -66,7 +65,7 @@ def renewed(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("silent", [MaskSecret, GetDRCount], ids=["connection", "runs"])
 def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
-    silent: type, airflow: Supervisor, renewed: list[str]
+    silent: type, airflow: Supervisor, renewed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its database hangs, a triggerer's supervisor answers nothing: not even that the connection is unchanged."""
 
@@ -75,6 +74,7 @@ def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
         await keeper._keep()
         assert len(renewed) == 3
         airflow.silent, airflow.asked = silent, []
+        monkeypatch.setattr(comms, "ANSWER_S", 0.5)
         await keeper._keep()
 
     asyncio.run(body())
@@ -93,10 +93,12 @@ def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone_by_as
         await keeper._keep()
         monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
         airflow.silent = GetDRCount
+        monkeypatch.setattr(comms, "ANSWER_S", 0.5)
         await keeper._keep()
         with pytest.raises(CannotTell, match="hivelock_default"):
             await HiveLockKeeper()._keep()
         airflow.silent = ()
+        monkeypatch.setattr(comms, "ANSWER_S", 120.0)
         with pytest.raises(InvalidRequest, match="does not exist"):
             await keeper._keep()
 
