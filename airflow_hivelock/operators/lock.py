@@ -10,8 +10,9 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.base import AcquiresLocks
 from airflow_hivelock.operators.releasing import (
@@ -25,7 +26,6 @@ from airflow_hivelock.operators.releasing import (
 from airflow_hivelock.spec import OFF
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.work.applications import running
-from airflow_hivelock.work.lease_holder import RETRY_S
 from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
@@ -132,11 +132,11 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         """
         self._check_upstream()
         run_id = context["ti"].run_id
-        deadline = time.monotonic() + self.work_timeout.total_seconds()
+        patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
         while True:
             try:
-                self._await_work(run_id, deadline)
+                self._await_work(run_id, patience)
                 for manager, lease in self._leases(run_id):
                     if manager.release(lease):
                         self.log.info("Released lease %s of %s", lease.id, lease.owner)
@@ -144,10 +144,10 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                         freed.append(lease.id)
                 return freed
             except StoreUnavailable as error:
-                if isinstance(error, AccessDenied) or time.monotonic() > deadline:
-                    raise
-                self.log.warning("Nothing is released yet; trying again in %g s: %s", RETRY_S, error)
-                time.sleep(RETRY_S)
+                silent = patience.bear(error)
+                if silent.first:
+                    self.log.warning("Not released yet. %s", silent)
+                time.sleep(silent.recheck_s)
 
     def _check_upstream(self) -> None:
         if self._of_upstream and not self._locks():
@@ -181,14 +181,15 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 if (lease := manager.find(given.id)) is not None:
                     yield manager, lease
 
-    def _await_work(self, run_id: str, deadline: float) -> None:
+    def _await_work(self, run_id: str, patience: Patience) -> None:
         """Wait until no task works under the leases, and what the tasks have left running has ended.
 
         :raises CannotTell: whether it has; the locks stay.
         """
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
         while working := unfinished(self.dag_id, run_id, work.values()) or self._left_running(run_id):
-            if time.monotonic() > deadline:
+            patience.answered()
+            if not patience.left_s():
                 raise AirflowException(
                     f"not released, since after {self.work_timeout} there is still work under the locks: "
                     f"{', '.join(working)}. Stop it, and clear this task"

@@ -26,7 +26,7 @@ from airflow_hivelock import (
     HiveUnlockOperator,
     release_locks,
 )
-from airflow_hivelock.locks import StoreUnavailable
+from airflow_hivelock.locks import StoreUnavailable, pending
 from airflow_hivelock.operators import lock as lock_operator
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import MARK, Processes
@@ -130,7 +130,7 @@ class TestUnlock:
         def down(_: Any) -> bool:
             raise StoreUnavailable("zk1 is down")
 
-        monkeypatch.setattr(lock_operator, "RETRY_S", 0.05)
+        monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.05)
         monkeypatch.setattr(manager, "release", down)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -147,7 +147,7 @@ class TestUnlock:
                 raise outages.pop()
             return release(lease)
 
-        monkeypatch.setattr(lock_operator, "RETRY_S", 0.05)
+        monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.05)
         monkeypatch.setattr(manager, "release", flaky)
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
