@@ -15,7 +15,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks import LockManager, LockObject, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData
 from airflow_hivelock.locks.model import owner_key
 from tests.bench.samples import timed
 
@@ -54,7 +54,8 @@ def nodes(layout: Layout, writes: Sequence[str]) -> list[Create]:
     for lock in wanted(writes):
         if lock.object.partition:
             creates.append(Create(layout.object(lock.object), b"", OPEN_ACL_UNSAFE, 0))
-        creates.append(Create(layout.lock_prefix(lock.object, lock.mode), data, OPEN_ACL_UNSAFE, _SEQUENTIAL))
+        node = f"{layout.object(lock.object)}/{LOCK_PREFIXES[lock.mode]}"
+        creates.append(Create(node, data, OPEN_ACL_UNSAFE, _SEQUENTIAL))
     return creates
 
 

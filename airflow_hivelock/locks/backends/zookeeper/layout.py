@@ -156,10 +156,6 @@ class Layout:
     def object(self, target: LockObject) -> str:
         return "/".join((self.namespace, *target.path))
 
-    def lock_prefix(self, target: LockObject, mode: LockMode) -> str:
-        """What a lock node of ours is created on, sequentially."""
-        return f"{self.object(target)}/{LOCK_PREFIXES[mode]}"
-
     @property
     def records(self) -> str:
         return f"{self.root}/requests"
