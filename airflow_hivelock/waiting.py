@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_hivelock import metrics
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.errors import HiveLockError, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import Holder, Lease
 from airflow_hivelock.locks.pending import Silent
@@ -98,6 +98,7 @@ class Wait(Polled[Lease]):
         if isinstance(outcome, Blocked):
             self._tell(outcome.by)
             return None
+        assert not isinstance(outcome, Free), "only a late request ends so"
         self.lease = outcome
         metrics.acquired(self._pending.elapsed_s(), self.counts)
         self._log.info("Acquired lease %s (token %s): %s", outcome.id, outcome.token, _some(outcome.locks))

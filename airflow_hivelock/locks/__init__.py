@@ -3,7 +3,7 @@
 Read :mod:`.model` and :mod:`.rules` first, then :mod:`.manager`, then one of :mod:`.backends`.
 """
 
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import (
     AccessDenied,
@@ -29,12 +29,14 @@ from airflow_hivelock.locks.model import (
     ForcedRelease,
     Holder,
     Lease,
+    LeaseLimit,
     Lock,
     LockMode,
     LockObject,
     LockRequest,
     Tenure,
     Waiter,
+    WaitsFor,
     Work,
 )
 from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
@@ -46,6 +48,7 @@ __all__ = [
     "CannotTell",
     "ExceedsMaxLeaseTime",
     "ForcedRelease",
+    "Free",
     "HiveLease",
     "HiveLeases",
     "HiveLockError",
@@ -54,6 +57,7 @@ __all__ = [
     "InvalidRequest",
     "Lease",
     "LeaseAlreadyExists",
+    "LeaseLimit",
     "LeaseMismatch",
     "Lock",
     "LockLost",
@@ -72,6 +76,7 @@ __all__ = [
     "Tenure",
     "Unsupported",
     "Waiter",
+    "WaitsFor",
     "Work",
     "connect",
 ]

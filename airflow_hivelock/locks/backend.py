@@ -41,6 +41,16 @@ class Blocked:
 
 
 @dataclass(frozen=True)
+class Free:
+    """A late request could have had its locks, and has stepped aside: it holds nothing and is in nobody's way.
+
+    :param waited_s: how long, by the store's clock, it had waited when this acquisition began.
+    """
+
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a backend promises; the conformance suite holds each one to what it declares.
 
@@ -49,6 +59,8 @@ class Capabilities:
     :param parents: the hierarchy is made by SHARED on all that lies above, and one object decides a conflict;
         otherwise the server has a hierarchy of its own, and only what is named is locked.
     :param fair: first come, first served among conflicting requests, readers and writers alike.
+    :param prioritized: among conflicting requests that wait, the larger priority goes first, within a bound.
+    :param limits: counts the leases of a group, and grants no more than a request's limit.
     :param watched: wakes those who wait; otherwise they look again every few seconds.
     :param expires: a lease that is not renewed in time blocks nobody any longer; otherwise time alone frees nothing.
     :param remembers: knows an owner's lease again from any process, orders its attempts, and records what runs under it.
@@ -59,6 +71,8 @@ class Capabilities:
     seen_by_hive: bool = False
     parents: bool = True
     fair: bool = True
+    prioritized: bool = True
+    limits: bool = True
     watched: bool = True
     expires: bool = False
     remembers: bool = True
@@ -68,8 +82,10 @@ class Capabilities:
 class Acquisition(Protocol):
     """One request on its way. Used by one thread at a time."""
 
-    def step(self) -> Lease | Blocked:
+    def step(self) -> Lease | Free | Blocked:
         """Bring the request as far as it can go now. After Blocked, ``wake`` is called once it is worth another step.
+
+        A late request ends Free where it would be granted; a lease of its owner that stands is returned all the same.
 
         :raises Superseded: a later attempt of the owner has taken over.
         :raises LeaseMismatch: the owner already waits for or holds other locks.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Backend, Capabilities
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, LockRequest, Tenure, Waiter
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, LeaseLimit, LockRequest, Tenure, Waiter
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +53,30 @@ class LockManager:
         outage_s: float | None = OUTAGE_S,
         attempt: int = 0,
         query: str = "",
+        priority: int = 1,
+        limit: LeaseLimit | None = None,
     ) -> Lease:
         """Lock *reads* SHARED and *writes* EXCLUSIVE, with SHARED on all their parents; all of it or nothing.
 
         :param timeout_s: how long to wait in the queue, in seconds; 0: not at all; None: without end.
         :param outage_s: how long, while it waits, to bear a store that does not answer, in seconds; None: all the time.
-        :raises InvalidRequest: bad input; nothing was touched.
+        :param priority: of those that wait, the larger goes first, within the store's bound on being passed.
+        :param limit: how many leases of a group may be out at a time.
+        :raises InvalidRequest: bad input, or what the store does not offer; nothing was touched.
         :raises LockTimeout: naming who is in the way.
         :raises StoreUnavailable: no answer for that long, or until the time-out; what came of it, asking again tells.
         """
-        wanted = rules.request(owner, reads, writes, lease_s=lease_s, attempt=attempt, wait=timeout_s != 0, query=query)
+        wanted = rules.request(
+            owner,
+            reads,
+            writes,
+            lease_s=lease_s,
+            attempt=attempt,
+            wait=timeout_s != 0,
+            query=query,
+            priority=priority,
+            limit=limit,
+        )
         changed = threading.Event()
         pending = self.begin(wanted, changed.set, timeout_s, outage_s)
         try:
@@ -89,7 +103,15 @@ class LockManager:
         timeout_s: float | None = None,
         outage_s: float | None = OUTAGE_S,
     ) -> PendingLease:
-        """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile."""
+        """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile.
+
+        :raises InvalidRequest: it has a limit, and the store counts no leases.
+        """
+        if request.limit and not self.capabilities.limits:
+            raise InvalidRequest(
+                f"{request.owner}: max_leases is not for this lock store, which does not count leases; keep locks in "
+                "ZooKeeper or in a database, or bound the rerun by an Airflow pool"
+            )
         patience = self._patience(request, timeout_s, outage_s)
         return PendingLease(self.backend.begin(request, wake), request, patience)
 

@@ -18,7 +18,7 @@ from airflow_hivelock.locks.model import Lock, LockObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.backend import Acquisition, Backend
+    from airflow_hivelock.locks.backend import Acquisition, Backend, Free
     from airflow_hivelock.locks.model import Holder, Lease, LockRequest
 
 PASSING_S = 10.0
@@ -133,14 +133,15 @@ class PendingLease(_Pending):
     """A request for locks under way, which keeps its place in the queue.
 
     Call :meth:`poll`; while it says Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` has passed, and
-    call it again. :meth:`withdraw` unless a lease came out.
+    call it again. :meth:`withdraw` unless a lease came out. A late request ends Free; withdrawn then, it is no longer
+    listed.
     """
 
     def __init__(self, acquisition: Acquisition, request: LockRequest, patience: Patience) -> None:
         super().__init__(request, patience)
         self._acquisition = acquisition
 
-    def poll(self) -> Lease | Blocked | Silent:
+    def poll(self) -> Lease | Free | Blocked | Silent:
         """One step, without waiting. What became of a step whose answer was lost, the next one finds out.
 
         :raises LockTimeout: the deadline has passed; the place in the queue is given up.

@@ -17,6 +17,8 @@ from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_hivelock.locks.model import LeaseLimit
+
 
 MOST_SHOWN = 6
 """How many locks of a kind an error names."""
@@ -138,6 +140,9 @@ def request(
     wait: bool = True,
     query: str = "",
     named: str = "",
+    priority: int = 1,
+    limit: LeaseLimit | None = None,
+    late: bool = False,
 ) -> LockRequest:
     """Check and build the request that *reads* and *writes*, by name (ranges too) or as objects, stand for.
 
@@ -147,7 +152,7 @@ def request(
     locks = with_parents(shared, exclusive)
     above = {lock.object.parent for lock in locks} if shared else ()
     whole = frozenset(target for target in shared if target in above)
-    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole)
+    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late)
 
 
 def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow_hivelock.locks import LockRequest
-    from airflow_hivelock.locks.backend import Blocked
+    from airflow_hivelock.locks.backend import Blocked, Free
     from airflow_hivelock.locks.pending import Silent
     from tests.support.servers import ZooKeeperServer
 
@@ -309,7 +309,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
             assert manager.release(lease)
 
 
-def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Blocked | Silent:
+def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Free | Blocked | Silent:
     """What becomes of *request* at first, in bounded time."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(manager.begin(request, lambda: None, 60.0).poll).result(WAIT_S)

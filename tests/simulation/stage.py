@@ -29,7 +29,7 @@ from tests.simulation.state import ROOT, State
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.backend import Blocked
+    from airflow_hivelock.locks.backend import Blocked, Free
     from airflow_hivelock.locks.backends.zookeeper.client import Request
     from airflow_hivelock.locks.pending import PendingLease
 
@@ -81,7 +81,7 @@ class Asked:
     pending: PendingLease
     flag: Flag
 
-    def poll(self) -> Lease | Blocked:
+    def poll(self) -> Lease | Free | Blocked:
         self.flag.clear()
         outcome = self.pending.poll()
         assert not isinstance(outcome, Silent)

@@ -50,7 +50,7 @@ class _Entry:
 class MemoryBackend:
     """First come, first served among conflicting requests; nothing survives the process."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(prioritized=False, limits=False)
 
     def __init__(self) -> None:
         self._audit: list[ForcedRelease] = []

@@ -1,7 +1,7 @@
 """The values that everything else speaks of. All frozen; all checked when made, so that no bad one exists."""
 
-from airflow_hivelock.locks.model.lease import MAX_LEASE_S, Lease, LockRequest, Work, owner_key
-from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter
+from airflow_hivelock.locks.model.lease import MAX_LEASE_S, Lease, LeaseLimit, LockRequest, Work, owner_key
+from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter, WaitsFor
 from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 __all__ = [
@@ -10,12 +10,14 @@ __all__ = [
     "ForcedRelease",
     "Holder",
     "Lease",
+    "LeaseLimit",
     "Lock",
     "LockMode",
     "LockObject",
     "LockRequest",
     "Tenure",
     "Waiter",
+    "WaitsFor",
     "Work",
     "locks_from_json",
     "locks_to_json",

@@ -22,6 +22,39 @@ MAX_QUERY_LENGTH = 10_000
 
 MAX_WORK_LENGTH = 10_000
 MAX_LEASE_S = 366 * 86400
+MAX_GROUP_LENGTH = 250
+MAX_PRIORITY = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class LeaseLimit:
+    """A bound on the leases that are out at a time: a counting semaphore beside the locks.
+
+    Granted with the locks, all or nothing, and given back with them. A request that waits for it holds nothing, and stands
+    in nobody's way. Requests of one group that give different numbers are each held to their own.
+
+    :param group: whose leases are counted, of all clients of the lock store.
+    :param most: how many of them may be out, this one included.
+    """
+
+    group: str
+    most: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str) or not self.group.strip() or not self.group.isprintable():
+            raise InvalidRequest(f"{self.group!r:.80} is not a group of leases; name it in printable characters")
+        if len(self.group) > MAX_GROUP_LENGTH:
+            raise InvalidRequest(f"group {self.group[:40]!r}… is longer than {MAX_GROUP_LENGTH} characters")
+        if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= MAX_LEASES:
+            raise InvalidRequest(
+                f"max_leases={self.most!r} of group {self.group!r}: a whole number from 1 to {MAX_LEASES:,}"
+            )
+
+    def __str__(self) -> str:
+        return f"one of the {self.most} leases of {self.group!r}"
+
+
+MAX_LEASES = 10_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +74,11 @@ class LockRequest:
         again, and the locks of the first time stand.
     :param whole: what is SHARED for its own sake though other locks lie below it: *locks* alone cannot tell it from
         a parent.
+    :param priority: of those that wait, the larger goes first; but a request that has waited for as long as the store
+        lets it be passed is passed no more.
+    :param limit: how many leases of its kind may be out at a time; None: any number.
+    :param late: it takes nothing: once it could have its locks it steps aside, holding nothing and in nobody's way, and
+        its owner asks again, as a new arrival, with the worker slot in hand.
     """
 
     owner: str
@@ -51,6 +89,9 @@ class LockRequest:
     query: str = ""
     named: str = ""
     whole: frozenset[LockObject] = frozenset()
+    priority: int = 1
+    limit: LeaseLimit | None = None
+    late: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():
@@ -65,6 +106,10 @@ class LockRequest:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
         if self.attempt > validate.MOST_NUMBER:
             raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > MAX_PRIORITY:
+            raise InvalidRequest(
+                f"priority={self.priority!r} of {self.owner}: a whole number up to {MAX_PRIORITY:,}; the larger goes first"
+            )
         if not isinstance(self.named, str) or "\0" in self.named:
             raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
         object.__setattr__(self, "query", _kept(self.query))

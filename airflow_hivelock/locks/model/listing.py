@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,23 +45,37 @@ class Blocker:
     """Who is in the way of a request, and where.
 
     :param waiting: True when it is itself still waiting, ahead in the queue.
+    :param group: in the way is not its lock but that it holds, or waits ahead for, one of the leases of this group.
     """
 
     owner: str
     object: LockObject
     mode: LockMode
     waiting: bool = False
+    group: str = ""
 
     def __str__(self) -> str:
+        if self.group:
+            return f"{self.owner} {'waits ahead for' if self.waiting else 'holds'} a lease of {self.group!r}"
         verb = "waits ahead for" if self.waiting else "holds"
         return f"{self.owner} {verb} {self.object} {self.mode.value}"
 
 
+class WaitsFor(enum.Enum):
+    """What a request waits for."""
+
+    LOCK = "lock"
+    LEASE = "lease"
+    """One of the leases of its group; see :class:`~airflow_hivelock.locks.model.LeaseLimit`."""
+    SLOT = "slot"
+    """It could have had its locks, has stepped aside, and its owner asks again once it can begin to work."""
+
+
 @dataclass(frozen=True)
 class Waiter:
-    """A request in the queue.
+    """A request that waits.
 
-    :param place: 1 for the first in line among those that it conflicts with.
+    :param place: 1 for the first in line among those that it conflicts with; 0 for one that has stepped aside.
     """
 
     owner: str
@@ -68,6 +83,8 @@ class Waiter:
     place: int
     since: datetime
     blocked_by: tuple[Blocker, ...] = ()
+    priority: int = 1
+    waits_for: WaitsFor = WaitsFor.LOCK
 
 
 @dataclass(frozen=True)

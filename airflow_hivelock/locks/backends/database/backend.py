@@ -51,7 +51,7 @@ class DatabaseBackend:
     def __init__(self, store: Store, *, max_lease_s: float | None = None) -> None:
         self.store = store
         self.max_lease_s = max_lease_s
-        self.capabilities = Capabilities(expires=store.frees)
+        self.capabilities = Capabilities(expires=store.frees, prioritized=False, limits=False)
         self._notifier = Notifier(store)
         if not store.read(store.tables.prepared):  # to write is to wait for others
             store.transact(lambda connection: store.tables.prepare(connection, store.dialect))

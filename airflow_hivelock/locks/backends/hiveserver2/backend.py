@@ -70,7 +70,14 @@ class HiveServer2Backend:
     """
 
     capabilities = Capabilities(
-        acquires=False, seen_by_hive=False, fair=False, watched=False, remembers=False, audits=False
+        acquires=False,
+        seen_by_hive=False,
+        fair=False,
+        prioritized=False,
+        limits=False,
+        watched=False,
+        remembers=False,
+        audits=False,
     )
     settings_of = "HiveServer2's configuration"
 

@@ -44,7 +44,14 @@ class MetastoreBackend:
     """
 
     capabilities = Capabilities(
-        seen_by_hive=True, parents=False, watched=False, expires=True, remembers=False, audits=False
+        seen_by_hive=True,
+        parents=False,
+        prioritized=False,
+        limits=False,
+        watched=False,
+        expires=True,
+        remembers=False,
+        audits=False,
     )
     settings_of = "the metastore's configuration"
 

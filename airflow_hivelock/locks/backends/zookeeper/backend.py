@@ -65,7 +65,7 @@ class ZooKeeperBackend:
     :param clock: monotonic seconds; *sleep* waits by it.
     """
 
-    capabilities = Capabilities(seen_by_hive=True)
+    capabilities = Capabilities(seen_by_hive=True, prioritized=False, limits=False)
 
     def __init__(
         self,

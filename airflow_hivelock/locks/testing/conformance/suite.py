@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked, Capabilities
+from airflow_hivelock.locks.backend import Blocked, Capabilities, Free
 from airflow_hivelock.locks.model import Lease
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Polling:
             outcome = self.pending.poll()
             if isinstance(outcome, Lease):
                 return outcome
+            assert not isinstance(outcome, Free), "stepped aside, where it had to be granted"
             left = min(deadline - time.monotonic(), outcome.recheck_s or within_s)
             assert left > 0, f"not granted within {within_s} s: {outcome}"
             assert self._changed.wait(left) or outcome.recheck_s, f"never woken while {outcome}"
