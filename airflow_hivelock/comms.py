@@ -20,7 +20,7 @@ from airflow_hivelock.locks.errors import CannotTell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_hivelock.work.owner import Owner
+    from airflow_hivelock.spec import Owner
 
 ANSWER_S = 120.0
 """How long a trigger waits for an answer of its supervisor, for whom the first question starts an API server of its

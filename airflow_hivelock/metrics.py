@@ -28,7 +28,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,11 +17,10 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LockRequest
 from airflow_hivelock.operators.arguments import CheckedPartial, Waiting, check_names, check_waiting, is_reference
-from airflow_hivelock.spec import RENDERED, LockSpec
+from airflow_hivelock.spec import RENDERED, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames, is_file, sql_source
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Wait
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.operators.arguments import as_written, check_span, is_rendered
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.stale import Verdict, judge
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from airflow_hivelock.operators.releasing import (
     warning_of,
     work_under,
 )
-from airflow_hivelock.spec import OFF
+from airflow_hivelock.spec import OFF, Owner
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.work.applications import running
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,8 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.base import AcquiresLocks
 from airflow_hivelock.operators.inspection import mentions
 from airflow_hivelock.operators.mixin import HiveLockMixin
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import processes
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,16 +30,16 @@ from airflow_hivelock.locks.errors import (
     StoreUnavailable,
 )
 from airflow_hivelock.locks.pending import OUTAGE_S
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.hooks import Settings
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
-    from airflow_hivelock.settings import Settings
 
 EVERY_S = 20.0
 REPEAT_S = 600.0

@@ -18,11 +18,10 @@ from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
-from airflow_hivelock.spec import FIELDS, OFF, LockSpec
+from airflow_hivelock.spec import FIELDS, OFF, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.waiting import Look, Wait
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

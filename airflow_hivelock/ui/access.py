@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from airflow_hivelock.work.owner import Owner
+    from airflow_hivelock.spec import Owner
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 """Users who see Airflow's plugins, and so the page's entry in the menu."""

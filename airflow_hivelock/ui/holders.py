@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import applications
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.stale import judge_owner, judge_task
 
 if TYPE_CHECKING:

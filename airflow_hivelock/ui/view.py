@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.holders import what
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

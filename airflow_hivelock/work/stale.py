@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import running
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import started
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from airflow_hivelock import HiveLockHook, hooks
 from airflow_hivelock.get_provider_info import get_provider_info
 from airflow_hivelock.locks import InvalidRequest, StoreUnavailable
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 
 ID = {"installation": "prod"}
 ZK = {"conn_type": "hivelock", "host": "zk1:2181,zk2", "extra": {"installation": "prod"}}

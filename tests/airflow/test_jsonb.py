@@ -30,8 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.operators.base import NamesLocks
-from airflow_hivelock.spec import FIELDS, LockSpec
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import FIELDS, LockSpec, Owner
 from tests.airflow import jsonb
 
 if TYPE_CHECKING:

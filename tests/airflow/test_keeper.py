@@ -13,8 +13,8 @@ from airflow.sdk.execution_time.comms import DRCount, GetDRCount, MaskSecret, Ta
 from airflow_hivelock import comms
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager

@@ -24,11 +24,11 @@ from airflow.sdk.execution_time.comms import (
     TaskStatesResult,
 )
 
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers import keeper as module
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.work import stale
 from airflow_hivelock.work.applications import encode
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
 

@@ -16,8 +16,8 @@ from airflow_hivelock import metrics
 from airflow_hivelock.locks import StoreCorrupted, rules
 from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
 from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,9 +21,9 @@ from airflow_hivelock import (
     release_locks,
 )
 from airflow_hivelock.locks import LockLost, StoreUnavailable
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.waiting import Wait
 from airflow_hivelock.work import lease_holder
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

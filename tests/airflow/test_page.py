@@ -32,9 +32,9 @@ from airflow.sdk import DAG
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work.applications import encode
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import Processes, _started
 
 if TYPE_CHECKING:

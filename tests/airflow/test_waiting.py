@@ -19,9 +19,8 @@ from airflow_hivelock.locks import Lease
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.operators import base
 from airflow_hivelock.operators.arguments import Waiting
-from airflow_hivelock.spec import LockSpec
+from airflow_hivelock.spec import LockSpec, Owner
 from airflow_hivelock.work.applications import running
-from airflow_hivelock.work.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from airflow_hivelock.hooks import Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable, connect
-from airflow_hivelock.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

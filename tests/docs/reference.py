@@ -25,6 +25,7 @@ from airflow_hivelock import (
 from airflow_hivelock.cli import command as cli
 from airflow_hivelock.cli import shell
 from airflow_hivelock.get_provider_info import get_provider_info
+from airflow_hivelock.hooks import Settings
 from airflow_hivelock.locks import errors, plan
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
@@ -35,7 +36,6 @@ from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
-from airflow_hivelock.settings import Settings
 from airflow_hivelock.spark import Guard
 from airflow_hivelock.triggers import keeper
 from tests.docs.blocks import PROJECT

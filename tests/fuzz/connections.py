@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
+from airflow_hivelock.hooks import Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.hive.catalog import connect_catalog
-from airflow_hivelock.settings import Settings
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 from tests.fuzz.target import ODD, ODD_TEXT, Target, damaged, encoded, loaded, text_of
 
 SECRET = "n0t-t0-be-seen"

@@ -14,14 +14,13 @@ from unittest import mock
 import psutil
 
 from airflow_hivelock import comms, hooks
-from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.hooks import HiveLockHook, Settings
 from airflow_hivelock.locks import HiveLockError, LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.settings import Settings
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.work.applications import decode
 from airflow_hivelock.work.processes import Processes

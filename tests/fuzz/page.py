@@ -21,10 +21,9 @@ with warnings.catch_warnings():
     from airflow_hivelock.ui import app as page
 
 from airflow_hivelock import hooks
-from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.hooks import HiveLockHook, Settings
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.settings import Settings
 from airflow_hivelock.ui.reads import SharedReads
 from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
 

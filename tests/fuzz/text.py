@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks import HiveLockError, LockManager, LockObject
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-from airflow_hivelock.locks.names import MAX_OBJECTS
+from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.session import StatementSession
 from tests.fuzz.target import ODD_TEXT, Target, encoded, text_of

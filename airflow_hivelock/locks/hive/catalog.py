@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.thrift import PORT, Metastore, setting
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.url import check, shown, truth
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class MetastoreCatalog:
         with self.metastore.client() as client:
             found: list[str] = client.get_partition_names(below.database, below.table, -1)
         for name in found:
-            levels = tuple(names.unescape_level(level) for level in name.split("/"))
+            levels = tuple(unescape_level(level) for level in name.split("/"))
             if levels[: len(below.partition)] == below.partition:
                 try:
                     yield LockObject(below.database, below.table, levels)

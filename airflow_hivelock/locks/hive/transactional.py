@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model.object import unescape_level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class ListsTransactional(Protocol):
 
 def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
     """The object of those names, or, where one of them cannot be locked here, what it lies in; None for no database."""
-    levels = tuple(names.unescape_level(level) for level in partition.split("/")) if partition else ()
+    levels = tuple(unescape_level(level) for level in partition.split("/")) if partition else ()
     try:
         return LockObject(database, table, levels)
     except InvalidRequest:

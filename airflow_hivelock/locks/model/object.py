@@ -1,19 +1,196 @@
-"""What can be locked, and how."""
+"""What can be locked, and how; and the names of it, as Airflow's NamedHivePartitionSensor writes and Hive escapes them.
+
+``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``; a value may be an inclusive range of dates or
+whole numbers, ``dw.flights/dt=2013-01-01..2013-01-31``. The partition part is in Hive's escaped form, as
+``SHOW PARTITIONS`` prints it: ``%3A`` stands for ``:``. A character that Hive would escape may also be
+written plainly where it is not ``/`` or ``=``; both spellings name the same object. A value in quotes is refused: SQL
+writes them around a value, names do not, and where they belong to it they are ``%27``.
+"""
 
 from __future__ import annotations
 
 import enum
 import itertools
+import re
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import names
-from airflow_hivelock.locks.invalid import InvalidRequest
+from airflow_hivelock.locks.invalid import InvalidRequest, RequestTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive writes for a null or empty partition value."""
+
+MAX_OBJECTS = 10_000
+"""How many objects one name may expand to; above this, lock the table."""
+
+MAX_LEVELS = 60
+"""How many levels a partition may have. Listings look as deep."""
+
+MAX_NAME_LENGTH = 10_000
+"""In characters: as many as ZooKeeper and the caches here bear."""
+
+# org.apache.hadoop.hive.common.FileUtils.charToEscape, Hive 2.3
+_ESCAPED = frozenset([*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
+_IDENTIFIER = re.compile(r"[a-z0-9_]+", re.ASCII)
+_PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
+# ZooKeeper refuses these in any path (org.apache.zookeeper.common.PathUtils).
+_UNSTORABLE = re.compile("[\x00\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+# ZooKeeperHiveLockManager takes any node whose name ends so for a lock; SHOW LOCKS then fails for everybody.
+_LOOKS_LIKE_A_LOCK = re.compile(r"-(SHARED|EXCLUSIVE)-[0-9]+$")
+_RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+@lru_cache(maxsize=4_096)
+def identifier(text: str, what: str, name: str) -> str:
+    """Lower-case a database or table name, or refuse it: letters, digits and ``_``, as Hive has it."""
+    lowered = text.lower()
+    if not _IDENTIFIER.fullmatch(lowered):
+        raise InvalidRequest(
+            f"{name!r}: {text!r} is not a {what} name; use letters, digits and '_', as in 'dw.flights/dt=2013-01-01'"
+        )
+    return lowered
+
+
+@lru_cache(maxsize=65_536)
+def escape(text: str) -> str:
+    """Hive's ``FileUtils.escapePathName``; an empty value becomes :data:`DEFAULT_PARTITION`."""
+    if not text:
+        return DEFAULT_PARTITION
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def unescape(text: str) -> str:
+    """Hive's ``FileUtils.unescapePathName``: the inverse of :func:`escape` for every value but the empty one."""
+    return _PERCENT.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def unescape_level(level: str) -> tuple[str, str]:
+    """Column and value of one level of a partition's name, ``column=value``, as Hive writes it."""
+    column, _, value = level.partition("=")
+    return unescape(column).lower(), "" if value == DEFAULT_PARTITION else unescape(value)
+
+
+@lru_cache(maxsize=65_536)
+def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
+    """Check one level of a partition and give it as Hive keeps it: the column in lower case, no value as ``""``."""
+    level = f"{escape(column.lower())}={escape(value)}"
+    if not column or column != column.strip():
+        raise InvalidRequest(f"{name!r}: {column!r} is not a column; write a partition level as in 'dt=2013-01-01'")
+    if unstorable := _UNSTORABLE.search(level):
+        raise InvalidRequest(f"{name!r}: {level!r} holds {unstorable[0]!r}, which ZooKeeper cannot store in a path")
+    if _LOOKS_LIKE_A_LOCK.search(level):
+        raise InvalidRequest(
+            f"{name!r}: {level!r} ends like a lock of Hive's; a node of that name would break SHOW LOCKS for "
+            "everybody. Lock the level above it instead"
+        )
+    return column.lower(), "" if value == DEFAULT_PARTITION else value
+
+
+def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
+    """Split *name* into database, table (or None) and, for each partition level, the values that it ranges over.
+
+    :raises InvalidRequest: naming the part that is wrong.
+    """
+    if not isinstance(name, str) or not name or name != name.strip(" \t\r\n"):
+        raise InvalidRequest(
+            f"{name!r} is not the name of a lock object; write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
+        )
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"{name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters, too long for the name of a lock object"
+        )
+    head, *levels = name.split("/")
+    if len(levels) > MAX_LEVELS:
+        raise InvalidRequest(f"{name[:80]!r}…: a partition of {len(levels)} levels; at most {MAX_LEVELS} have a lock")
+    database, dot, table = head.partition(".")
+    database = identifier(database, "database", name)
+    if not dot:
+        if levels:
+            raise InvalidRequest(f"{name!r}: a partition needs its table, as in 'dw.flights/dt=2013-01-01'")
+        return database, None, []
+    table = identifier(table, "table", name)
+    if len(levels) == 1 and not levels[0]:
+        raise InvalidRequest(f"{name!r} ends in '/': name a partition, or leave the '/' out to lock the table")
+    spec = [list(_values(level, name)) for level in levels]
+    columns = [values[0][0] for values in spec]
+    if len(set(columns)) != len(columns):
+        raise InvalidRequest(f"{name!r} names a partition column twice")
+    return database, table, spec
+
+
+def expand(
+    spec: list[list[tuple[str, str]]], name: str, limit: int = MAX_OBJECTS
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every partition that the levels of :func:`split` range over, in order.
+
+    :raises RequestTooLarge: above *limit* partitions.
+    """
+    count = 1
+    for level in spec:
+        count *= len(level)
+    if count > limit:
+        raise RequestTooLarge(
+            f"{name!r} names {count:,} partitions; at most {limit:,} can be locked one by one. Lock the table instead"
+        )
+    return itertools.product(*spec)
+
+
+def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
+    column, equals, text = level.partition("=")
+    if not equals or "=" in text or not text:
+        raise InvalidRequest(
+            f"{name!r}: {level!r} is not a partition level; write 'column=value', and '%3D' for a '=' in the value"
+        )
+    if text[0] in "'\"" and text[-1] == text[0]:
+        bare, kept = text.replace(text[0], ""), text.replace(text[0], escape(text[0]))
+        raise InvalidRequest(
+            f"{name!r}: a value stands without quotes, as in '{column}={bare}'; if they belong to it, write "
+            f"'{column}={kept}'"
+        )
+    column = unescape(column)
+    bounds = _RANGE.fullmatch(text)
+    values = _range(bounds["first"], bounds["last"], name) if bounds else [unescape(text)]
+    for value in values:
+        yield partition_level(column, value, name)
+
+
+def _range(first: str, last: str, name: str) -> Iterator[str]:
+    if _WHOLE_NUMBER.fullmatch(first) and _WHOLE_NUMBER.fullmatch(last):
+        low, high = int(first), int(last)
+        if len(first) != len(last) and any(len(bound) > 1 and bound[0] == "0" for bound in (first, last)):
+            raise InvalidRequest(f"{name!r}: the bounds of {first!r}..{last!r} must have the same number of digits")
+        width = len(first) if len(first) == len(last) else 0
+        _bounded(high - low + 1, first, last, name)
+        return (f"{number:0{width}d}" for number in range(low, high + 1))
+    try:
+        start, end = date.fromisoformat(first), date.fromisoformat(last)
+        if (start.isoformat(), end.isoformat()) != (first, last):
+            raise ValueError("dates in another form than the partitions' own")
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{name!r}: {first!r}..{last!r} is not a range; both ends must be dates, as in "
+            "'dt=2013-01-01..2013-01-31', or whole numbers, as in 'hr=00..23'; "
+            "a value that holds '..' itself is written with '%2E%2E'"
+        ) from error
+    days = (end - start).days + 1
+    _bounded(days, first, last, name)
+    return ((start + timedelta(days=day)).isoformat() for day in range(days))
+
+
+def _bounded(count: int, first: str, last: str, name: str) -> None:
+    if count < 1:
+        raise InvalidRequest(f"{name!r}: the range {first!r}..{last!r} ends before it begins")
+    if count > MAX_OBJECTS:
+        raise RequestTooLarge(
+            f"{name!r} ranges over {count:,} values; at most {MAX_OBJECTS:,} can be locked one by one. Lock the table instead"
+        )
 
 
 class LockMode(enum.Enum):
@@ -38,21 +215,21 @@ class LockObject:
         if not isinstance(self.database, str) or not isinstance(self.table, str):
             raise InvalidRequest(f"{self.database!r:.80} and {self.table!r:.80} are no names of a database and a table")
         shown = self.database + (f".{self.table}" if self.table else "")
-        object.__setattr__(self, "database", names.identifier(self.database, "database", shown))
+        object.__setattr__(self, "database", identifier(self.database, "database", shown))
         if self.table:
-            object.__setattr__(self, "table", names.identifier(self.table, "table", shown))
+            object.__setattr__(self, "table", identifier(self.table, "table", shown))
         elif self.partition:
             raise InvalidRequest(f"{shown!r}: a partition needs its table")
-        if len(self.partition) > names.MAX_LEVELS:
+        if len(self.partition) > MAX_LEVELS:
             raise InvalidRequest(
-                f"{shown}: a partition of {len(self.partition)} levels; at most {names.MAX_LEVELS} have a lock"
+                f"{shown}: a partition of {len(self.partition)} levels; at most {MAX_LEVELS} have a lock"
             )
-        levels = tuple(names.partition_level(column, value, shown) for column, value in self.partition)
+        levels = tuple(partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
-        longest = 3 * sum(map(len, itertools.chain((shown,), *levels))) + len(names.DEFAULT_PARTITION) * len(levels)
-        if longest > names.MAX_NAME_LENGTH and len(self._name) > names.MAX_NAME_LENGTH:
+        longest = 3 * sum(map(len, itertools.chain((shown,), *levels))) + len(DEFAULT_PARTITION) * len(levels)
+        if longest > MAX_NAME_LENGTH and len(self._name) > MAX_NAME_LENGTH:
             raise InvalidRequest(
-                f"{self._name[:40]!r}… is longer than {names.MAX_NAME_LENGTH:,} characters as Hive escapes it, too long "
+                f"{self._name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters as Hive escapes it, too long "
                 "for the name of a lock object"
             )
 
@@ -68,7 +245,7 @@ class LockObject:
 
     @classmethod
     def parse(cls, name: str) -> LockObject:
-        """The one object that *name* stands for (see :mod:`~airflow_hivelock.locks.names`).
+        """The one object that *name* stands for, as the module has it.
 
         :raises InvalidRequest: for a malformed name, and for a range.
         """
@@ -85,7 +262,7 @@ class LockObject:
     @cached_property
     def path(self) -> tuple[str, ...]:
         """The components of its znode below Hive's namespace, outermost first, escaped as Hive does."""
-        levels = (f"{names.escape(column)}={names.escape(value)}" for column, value in self.partition)
+        levels = (f"{escape(column)}={escape(value)}" for column, value in self.partition)
         return (self.database, self.table, *levels) if self.table else (self.database,)
 
     @cached_property
@@ -117,8 +294,8 @@ class LockObject:
 
 
 def _parse_all(name: str) -> tuple[LockObject, ...]:
-    database, table, spec = names.split(name)
-    return tuple(LockObject(database, table or "", partition) for partition in names.expand(spec, name))
+    database, table, spec = split(name)
+    return tuple(LockObject(database, table or "", partition) for partition in expand(spec, name))
 
 
 _parsed = lru_cache(maxsize=16_384)(_parse_all)

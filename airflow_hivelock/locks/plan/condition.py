@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan.values import INTEGERS, STRING, canonical, is_date
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
+from airflow_hivelock.locks.plan.tables import INTEGERS, STRING, canonical, is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ class Literal:
 
         :param kind: Hive's type in lower case; empty where it is not known.
         """
-        if self.text == names.DEFAULT_PARTITION:
+        if self.text == DEFAULT_PARTITION:
             return self.text
         if kind in INTEGERS or (not kind and self.kind == "number"):
             return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
@@ -46,7 +46,7 @@ class Literal:
     def kept(self, kind: str) -> str | None:
         """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
         if not self.text:
-            return names.DEFAULT_PARTITION
+            return DEFAULT_PARTITION
         if self.kind in ("boolean", "timestamp"):
             return self._canonical(kind) if kind == self.kind else None
         text = not kind or STRING.fullmatch(kind)

@@ -9,7 +9,7 @@ from sqlglot import Token, TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
-from airflow_hivelock.locks.plan.values import canonical
+from airflow_hivelock.locks.plan.tables import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable

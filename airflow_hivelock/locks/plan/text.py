@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.names import MAX_OBJECTS
+from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import SessionState

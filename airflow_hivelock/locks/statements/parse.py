@@ -11,7 +11,7 @@ from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockMode, LockObject
-from airflow_hivelock.locks.names import DEFAULT_PARTITION
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.statements.literal import unquote
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_hivelock.locks import LockMode
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from airflow_hivelock.locks import Tenure, rules
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 from tests.system.demo import picture
 
 BEGUN = datetime(2026, 11, 22, 2, 51, 56, tzinfo=UTC)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import connect, rules
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui import view
-from airflow_hivelock.work.owner import Owner
 from tests.support.servers import ZooKeeperServer
 
 if TYPE_CHECKING:

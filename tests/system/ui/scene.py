@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
-from airflow_hivelock.work.owner import Owner
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import SparkJob
 from tests.support.airflow_server import AirflowServer

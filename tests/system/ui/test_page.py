@@ -11,7 +11,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import expect
 
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 from tests.system.ui import scene
 from tests.system.ui.browser import NARROW, PATIENCE_MS, WIDE
 

@@ -21,12 +21,13 @@ from sqlalchemy import (
     update,
 )
 
-from airflow_hivelock.locks import names, validate
+from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks
 from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
+from airflow_hivelock.locks.model.object import unescape_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -371,7 +372,7 @@ def _outcome(
 def _ahead(row: Mapping[str, Any]) -> Ahead:
     try:
         validate.texts(row, ("db_name", "table_name", "partition_name", "owner"))
-        levels = tuple(names.unescape_level(level) for level in row["partition_name"].split("/") if level)
+        levels = tuple(unescape_level(level) for level in row["partition_name"].split("/") if level)
         target = LockObject(row["db_name"], row["table_name"], levels)
     except (TypeError, ValueError) as error:
         raise StoreCorrupted(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hivelock.locks import names, rules
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Client,
@@ -23,6 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode, unchanged
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -288,7 +289,7 @@ def _child(parent: LockObject | None, name: str) -> LockObject | None:
         if not parent.table:
             return LockObject(parent.database, name)
         column, _, value = name.partition("=")
-        level = (names.unescape(column), "" if value == names.DEFAULT_PARTITION else names.unescape(value))
+        level = (unescape(column), "" if value == DEFAULT_PARTITION else unescape(value))
         return LockObject(parent.database, parent.table, (*parent.partition, level))
     except InvalidRequest:
         return None  # not an object of Hive's

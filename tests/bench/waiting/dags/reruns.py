@@ -9,7 +9,7 @@ from airflow.sdk import DAG, BaseOperator, task
 
 from airflow_hivelock import HiveLockHook, HiveLockOperator
 from airflow_hivelock.locks import LockTimeout
-from airflow_hivelock.work.owner import Owner
+from airflow_hivelock.spec import Owner
 
 LOCKED = ["dw.flights/dt=2013-01-15"]
 MANY: dict[str, Any] = {"schedule": None, "max_active_runs": 5_000, "max_active_tasks": 5_000}

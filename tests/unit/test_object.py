@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import names
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, MAX_OBJECTS, escape, unescape, unescape_level
 
 TEXT = st.text(st.characters(codec=None) | st.sampled_from("/\\=%.:- \n\x00\x7f\x80[{^éΣİ\U0001f600"), max_size=12)
 LEVELS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3)
@@ -22,12 +22,12 @@ def expand(name: str) -> list[str]:
 
 @given(TEXT.filter(bool))
 def test_unescape_undoes_escape(text: str) -> None:
-    assert names.unescape(names.escape(text)) == text
+    assert unescape(escape(text)) == text
 
 
 @given(TEXT)
 def test_an_escaped_value_is_one_component_of_a_path(text: str) -> None:
-    assert not set(names.escape(text)) & set("/=:\"#*?\\\x7f{[]^'\n")
+    assert not set(escape(text)) & set("/=:\"#*?\\\x7f{[]^'\n")
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_an_escaped_value_is_one_component_of_a_path(text: str) -> None:
     [("2024-01-01 10:00/x=y%z", "2024-01-01 10%3A00%2Fx%3Dy%25z"), ("", "__HIVE_DEFAULT_PARTITION__"), ("é b", "é b")],
 )
 def test_escapes_as_hive_does(value: str, escaped: str) -> None:
-    assert names.escape(value) == escaped
-    assert names.unescape_level(f"DS={escaped}") == ("ds", value)
+    assert escape(value) == escaped
+    assert unescape_level(f"DS={escaped}") == ("ds", value)
 
 
 @given(LEVELS)
 @example([("dt", "1..3")])
 @example([("a..b", "x...y")])
-@example([("dt", names.DEFAULT_PARTITION)])
+@example([("dt", DEFAULT_PARTITION)])
 @example([("dt", "\U0001f600")])
 @example([("%44T", "%2e%2E")])
 @example([("dt", "a  ")])
@@ -159,7 +159,7 @@ def test_too_many_partitions_are_refused_before_they_are_made(name: str) -> None
 
 
 def test_the_largest_range_is_accepted() -> None:
-    assert len(LockObject.parse_all("dw.t/n=1..10000")) == names.MAX_OBJECTS
+    assert len(LockObject.parse_all("dw.t/n=1..10000")) == MAX_OBJECTS
 
 
 @pytest.mark.parametrize(
