@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.locks.model import LeaseLimit
 
+
+class _Prioritized(Protocol):
+    @property
+    def priority(self) -> int: ...
+
+
+Placed = TypeVar("Placed", bound=_Prioritized)
 
 MOST_SHOWN = 6
 """How many locks of a kind an error names."""
@@ -128,6 +135,19 @@ def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
     """
     kept = (lock for lock in locks if not lock.object.is_below(table))
     return tuple(Lock(table, LockMode.EXCLUSIVE) if lock.object == table else lock for lock in kept)
+
+
+def passed(waiting: Sequence[Placed], priority: int, passable: Callable[[Placed], bool]) -> Placed | None:
+    """The first of those *waiting*, in their order, that a request of that *priority* goes before; None: it goes last.
+
+    From the end it passes those of lower priority that are still *passable*, and stops at the first other.
+    """
+    first = None
+    for other in reversed(waiting):
+        if other.priority >= priority or not passable(other):
+            break
+        first = other
+    return first
 
 
 def request(

@@ -30,27 +30,27 @@ class TestZooKeeper(BackendConformance, capabilities=ZooKeeperBackend.capabiliti
         return connect_zookeeper
 
 
-class TestSQLite(BackendConformance):
+class TestSQLite(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
     @pytest.fixture
     def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
         return lambda: connect(f"{sqlite_url}?expiry=suspect")
 
 
-class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True)):
+class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
     @pytest.fixture
     def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
         return lambda: connect(f"{sqlite_url}?expiry=frees")
 
 
 @pytest.mark.integration
-class TestPostgreSQL(BackendConformance):
+class TestPostgreSQL(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
     @pytest.fixture
     def connect(self, postgres_url: str) -> Callable[[], LockManager]:
         return lambda: connect(f"{postgres_url}&expiry=suspect")
 
 
 @pytest.mark.integration
-class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True)):
+class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
     @pytest.fixture
     def connect(self, postgres_url: str) -> Callable[[], LockManager]:
         return lambda: connect(f"{postgres_url}&expiry=frees")

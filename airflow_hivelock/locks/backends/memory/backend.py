@@ -1,22 +1,18 @@
-"""Locks in this process's memory: for trying things out, and the plainest statement of what a backend does.
-
-``memory://`` is shared by all who connect within the process; ``memory://name`` keeps apart.
-"""
+"""The memory backend: one lock around everything, and no step that another could see half done."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked, Capabilities
+from airflow_hivelock.locks.backend import Blocked, Capabilities, Free
+from airflow_hivelock.locks.backends.memory.queues import Entry, MemoryQueues
 from airflow_hivelock.locks.errors import LockLost, Superseded
 from airflow_hivelock.locks.model import (
-    Blocker,
     ForcedRelease,
     Holder,
     Lease,
@@ -24,41 +20,32 @@ from airflow_hivelock.locks.model import (
     LockRequest,
     Tenure,
     Waiter,
+    WaitsFor,
     Work,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_hivelock.locks.model import Blocker
 
-@dataclass
-class _Entry:
-    """An owner's place in the queue; it stays there while the lease is held."""
-
-    request: LockRequest
-    place: int
-    since: datetime
-    epoch: int
-    wake: Callable[[], None]
-    lease: Lease | None = None
-    renewed: datetime | None = None
-    losses: list[Callable[[], None]] = field(default_factory=list)
-    left: bool = False
-    """Whether its process has handed it over, and no other has taken it up."""
+PASSING_S = 3600.0
 
 
 class MemoryBackend:
-    """First come, first served among conflicting requests; nothing survives the process."""
+    """See :class:`~airflow_hivelock.locks.backend.Backend`; nothing survives the process.
 
-    capabilities = Capabilities(prioritized=False, limits=False)
+    :param passing_s: how long a request that waits is passed by more urgent ones, in seconds; 0: never.
+    """
 
-    def __init__(self) -> None:
+    capabilities = Capabilities()
+
+    def __init__(self, passing_s: float = PASSING_S) -> None:
+        self.queues = MemoryQueues(passing_s)
         self._audit: list[ForcedRelease] = []
         self._lock = threading.RLock()
-        self._entries: dict[str, _Entry] = {}
         self._ended: dict[str, Tenure] = {}
         self._orders: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        self._count = itertools.count(1)
         self._watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> MemoryAcquisition:
@@ -79,7 +66,7 @@ class MemoryBackend:
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         with self._lock:
-            return self._put_work(lease, Work(name, application, next(self._count)), name)
+            return self._put_work(lease, Work(name, application, next(self.queues.count)), name)
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
         with self._lock:
@@ -99,7 +86,7 @@ class MemoryBackend:
 
     def leases(self) -> list[Lease]:
         with self._lock:
-            held = [(entry, entry.lease) for entry in self._entries.values() if entry.lease]
+            held = [(entry, entry.lease) for entry in self.queues.entries.values() if entry.lease]
             return [replace(lease, expires=_expires(entry, lease)) for entry, lease in held]
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
@@ -111,7 +98,7 @@ class MemoryBackend:
 
     def lease_of(self, owner: str) -> Lease | None:
         with self._lock:
-            entry = self._entries.get(owner)
+            entry = self.queues.entries.get(owner)
             return entry.lease if entry else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
@@ -140,7 +127,7 @@ class MemoryBackend:
                     True,
                     entry.request.query,
                 )
-                for entry in self._entries.values()
+                for entry in self.queues.entries.values()
                 if entry.lease
                 for lock in entry.request.locks
                 if rules.concern([lock], target)
@@ -149,18 +136,16 @@ class MemoryBackend:
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         with self._lock:
+            entries = sorted(self.queues.entries.values(), key=lambda entry: entry.order)
             return [
-                Waiter(
-                    owner, entry.request.locks, 1 + sum(blocker.waiting for blocker in blocked), entry.since, blocked
-                )
-                for owner, entry in sorted(self._entries.items(), key=lambda item: item[1].place)
+                _waiter(entry, self.queues.blockers(entry))
+                for entry in entries
                 if entry.lease is None and rules.concern(entry.request.locks, target)
-                for blocked in [self._ahead(entry)]
             ]
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         with self._lock:
-            held = [_tenure(entry, entry.lease, None) for entry in self._entries.values() if entry.lease]
+            held = [_tenure(entry, entry.lease, None) for entry in self.queues.entries.values() if entry.lease]
             tenures = [*self._ended.values(), *held]
         return sorted(
             (tenure for tenure in tenures if rules.concern(tenure.locks, target)),
@@ -175,7 +160,7 @@ class MemoryBackend:
         return 0  # nothing here outlives its process
 
     def now(self) -> datetime:
-        return datetime.now(UTC)  # the store is this process, so this is the store's clock
+        return self.queues.now()
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -188,29 +173,13 @@ class MemoryBackend:
         entry.lease = replace(entry.lease, token=token, works=(*others, work) if work else others)
         return entry.lease
 
-    def _holding(self, lease: Lease) -> _Entry | None:
-        entry = self._entries.get(lease.owner)
+    def _holding(self, lease: Lease) -> Entry | None:
+        entry = self.queues.entries.get(lease.owner)
         held = entry and entry.lease
         return entry if held and (held.id, held.epoch) == (lease.id, lease.epoch) else None
 
-    def _ahead(self, entry: _Entry) -> tuple[Blocker, ...]:
-        """Who conflicts with *entry* and came before it, nearest first; nobody if nobody acts for any of them."""
-        earlier = self._earlier(entry)
-        if all(other.left for other in earlier):
-            return ()
-        return tuple(
-            Blocker(other.request.owner, lock.object, lock.mode, waiting=other.lease is None)
-            for other in earlier
-            for lock in rules.conflicts(entry.request.locks, other.request.locks)[:1]
-        )
-
-    def _earlier(self, entry: _Entry) -> list[_Entry]:
-        """Whose requests conflict with *entry* and came before it, nearest first."""
-        before = sorted((e for e in self._entries.values() if e.place < entry.place), key=lambda e: -e.place)
-        return [other for other in before if rules.conflicts(entry.request.locks, other.request.locks)]
-
     def _remove(self, owner: str) -> bool:
-        entry = self._entries.pop(owner, None)
+        entry = self.queues.entries.pop(owner, None)
         if entry:
             if entry.lease:
                 self._ended[owner] = _tenure(entry, entry.lease, self.now())
@@ -220,8 +189,8 @@ class MemoryBackend:
         return entry is not None
 
     def _changed(self, request: LockRequest) -> None:
-        for entry in self._entries.values():
-            if entry.lease is None and not self._ahead(entry):
+        for entry in self.queues.entries.values():
+            if entry.lease is None and entry.waits_for is not WaitsFor.SLOT and not self.queues.in_the_way(entry):
                 entry.wake()
         touched = {lock.object for lock in request.locks}
         fired = [watch for watch in self._watches if touched.intersection(watch[0])]
@@ -241,69 +210,77 @@ class MemoryAcquisition:
         self._begun = 0
         self._waited_s = 0.0
 
-    def step(self) -> Lease | Blocked:
+    def step(self) -> Lease | Free | Blocked:
         store = self._backend
         with store._lock:
             entry = self._mine() or self._enter()
-            if entry.lease is None:
-                if blocked := store._ahead(entry):
+            if entry.lease is None and entry.waits_for is not WaitsFor.SLOT:
+                if store.queues.advance(entry):
+                    store._changed(entry.request)
+                if blocked := store.queues.blockers(entry):
                     return Blocked(blocked, self._waited_s)
-                for left in store._earlier(entry):
+                for left in store.queues.left_before(entry):
                     store._remove(left.request.owner)
-                number = next(store._count)
-                since = store.now()
-                entry.lease = Lease(
-                    f"memory-{number}",
-                    number,
-                    self._request.attempt,
-                    entry.epoch,
-                    self._request.owner,
-                    self._request.locks,
-                    self._request.lease_s,
-                    since,
-                )
-                store._changed(self._request)
-            return entry.lease
+                if self._request.late:
+                    entry.waits_for, entry.place, entry.in_group = WaitsFor.SLOT, None, None
+                else:
+                    self._grant(entry)
+                store._changed(entry.request)
+            return entry.lease or Free(self._waited_s)
+
+    def _grant(self, entry: Entry) -> None:
+        number = next(self._backend.queues.count)
+        entry.lease = Lease(
+            f"memory-{number}",
+            number,
+            self._request.attempt,
+            entry.epoch,
+            self._request.owner,
+            entry.request.locks,
+            self._request.lease_s,
+            self._backend.now(),
+        )
 
     def withdraw(self) -> None:
         with self._backend._lock:
-            entry = self._backend._entries.get(self._request.owner)
+            entry = self._backend.queues.entries.get(self._request.owner)
             if entry and entry.lease is None and entry.epoch == self._epoch:
                 self._backend._remove(self._request.owner)
 
     def hand_over(self) -> None:
         with self._backend._lock:
-            entry = self._backend._entries.get(self._request.owner)
+            entry = self._backend.queues.entries.get(self._request.owner)
             if entry and entry.lease is None and entry.epoch == self._epoch:
                 entry.left = True
                 self._backend._changed(self._request)
 
-    def _mine(self) -> _Entry | None:
+    def _mine(self) -> Entry | None:
         """The entry that this acquisition made or took over; None before its first step, or when it was freed."""
-        entry = self._backend._entries.get(self._request.owner)
+        entry = self._backend.queues.entries.get(self._request.owner)
         if self._epoch is None or entry is None:
             return None
         if entry.epoch != self._epoch:
             raise Superseded(f"{self._request.owner}: a later attempt acts for it now")
         return entry
 
-    def _enter(self) -> _Entry:
+    def _enter(self) -> Entry:
         store, request = self._backend, self._request
-        self._begun = self._begun or next(store._count)
+        self._begun = self._begun or next(store.queues.count)
         latest = store._orders[request.owner]
         if (request.attempt, self._begun) < latest:
             raise Superseded(f"{request.owner}: attempt {latest[0]} has taken over from attempt {request.attempt}")
-        self._epoch = next(store._count)
-        entry = store._entries.get(request.owner)
-        if entry is None:
-            entry = store._entries[request.owner] = _Entry(
-                request, next(store._count), store.now(), self._epoch, self._wake
+        self._epoch = next(store.queues.count)
+        entry = store.queues.entries.get(request.owner)
+        if entry is None or entry.waiting(WaitsFor.SLOT):
+            entry = store.queues.entries[request.owner] = Entry(
+                request, next(store.queues.count), store.now(), self._epoch, self._wake
             )
         elif not (entry.request.named == request.named if request.named else entry.request.locks == request.locks):
             raise rules.mismatch(request.owner, entry.request.locks, request.locks, held=entry.lease is not None)
         else:
             superseded = entry.wake
-            entry.request = replace(request, locks=entry.request.locks)
+            standing = entry.request
+            entry.request = replace(request, locks=standing.locks, priority=standing.priority, limit=standing.limit)
             entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
             superseded()
             self._waited_s = (store.now() - entry.since).total_seconds()
@@ -316,9 +293,15 @@ class MemoryAcquisition:
         return entry
 
 
-def _tenure(entry: _Entry, lease: Lease, ended: datetime | None) -> Tenure:
+def _waiter(entry: Entry, blockers: tuple[Blocker, ...]) -> Waiter:
+    request = entry.request
+    place = 0 if entry.waits_for is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
+    return Waiter(request.owner, request.locks, place, entry.since, blockers, request.priority, entry.waits_for)
+
+
+def _tenure(entry: Entry, lease: Lease, ended: datetime | None) -> Tenure:
     return Tenure(lease.id, lease.owner, lease.locks, entry.since, lease.since, ended)
 
 
-def _expires(entry: _Entry, lease: Lease) -> datetime:
+def _expires(entry: Entry, lease: Lease) -> datetime:
     return (entry.renewed or lease.since) + timedelta(seconds=lease.lease_s)
