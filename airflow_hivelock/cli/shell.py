@@ -20,8 +20,8 @@ from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTim
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import check
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.statements.result import Result
 from airflow_hivelock.locks.statements.session import StatementSession
+from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
     import argparse

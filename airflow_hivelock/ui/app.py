@@ -28,7 +28,7 @@ from airflow_hivelock.locks.errors import (
     StoreCorrupted,
     Unsupported,
 )
-from airflow_hivelock.ui import access, holders, leases, view
+from airflow_hivelock.ui import access, holders, view
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
@@ -196,10 +196,10 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     """What runs under a lease, as far as can be told soon: a cluster that is away takes its time."""
     await _checked(connection_id)
     hook = HiveLockHook(connection_id)
-    found = await _reads.ask((connection_id, lease_id), lambda: leases.describe(hook, lease_id))
+    found = await _reads.ask((connection_id, lease_id), lambda: view.describe(hook, lease_id))
     shown = await run_in_threadpool(_permitted, found, user)
     key = (connection_id, "works", lease_id)
-    works = await _reads.glance(key, lambda: leases.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
+    works = await _reads.glance(key, lambda: view.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
     told = [work | {"how": (works or {}).get(work["name"], holders.UNTOLD)} for work in shown["works"]]
     return shown | {"works": told}
 
@@ -225,7 +225,7 @@ async def release(
 
     def free() -> bool:
         hook = HiveLockHook(connection_id)
-        _permitted(leases.describe(hook, lease_id), user)
+        _permitted(view.describe(hook, lease_id), user)
         return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
 
     freed = await _reads.ask(secrets.token_hex(8), free)

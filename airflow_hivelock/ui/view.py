@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.ui.holders import what
+from airflow_hivelock.ui.holders import ask, what
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
+    from airflow_hivelock.hooks import HiveLockHook
 
 MOST_BLOCKERS = 50
 """How many of those in a waiter's way are looked at for its arrows, nearest first."""
@@ -288,3 +289,23 @@ def _mode(mode: LockMode) -> str:
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
+
+
+def describe(hook: HiveLockHook, lease_id: str) -> dict[str, Any] | None:
+    """A lease and what it has recorded as its work, in words, as the store has it now; None if it does not stand."""
+    lease = hook.manager().find(lease_id)
+    if lease is None:
+        return None
+    return {
+        "id": lease.id,
+        "owner": owner_row(lease.owner, hook.installation),
+        "token": lease.token,
+        "locks": len(lease.locks),
+        "works": [{"name": work.name, "what": what(work.application)} for work in lease.works],
+    }
+
+
+def works(hook: HiveLockHook, lease_id: str) -> dict[str, str]:
+    """Whether each work under a lease still runs, by name."""
+    lease = hook.manager().find(lease_id)
+    return ask([lease]).get(lease.id, {}) if lease else {}

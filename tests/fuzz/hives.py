@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks import HiveLockError, LockManager
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
-from airflow_hivelock.locks.backends.metastore.metadata import Metadata
+from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.ui import view

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.backends.metastore import row
-from airflow_hivelock.locks.backends.metastore.metadata import COLUMN_CHARS, Metadata, known_as
+from airflow_hivelock.locks.backends.metastore.row import COLUMN_CHARS, Metadata, known_as
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 NOW_MS = 1_795_332_443_535

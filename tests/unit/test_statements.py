@@ -36,7 +36,7 @@ from airflow_hivelock.locks.statements.statement import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_hivelock.locks.statements.result import Result
+    from airflow_hivelock.locks.statements.statement import Result
 
 DEADLINE_S = 30.0
 T = LockObject("dw", "t")

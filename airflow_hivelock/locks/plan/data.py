@@ -32,8 +32,8 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
+from airflow_hivelock.locks.plan.condition import narrow
 from airflow_hivelock.locks.plan.existence import check_exist
-from airflow_hivelock.locks.plan.narrow import narrow
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables, canonical
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan.narrow import narrow
+from airflow_hivelock.locks.plan.condition import narrow
 from airflow_hivelock.locks.plan.query import Named, Reader, Scan, parse
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""From SQL to the objects that it locks."""
+"""From SQL to the objects that it locks; and EXPLAIN LOCKS, which prints them as Hive does."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
@@ -14,7 +15,7 @@ from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.plan.planner import Planner
@@ -110,3 +111,23 @@ def _not_too_deep() -> Iterator[None]:
 def _below(target: LockObject, whole: set[LockObject]) -> bool:
     """Whether EXCLUSIVE on what lies above it covers *target*."""
     return not whole.isdisjoint(target.parents)
+
+
+HEAD = "LOCK INFORMATION:"
+
+
+def explain(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> str:
+    """Hive's lines, parents included: ``dw.delays.dt=2013-01-01/hr=04 -> EXCLUSIVE``."""
+    locks = rules.with_parents(reads, writes)
+    return "\n".join([HEAD, *(f"{_name(lock.object)} -> {lock.mode.value}" for lock in locks)])
+
+
+def explain_json(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> dict[str, Any]:
+    """The same for programs: ``{"locks": [{"object": "dw.delays/dt=2013-01-01", "mode": "EXCLUSIVE"}, …]}``."""
+    locks = rules.with_parents(reads, writes)
+    return {"locks": [{"object": str(lock.object), "mode": lock.mode.value} for lock in locks]}
+
+
+def _name(target: LockObject) -> str:
+    database, *below = target.path
+    return ".".join([database, *below[:1], *filter(None, ["/".join(below[1:])])])

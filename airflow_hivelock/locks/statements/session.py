@@ -14,11 +14,11 @@ from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
-from airflow_hivelock.locks.statements.result import Result
 from airflow_hivelock.locks.statements.statement import (
     AcquireLock,
     DropForceLease,
     ExplainLocks,
+    Result,
     ShowLease,
     ShowLocks,
     ShowWaiters,

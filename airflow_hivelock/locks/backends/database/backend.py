@@ -13,10 +13,10 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, s
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-from airflow_hivelock.locks.backends.database.keys import object_key
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, MOST_US, Record, State, decode, instant, later
+from airflow_hivelock.locks.backends.database.request import object_key
 from airflow_hivelock.locks.backends.database.store import of, parse_id
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
 from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Waiter, owner_key

@@ -14,11 +14,13 @@ from __future__ import annotations
 import re
 import selectors
 import socket
+import time
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -35,18 +37,19 @@ from sqlalchemy import (
     text,
 )
 
-from airflow_hivelock.locks.backends.database.deadline import DeadlineConnection
 from airflow_hivelock.locks.backends.database.dialect import Heard
 from airflow_hivelock.locks.backends.database.functions import Functions
 from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
+
+    Result = TypeVar("Result")
 
 KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """A session that only listens would else learn after two hours that nobody is there any more."""
@@ -239,3 +242,37 @@ class PostgreSQLListener:
         self._button.close()
         self._connection.invalidate()  # there may be nothing left to say good-bye to
         self._session.close()
+
+
+class DeadlineConnection(psycopg.Connection[Any]):
+    """A session in which no answer is waited for without end.
+
+    ``statement_timeout`` is the server's: one that stands still, or that is cut off after it has taken the request,
+    answers nothing, and its system goes on acknowledging what is sent. Neither libpq nor the driver has a deadline.
+
+    :ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown.
+    """
+
+    answer_s = float("inf")
+
+    def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
+        try:
+            return super().wait(self._bounded(gen), *args, **kwargs)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()  # the driver has found the socket closed, and has told nobody
+            raise
+
+    def _bounded(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+        deadline = time.monotonic() + self.answer_s
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s; its outcome is unknown")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

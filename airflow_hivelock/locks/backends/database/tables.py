@@ -39,7 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateSchema
 
-from airflow_hivelock.locks.backends.database.keys import number
+from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 
 if TYPE_CHECKING:

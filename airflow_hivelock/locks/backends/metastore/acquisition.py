@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.metastore.metadata import Metadata, digest, known_as
-from airflow_hivelock.locks.backends.metastore.row import Conflicts, blockers, folded, lease, requests
+from airflow_hivelock.locks.backends.metastore.row import (
+    Conflicts,
+    Metadata,
+    blockers,
+    digest,
+    folded,
+    known_as,
+    lease,
+    requests,
+)
 from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
 

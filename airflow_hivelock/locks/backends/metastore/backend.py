@@ -1,7 +1,7 @@
 """Locks in a Hive metastore, where Hive with ``DbTxnManager`` keeps its own.
 
 A lease is one lock request of the metastore's, and its token is the request's number. The server has the queue, the
-hierarchy and the clock; it has no room for more than a few words (:mod:`.metadata`). So what a backend may keep on record
+hierarchy and the clock; it has no room for more than a few words (:mod:`.row`). So what a backend may keep on record
 is here what the request itself tells: who asked first, at which attempt, for what; see :class:`Capabilities`.
 """
 
@@ -16,7 +16,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
-from airflow_hivelock.locks.backends.metastore.metadata import known_as
+from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.hive.thrift import Metastore

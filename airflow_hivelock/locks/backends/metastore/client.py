@@ -12,8 +12,7 @@ from airflow_hivelock.locks.model import LockMode, LockObject
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_hivelock.locks.backends.metastore.metadata import Metadata
-    from airflow_hivelock.locks.backends.metastore.row import Row
+    from airflow_hivelock.locks.backends.metastore.row import Metadata, Row
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import Lock
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.metastore.client import LockClient
-from airflow_hivelock.locks.backends.metastore.metadata import Metadata
+from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject

@@ -21,20 +21,16 @@ import pytest
 from airflow_hivelock.locks.errors import Unsupported
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.testing.conformance.acquiring import Acquiring
-from airflow_hivelock.locks.testing.conformance.attempts import Attempts
-from airflow_hivelock.locks.testing.conformance.listings import Listings
+from airflow_hivelock.locks.testing.conformance.leases import Leases
 from airflow_hivelock.locks.testing.conformance.queue import Queueing
-from airflow_hivelock.locks.testing.conformance.release import Releasing
-from airflow_hivelock.locks.testing.conformance.renewal import Renewal
 from airflow_hivelock.locks.testing.conformance.suite import DAY1, where
-from airflow_hivelock.locks.testing.conformance.work import Working
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backend import Capabilities
     from airflow_hivelock.locks.manager import LockManager
 
 
-class BackendConformance(Acquiring, Queueing, Attempts, Renewal, Releasing, Working, Listings):
+class BackendConformance(Acquiring, Queueing, Leases):
     """See the module's text."""
 
     def __init_subclass__(cls, capabilities: Capabilities | None = None, **kwargs: Any) -> None:
