@@ -20,7 +20,7 @@ help:
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
-	@echo "make bench-airflow what a thousand waiting runs cost the rest of an Airflow, beside other ways to wait (40 min)"
+	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
 	@echo "make lint        formatting, ruff, mypy"
@@ -102,7 +102,7 @@ bench: install
 	$(BIN)/python -m tests.bench
 
 bench-airflow: install
-	$(BIN)/python -m tests.bench.waiting
+	$(BIN)/python -m tests.bench.waiting $(PART)
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases

@@ -1,4 +1,4 @@
-"""Measure, print the tables, and write ``waiting.md`` and ``waiting.png``: ``python -m tests.bench.waiting``.
+"""Measure, print the tables, and write ``rerun.md``, ``waiting.md`` and ``waiting.png``: ``python -m tests.bench.waiting [PART]``.
 
 A real Airflow (LocalExecutor with four slots, PostgreSQL) and a real ZooKeeper on this machine, which should do little else.
 """
@@ -6,11 +6,13 @@ A real Airflow (LocalExecutor with four slots, PostgreSQL) and a real ZooKeeper 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.bench import rerun
 from tests.bench.waiting import phases
 from tests.bench.waiting.report import Results, markdown, plot
 from tests.bench.waiting.site import WAYS, Site
@@ -18,14 +20,39 @@ from tests.bench.waiting.site import WAYS, Site
 started = time.monotonic()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.waiting", description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="?", choices=("rerun", "waiting"), help="default: both")
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
     parser.add_argument("--runs", type=int, default=1_000, help="blocked runs of ours; default: %(default)s")
     parser.add_argument("--beside", type=int, default=60, help="blocked runs of each way; default: %(default)s")
     parser.add_argument("--starts", type=int, default=60, help="of the unrelated DAG; default: %(default)s")
     parser.add_argument("--idle-s", type=float, default=300, help="how long nothing happens; default: %(default)s")
+    parser.add_argument("--days", type=int, default=60, help="of a rerun; default: %(default)s")
+    parser.add_argument("--job-s", type=float, default=10, help="how long a day's job takes; default: %(default)s")
+    parser.add_argument("--store", choices=rerun.STORES, default="zookeeper", help="of a rerun's locks")
+    parser.add_argument("--ways", default="", help="to rerun: names with commas between them; default: all")
     arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # with what it has started
+    ended = arguments.part == "waiting" or _rerun(arguments)
+    if arguments.part != "rerun":
+        _waiting(arguments)
+    return 0 if ended else 1
+
+
+def _rerun(arguments: argparse.Namespace) -> bool:
+    """Whether all ways came to their end."""
+    ways = [name for name in arguments.ways.split(",") if name]
+    with TemporaryDirectory(prefix="rerun-") as scratch:
+        output = arguments.output / "rerun.md"
+        ended = rerun.measure(Path(scratch), arguments.store, arguments.days, arguments.job_s, ways, say, output)
+    print(output.read_text())
+    say(f"written to {output}")
+    return ended
+
+
+def _waiting(arguments: argparse.Namespace) -> None:
     runs, beside, starts = arguments.runs, arguments.beside, arguments.starts
     with TemporaryDirectory(prefix="waiting-") as scratch, Site.up(Path(scratch)) as site:
         say("Airflow is up")
@@ -49,7 +76,6 @@ def main() -> None:
         say("the triggerer is killed")
         killed_s = phases.killed_triggerer(site, min(200, runs))
     results = Results(floor, many, ways, hand_overs, killed_s)
-    arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "waiting.md").write_text(markdown(results))
     plot(results, arguments.output / "waiting.png")
     print(markdown(results))
@@ -61,4 +87,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The same rerun in each way to lock its days, and beside each a daily run of the same table, of higher priority."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock.locks import LockTimeout
+from airflow_hivelock.spec import Owner
+from tests.bench.rerun import job
+from tests.bench.rerun.ways import HIVES_SLEEP_S, URGENT, WAYS, Kind, Way
+
+SCRATCH = Path(os.environ["RERUN_SCRATCH"])
+JOB_S = os.environ["RERUN_JOB_S"]
+
+
+class LockedJob(HiveLockMixin, BashOperator):
+    """One task that locks, works and frees."""
+
+
+class SleepAndRetry(BashOperator):
+    """What a Hive client does with ``hive.lock.sleep.between.retries`` at its default: all in the worker's slot."""
+
+    template_fields = (*BashOperator.template_fields, "writes")
+
+    def __init__(self, *, writes: list[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.writes = writes
+
+    def execute(self, context: Any) -> Any:
+        hook = HiveLockHook()
+        owner = str(Owner.of(hook.installation, context["ti"]))
+        while True:
+            try:
+                lease = hook.manager().acquire(owner=owner, writes=self.writes)
+                break
+            except LockTimeout:
+                time.sleep(HIVES_SLEEP_S)
+        try:
+            return super().execute(context)
+        finally:
+            hook.manager().release(lease)
+
+
+def started(context: Any) -> None:
+    """Note that a worker has started a task, once more where it had been deferred."""
+    way = context["dag"].dag_id.removesuffix("_daily")
+    job.note(SCRATCH / f"{way}.notes", "start", context["ds"])
+
+
+def work(way: Way) -> dict[str, Any]:
+    script = f"{sys.executable} -IS {job.__file__}"
+    partition = f"{SCRATCH}/{way.table}/dt={{{{ ds }}}}"
+    return {
+        "task_id": "job",
+        "bash_command": f"exec {script} {SCRATCH}/{way.name}.notes {{{{ ds }}}} {JOB_S} {partition}",
+        "pre_execute": started,
+    }
+
+
+def tasks(way: Way) -> None:
+    writes = [f"{way.table}/dt={{{{ ds }}}}"]
+    match way.kind:
+        case Kind.UNLOCKED:
+            BashOperator(**work(way))
+        case Kind.SLEEP:
+            SleepAndRetry(writes=writes, **work(way))
+        case Kind.ONE_TASK:
+            LockedJob(writes=writes, **work(way))
+        case Kind.CHAIN:
+            lock = HiveLockOperator(task_id="lock", writes=writes, pre_execute=started)
+            called = {"on_success_callback": release_locks, "on_failure_callback": release_locks}
+            chained = LockedJob(lease=lock.output, **called, **work(way))
+            unlock = HiveUnlockOperator(task_id="unlock", pre_execute=started).as_teardown(setups=lock)
+            lock >> chained >> unlock
+
+
+for _way in WAYS:
+    for _dag_id, _weight in ((_way.name, 1), (f"{_way.name}_daily", URGENT)):
+        with DAG(
+            _dag_id,
+            schedule=None,
+            start_date=datetime(2013, 1, 1, tzinfo=UTC),
+            max_active_runs=1_000,
+            max_active_tasks=1_000,
+            default_args={"priority_weight": _weight},
+        ):
+            tasks(_way)

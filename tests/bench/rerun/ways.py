@@ -1,0 +1,51 @@
+"""The ways to lock a rerun's days that are compared."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+SLOTS = 4
+"""Of Airflow's workers."""
+
+HIVES_SLEEP_S = 60.0
+"""``hive.lock.sleep.between.retries``, by default."""
+
+URGENT = 10
+"""The daily run's ``priority_weight``; a day of the rerun has 1, as by default."""
+
+
+class Kind(enum.Enum):
+    """What a day's DAG is made of."""
+
+    UNLOCKED = enum.auto()
+    ONE_TASK = enum.auto()
+    CHAIN = enum.auto()
+    SLEEP = enum.auto()
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way, which has a table and two DAGs of its own.
+
+    :param name: of its DAG; that of its daily run is ``<name>_daily``.
+    :param title: what the report calls it.
+    :param most_held: the aim for held ÷ worked; None where nothing is aimed at.
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    most_held: float | None = None
+
+    @property
+    def table(self) -> str:
+        return f"dw.{self.name}"
+
+
+UNLOCKED = Way("unlocked", Kind.UNLOCKED, "without locks")
+BEFORE = Way("before", Kind.CHAIN, "lock, job, unlock, without a bound")
+LATE = Way("late", Kind.ONE_TASK, "one task, HiveLockMixin", most_held=1.2)
+SLEEP = Way("sleep", Kind.SLEEP, "sleep and retry in the task, as Hive does")
+BLOCKED = Way("blocked", Kind.ONE_TASK, "one task, HiveLockMixin; Hive holds one of the days", most_held=1.2)
+WAYS = (UNLOCKED, BEFORE, LATE, SLEEP, BLOCKED)
