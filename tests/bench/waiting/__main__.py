@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from tests.bench import rerun
 from tests.bench.waiting import phases
 from tests.bench.waiting.report import Results, markdown, plot
-from tests.bench.waiting.site import WAYS, Site
+from tests.bench.waiting.site import FLOOR, WAYS, Site
 
 started = time.monotonic()
 
@@ -59,12 +59,16 @@ def _waiting(arguments: argparse.Namespace) -> None:
         phases.idle_starts(site, 5)
         floor: list[float] = []
         many: list[phases.Way] = []
+        airflows: list[phases.Way] = []
         for turn in range(2):  # by turns, so that what drifts drifts for both
             say(f"turn {turn + 1}: nobody waits")
             floor += phases.idle_starts(site, starts // 2)
             say(f"turn {turn + 1}: {runs:,} wait")
             many.append(phases.way(site, "trigger", runs, starts // 2, arguments.idle_s * turn))
             say(str(many[-1]))
+            say(f"turn {turn + 1}: {runs:,} wait for time, on a trigger of Airflow's own")
+            airflows.append(phases.way(site, FLOOR, runs, starts // 2))
+            say(str(airflows[-1]))
         ways = []
         for name in reversed(WAYS):
             say(f"{beside} runs wait: {name}")
@@ -75,7 +79,7 @@ def _waiting(arguments: argparse.Namespace) -> None:
         say(str(hand_overs))
         say("the triggerer is killed")
         killed_s = phases.killed_triggerer(site, min(200, runs))
-    results = Results(floor, many, ways, hand_overs, killed_s)
+    results = Results(floor, airflows, many, ways, hand_overs, killed_s)
     (arguments.output / "waiting.md").write_text(markdown(results))
     plot(results, arguments.output / "waiting.png")
     print(markdown(results))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.bench.waiting.phases import HandOvers, Idle, Way
 
 NAMES = {
+    "timedelta": "in the triggerer, for time, on Airflow's own TimeDeltaTrigger",
     "sleep": "sleep and retry in the task, as Hive does",
     "poke": 'waiting="poke"',
     "reschedule": 'waiting="reschedule"',
@@ -27,9 +28,11 @@ class Results:
     """All that was measured; see :mod:`.phases`.
 
     :param floor_s: the unrelated DAG's delays with nobody waiting.
+    :param airflows: as many as *many* wait on a trigger of Airflow's own.
     """
 
     floor_s: list[float]
+    airflows: list[Way]
     many: list[Way]
     ways: list[Way]
     hand_overs: HandOvers
@@ -57,9 +60,11 @@ def markdown(results: Results) -> str:
                 ("how they wait", "blocked runs", "unrelated DAG", "worker slots", "task_instance writes", *CPU),
                 (
                     ("nobody waits", "0", quantiles(results.floor_s), "", "", "", "", ""),
-                    *(_row(way) for way in (*results.many, *results.ways)),
+                    *(_row(way) for way in (*results.airflows, *results.many, *results.ways)),
                 ),
             ),
+            "",
+            _beside_the_floors(results),
             "",
             f"Of {len(handed.granted_s)} hand-overs, in seconds: release to grant {quantiles(handed.granted_s)} "
             f"(99 of 100: {_quantile(handed.granted_s, 0.99):.3f}); release to success in the database "
@@ -78,6 +83,22 @@ def markdown(results: Results) -> str:
             "",
         )
     )
+
+
+def _beside_the_floors(results: Results) -> str:
+    """How many runs that wait for the lock delay the unrelated DAG, beside none, and beside as many that wait for time."""
+    ours, airflows = _delays_s(results.many), _delays_s(results.airflows)
+    later_s = (_quantile(ours, share) - _quantile(results.floor_s, share) for share in (0.5, 0.95))
+    times = (_quantile(ours, share) / _quantile(airflows, share) for share in (0.5, 0.95))
+    return (
+        f"{results.many[0].runs:,} that wait for a lock delay it by {' and '.join(f'{late:.2f}' for late in later_s)} s "
+        f"(median and 95 of 100; aims: 0.5 and 2), and it begins after {' and '.join(f'{ratio:.2f}' for ratio in times)} "
+        "times as long as beside as many that wait for time on a trigger of Airflow's own (aim: at most 1.2)."
+    )
+
+
+def _delays_s(ways: Iterable[Way]) -> list[float]:
+    return [delay for way in ways for delay in way.delays_s]
 
 
 CPU = ("scheduler", "triggerer", "ZooKeeper, share of a core")
@@ -103,10 +124,10 @@ def quantiles(values: list[float]) -> str:
 
 def plot(results: Results, path: Path) -> None:
     """Draw the unrelated DAG's delays into the PNG *path*."""
-    many = [delay for way in results.many for delay in way.delays_s]
     rows = [
         ("nobody waits", results.floor_s),
-        (f"{results.many[0].runs:,} wait in the triggerer", many),
+        (f"{results.many[0].runs:,} wait for time, on a trigger of Airflow's own", _delays_s(results.airflows)),
+        (f"{results.many[0].runs:,} wait in the triggerer", _delays_s(results.many)),
         *((f"{way.runs} wait: {NAMES[way.name]}", way.delays_s) for way in results.ways),
     ]
     figure = Figure(figsize=(10, 4), layout="constrained")

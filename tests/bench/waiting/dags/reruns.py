@@ -1,11 +1,14 @@
-"""A rerun over a locked partition, in each way to wait, and a DAG that has nothing to do with it."""
+"""A rerun over a locked partition, in each way to wait, one that waits for time, and a DAG that has nothing to do with it."""
 
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import DAG, BaseOperator, task
+from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock import HiveLockHook, HiveLockOperator
 from airflow_hivelock.locks import LockTimeout
@@ -28,6 +31,25 @@ class SleepAndRetry(BaseOperator):
             else:
                 return
 
+
+class WaitsForTime(BaseOperator):
+    """Waits in the triggerer from its start, as ours does, but for time alone: what Airflow itself costs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_from_trigger = True
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{TimeDeltaTrigger.__module__}.{TimeDeltaTrigger.__name__}",
+            trigger_kwargs={"delta": timedelta(days=1)},
+            next_method="execute",
+        )
+
+    def execute(self, context: Any, event: Any = None) -> None:
+        pass
+
+
+with DAG("rerun_timedelta", **MANY):
+    WaitsForTime(task_id="lock")
 
 with DAG("rerun_sleep", **MANY):
     SleepAndRetry(task_id="lock")
