@@ -21,10 +21,12 @@ from airflow_hivelock.locks import (
     RequestTooLarge,
     StoreCorrupted,
     StoreUnavailable,
+    WaitsFor,
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, layout, record
+from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, backend, layout, record
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
@@ -205,6 +207,27 @@ def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager
     assert holder.waiters() == []
     holder.close()
     living.close()
+
+
+def test_one_that_has_stepped_aside_is_in_nobodys_way_and_forgotten_in_time(
+    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "WAITER_KEPT_S", 0.0)
+    with connect_zookeeper() as holder, connect_zookeeper() as mine:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        late = mine.begin(rules.request("late", [], [DAY], late=True), lambda: None)
+        assert isinstance(late.poll(), Blocked)
+        behind = Polling(holder, "behind", writes=[DAY])
+        behind.blocked()
+        holder.release(lease)
+        assert isinstance(late.poll(), Free)
+        assert [(w.owner, w.waits_for) for w in holder.waiters()] == [
+            ("behind", WaitsFor.LOCK),
+            ("late", WaitsFor.SLOT),
+        ]
+        holder.release(behind.granted())
+        assert holder.sweep() == 1
+        assert holder.waiters() == []
 
 
 def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(

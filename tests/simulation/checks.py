@@ -10,13 +10,13 @@ from tests.simulation.claims import Claims, Violation
 from tests.simulation.state import NAMESPACE, ROOT, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tests.simulation.hive import HiveLock
     from tests.simulation.model import Change, Write, Znode
     from tests.simulation.session import SimulatedSession
 
-_RECORDS, _ALIVE, _QUEUE = f"{ROOT}/requests/", f"{ROOT}/alive/", f"{ROOT}/queue/"
+_RECORDS, _ALIVE, _ASIDE, _QUEUE = (f"{ROOT}/{name}/" for name in ("requests", "alive", "away", "queue"))
 _LOCK = re.compile(rf"{NAMESPACE}/(.*)/LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
 
@@ -47,8 +47,10 @@ class Checks:
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.drains: dict[str, int] = {}
+        self._given_up: dict[str, int] = {}
         self.nodes: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
         self.alive: set[str] = set()
+        self._aside: set[str] = set()
         self.foreign: dict[str, Placed] = {}
         self.robbed: dict[tuple[int, str], int] = {}
         self.robbers: set[SimulatedSession] = set()
@@ -64,6 +66,7 @@ class Checks:
         before: dict[str, State | None] = {}
         touched: dict[str, None] = {}
         removed: list[tuple[str, str, Placed]] = []
+        self._given_up = {}
         for change in write.changes:
             path = change.path
             if path.startswith(_RECORDS):
@@ -74,13 +77,17 @@ class Checks:
                     self.states[key] = State.of(change.after)
             elif path.startswith(_ALIVE):
                 (self.alive.discard if change.after is None else self.alive.add)(path[len(_ALIVE) :])
+            elif path.startswith(_ASIDE):
+                key = path[len(_ASIDE) :]
+                touched[key] = None
+                (self._aside.discard if change.after is None else self._aside.add)(key)
             elif path.startswith(_QUEUE) and path.count("/") == 4:
                 key = path.rpartition("/")[2].partition("-")[0]
                 touched[key] = None
                 stat = (change.after or change.before).stat  # type: ignore[union-attr]
                 places = self.drains if stat.ephemeral else self.tickets[key]
                 if change.after is None:
-                    del places[path]
+                    self._given_up[path] = places.pop(path)
                 else:
                     places[path] = stat.czxid
             elif match := _LOCK.fullmatch(path):
@@ -156,6 +163,8 @@ class Checks:
 
     def _check_key(self, key: str) -> None:
         state, nodes, tickets = self.states.get(key), self.nodes[key], self.tickets[key]
+        if (key in self._aside) != (state is not None and state.aside):
+            raise Violation(f"{key} is {'' if key in self._aside else 'not '}listed as aside, and says {state}")
         if state is None:
             if nodes or tickets:
                 raise Violation(f"{key} has no record, and {[*nodes, *tickets]}")
@@ -177,7 +186,7 @@ class Checks:
 
     def _has(self, state: State, target: str) -> bool:
         """Whether nobody has robbed it of its lock there."""
-        return (state.places[target], target) not in self.robbed
+        return (state.places.get(target), target) not in self.robbed
 
     def is_robbed(self, state: State) -> bool:
         """Whether it has lost one of its locks to UNLOCK TABLE."""
@@ -187,7 +196,7 @@ class Checks:
 
     def _check_step(self, key: str, before: State | None, after: State | None) -> None:
         if after is None:
-            if before and (before.queued or before.holds):
+            if before and (before.queued or before.holds or before.aside):
                 raise Violation(f"{before.owner}'s record was deleted while it was {before.state}")
             return
         if before is not None:
@@ -207,19 +216,35 @@ class Checks:
             if after.order[0] == attempt and after.order[1] < zxid:
                 raise Violation(f"{after.owner} asks, though its lease was released after this call began: {after}")
         self.claims.follow(key, before, after)
+        self.claims.check_late(before, after)
         was = before.state if before else "free"
         if after.state == "free" and key in self.alive:
             raise Violation(f"{after.owner} was {was} and is broken, and its process lives")
         if after.state in TRIED and was not in TRIED:
-            self._check_turn(key, after, before.zxid if before else 0)
+            self._check_turn(key, after, before.zxid if before else 0, self.tickets[key])
+        if after.aside and was != "away":
+            waited = before is not None and before.queued
+            since = before.zxid if before and waited else self.claims.late_since(after.process)
+            self._check_turn(key, after, since, self._given_up if waited else {})
+        if after.queued and not (before and (before.queued or before.holds)):
+            self._check_arrival(key, after)
         if after.state == "granted" and was != "granted":
             self._check_grant(key, after)
         if after.state == "lost" and not self.is_robbed(after):
             raise Violation(f"{after.owner} is written LOST, and nobody robbed it")
 
-    def _check_turn(self, key: str, mine: State, since: int) -> None:
-        """Nothing that excludes it stands before it: no ticket of ours, and no lock of Hive's that it must have seen."""
-        place = min(self.tickets[key].values())
+    def _check_arrival(self, key: str, mine: State) -> None:
+        """Its place is a new one, also where it has stepped aside before."""
+        if min(self.tickets[key].values(), default=0) != mine.zxid:
+            raise Violation(f"{mine.owner} arrives at {mine.zxid} with tickets of before: {self.tickets[key]}")
+
+    def _check_turn(self, key: str, mine: State, since: int, tickets: Mapping[str, int]) -> None:
+        """Nothing that excludes it stands before it: no ticket of ours, and no lock of Hive's that it must have seen.
+
+        :param since: it has looked after that.
+        :param tickets: its own, which are gone if it has stepped aside; none if it did so at its first look.
+        """
+        place = min(tickets.values(), default=since)
         for other_key, other in self.states.items():
             if other_key != key and (other.queued or other.holds) and (target := mine.conflict(other)):
                 theirs = min(self.tickets[other_key].values(), default=0)
@@ -230,11 +255,13 @@ class Checks:
         for path, drain in self.drains.items():
             queue, _, name = path.rpartition("/")
             before = drain < place and self._stands(path, drain) and name.partition("-")[0] != key
-            if before and any(p.startswith(f"{queue}/") for p in self.tickets[key]):
+            if before and any(p.startswith(f"{queue}/") for p in tickets):
                 raise Violation(f"{mine.owner} (ticket {place}) has its turn, and {path} (drain {drain}) is before it")
         for path, placed in self.foreign.items():
-            if self._excludes(placed, mine) and placed.czxid < min(since, mine.places[placed.target]):
+            if self._excludes(placed, mine) and placed.czxid < min(since, mine.places.get(placed.target, since)):
                 raise Violation(f"{mine.owner} tries to get {placed.target}, and has seen that Hive has {path}")
+            if mine.aside and placed.czxid < since and self._exclusive_above(placed.target, mine):
+                raise Violation(f"{mine.owner} steps aside, and has seen that Hive has {path}")
 
     def _stands(self, path: str, drain: int) -> bool:
         """Whether a drain's removal is still to come."""
@@ -289,7 +316,7 @@ class Checks:
 
     def at_rest(self, tree: dict[str, Znode], *, calm: bool) -> None:
         """All is over, and all has been swept; a drain whose reply was lost may stay while its session lives."""
-        ours = re.compile(rf"{ROOT}/(alive/.*|requests/.*|queue/.*/.*)")
+        ours = re.compile(rf"{ROOT}/(alive/.*|away/.*|requests/.*|queue/.*/.*)")
         left = [path for path in tree if _LOCK.fullmatch(path) or ours.fullmatch(path)]
         left = [path for path in left if calm or path not in self.drains]
         if left:

@@ -29,6 +29,7 @@ class Claims:
         self._releasing: set[tuple[str, int]] = set()
         self._forced: set[str] = set()
         self._withdrawing: set[str] = set()
+        self._late: dict[str, int] = {}
         self._serious: dict[str, int] = {}
         self._robbed_before: set[str] = set()
 
@@ -40,6 +41,17 @@ class Claims:
             self._serious[key] = ALWAYS
         elif self._serious.get(key) == ALWAYS:
             self._serious[key] = after.zxid
+
+    def check_late(self, before: State | None, after: State) -> None:
+        """A late request makes no lock nodes; it may find some of an earlier process's, and it alone steps aside."""
+        was = before.state if before else "free"
+        late = after.process in self._late
+        if late and after.state != was and after.state in ("trying", "granted"):
+            raise Violation(f"{after.owner} was {was} and is {after.state}, and its process is late")
+        if late and not set(after.places) <= set(before.places if before else ()):
+            raise Violation(f"{after.owner} is {after.state} on {list(after.places)}, and its process is late")
+        if after.aside and not late:
+            raise Violation(f"{after.owner} has stepped aside, and its process is not late")
 
     def check_end(self, key: str, before: State) -> None:
         """A lease is over: somebody asked for that."""
@@ -62,6 +74,20 @@ class Claims:
             self.held[lease.id, lease.epoch] = lease
         elif state.epoch <= lease.epoch and lease.id not in self._forced and not self._ended_by_another(lease):
             raise Violation(f"{lease.owner} got {lease.id}, which does not stand: {state}")
+
+    def late(self, process: str, seen: int) -> None:
+        """A process begins a late request, and will look at all that has been written up to *seen*."""
+        self._late[process] = seen
+
+    def late_since(self, process: str) -> int:
+        """Up to when it will have seen all."""
+        return self._late[process]
+
+    def free(self, owner: str, key: str, process: str) -> None:
+        """A late process has been told that it could have had its locks."""
+        state = self._checks.states.get(key)
+        if state and state.process == process and state.state not in ("away", "free"):
+            raise Violation(f"{owner} is told that its locks are free, and is {state.state}")
 
     def _ended_by_another(self, lease: Lease) -> bool:
         """Whether a process of the same owner, told that the lease was lost, has released it before this one knew of it."""
@@ -121,7 +147,7 @@ class Claims:
         """A process has given up its request. A lease that it only took over may stand: its work may go on."""
         state = self._checks.states.get(key)
         mine = self._checks.granted_to.get(key) == process
-        if state and state.process == process and (state.queued or (state.holds and mine)):
+        if state and state.process == process and (state.queued or state.aside or (state.holds and mine)):
             raise Violation(f"{state.owner} has withdrawn, and is {state.state}")
 
     def refused(self, owner: str, by: str, since: int) -> None:

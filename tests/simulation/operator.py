@@ -76,7 +76,7 @@ class Operator:
         for key, state in list(world.checks.states.items()):
             path = f"{ROOT}/requests/{key}"
             node = world.zookeeper.tree.get(path)
-            if node is None or state.queued or state.holds:
+            if node is None or state.queued or state.holds or state.aside:
                 continue
             stat = node.stat
             if schedule.now_ms - max(stat.mtime_ms, world.workload.worked_ms(key)) < OVER_MS:

@@ -25,6 +25,7 @@ from tests.simulation.model import ZooKeeper
 from tests.simulation.schedule import Flag, Schedule
 from tests.simulation.session import Network, SimulatedSession
 from tests.simulation.state import ROOT, State
+from tests.simulation.worker import process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,11 +107,21 @@ class Process:
         self._stage = stage
 
     def asks(
-        self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0, wait: bool = True
+        self,
+        owner: str,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        *,
+        attempt: int = 0,
+        wait: bool = True,
+        late: bool = False,
     ) -> Asked:
         flag = Flag(self._stage.schedule)
-        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait)
-        return Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
+        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait, late=late)
+        asked = Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
+        if late:
+            self._stage.checks.claims.late(process_of(asked.pending), self._stage.zookeeper.zxid)
+        return asked
 
     def gets(self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0) -> Lease:
         """Ask, and be granted at once."""
@@ -127,7 +138,7 @@ class Process:
         return self.manager.force_release(lease.id, reason="its owner is dead", user="operator")
 
     def withdraws(self, asked: Asked) -> None:
-        self._stage.checks.claims.withdraws(str(asked.pending._acquisition._process))  # type: ignore[attr-defined]
+        self._stage.checks.claims.withdraws(process_of(asked.pending))
         asked.pending.withdraw()
 
 

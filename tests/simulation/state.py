@@ -69,6 +69,10 @@ class State(NamedTuple):
     def queued(self) -> bool:
         return self.state in QUEUED
 
+    @property
+    def aside(self) -> bool:
+        return self.state == "away"
+
     def conflict(self, other: State) -> str | None:
         """An object on which the two exclude each other."""
         modes = other.modes

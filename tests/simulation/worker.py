@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.manager import LockManager
@@ -72,10 +72,18 @@ class Job:
 
     :param gives_up: how likely it withdraws at a step.
     :param naps: how long it holds, renewing now and then.
+    :param comes_back: how likely a late one asks again, once it could have had its locks.
     """
 
     def __init__(
-        self, worker: Worker, owner: Owner, request: LockRequest, timeout_s: float | None, gives_up: float, naps: int
+        self,
+        worker: Worker,
+        owner: Owner,
+        request: LockRequest,
+        timeout_s: float | None,
+        gives_up: float,
+        naps: int,
+        comes_back: float,
     ) -> None:
         self._worker = worker
         self._owner = owner
@@ -83,6 +91,7 @@ class Job:
         self._timeout_s = timeout_s
         self._gives_up = gives_up
         self._naps = naps
+        self._comes_back = comes_back
         self._world = worker.world
         self._dice = worker.world.dice
         self._claims = worker.world.checks.claims
@@ -93,17 +102,26 @@ class Job:
         owner, request = self._owner, self._request
         self._note(f"begins for {owner.name}: {request.locks}, attempt {request.attempt}, timeout {self._timeout_s}")
         lease = self._acquire()
-        if lease is not None:
+        if isinstance(lease, Free):
+            self._note("could have had them")
+            if not self._dice.chance(self._comes_back):
+                return
+            self._worker.nap()
+            self._request = replace(self._request, late=False)
+            lease = self._acquire()
+        if isinstance(lease, Lease):
             self._note(f"holds {lease.id} epoch {lease.epoch}")
             self._claims.granted(lease, owner.key)
             self._hold(lease)
             self._release(lease)
 
-    def _acquire(self) -> Lease | None:
+    def _acquire(self) -> Lease | Free | None:
         worker, owner = self._worker, self._owner
         manager = worker.manager
         began = self._world.schedule.now_ms, self._world.zookeeper.zxid
         pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
+        if self._request.late:
+            self._claims.late(process_of(pending), began[1])
         while True:
             self._flag.clear()
             give_up = self._dice.chance(self._gives_up)
@@ -111,6 +129,12 @@ class Job:
                 outcome = pending.poll()
                 if isinstance(outcome, Lease):
                     return outcome
+                if isinstance(outcome, Free):
+                    self._claims.free(owner.name, owner.key, process_of(pending))
+                    if not give_up:
+                        return outcome
+                    self._give_up(pending)
+                    return None
                 assert isinstance(outcome, Blocked)
                 self._note(f"is blocked: {', '.join(map(str, outcome.by))}")
             except LockTimeout as error:
@@ -132,12 +156,15 @@ class Job:
                     worker.nap()
                     self._flag.set()
             if give_up:
-                self._note("gives up")
-                self._claims.withdraws(_process(pending))
-                worker.insist(pending.withdraw)
-                self._withdrawn(pending)
+                self._give_up(pending)
                 return None
             self._flag.wait(pending.wait_s())
+
+    def _give_up(self, pending: PendingLease) -> None:
+        self._note("gives up")
+        self._claims.withdraws(process_of(pending))
+        self._worker.insist(pending.withdraw)
+        self._withdrawn(pending)
 
     def _timed_out(self, error: LockTimeout, began_ms: int, began_zxid: int) -> None:
         self._note(f"times out: {', '.join(map(str, error.blocked_by))}")
@@ -150,7 +177,7 @@ class Job:
                 raise Violation(f"{self._owner.name} is refused because of what {nearest} never asks for: {blocker}")
 
     def _withdrawn(self, pending: PendingLease) -> None:
-        self._claims.withdrawn(self._owner.key, _process(pending))
+        self._claims.withdrawn(self._owner.key, process_of(pending))
 
     def _release_lost(self) -> None:
         """The owner's lease, of which it has just been told that a lock was robbed."""
@@ -215,6 +242,6 @@ class Job:
         self._world.schedule.note(self._world.schedule.current.name, what)
 
 
-def _process(pending: PendingLease) -> str:
+def process_of(pending: PendingLease) -> str:
     """The name that its acquisition writes into the record."""
     return str(pending._acquisition._process)  # type: ignore[attr-defined]

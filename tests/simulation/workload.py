@@ -46,6 +46,7 @@ class Workload:
         self._no_waits = draw("no_waits", 0.0, 0.2, 0.6)
         self._gives_up = draw("gives_up", 0.0, 0.1)
         self._changes = draw("changes", 0.0, 0.1)
+        self._lates = draw("lates", 0.0, 0.0, 0.2, 0.7)
         self._reads = draw("reads", 0.3, 0.9)
         self._databases = draw("databases", 0.03, 0.03, 0.4)
         self._naps = draw("naps", 3, 10)
@@ -144,6 +145,7 @@ class Workload:
         owner.attempt += dice.chance(self._counting)
         owner.processes += 1
         wait = not dice.chance(self._no_waits)
-        request = replace(owner.requests[dice.chance(self._changes)], attempt=owner.attempt, wait=wait)
+        late = dice.chance(self._lates)
+        request = replace(owner.requests[dice.chance(self._changes)], attempt=owner.attempt, wait=wait, late=late)
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
-        return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps))
+        return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8)

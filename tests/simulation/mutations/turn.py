@@ -115,4 +115,4 @@ def hive_unlocks_one_of_two_partitions(stage: Stage) -> None:
 @mutation(hive_unlocks_one_of_two_partitions)
 def tries_in_vain_again_and_again(patch: Patch) -> None:
     """Each try against a lock of Hive's below mine writes my own record, which wakes me: for the next one, without a pause."""
-    edit(patch, ZooKeeperAcquisition, "_try", "if not foreign and self._refused_at is not None:", "if False:")
+    edit(patch, ZooKeeperAcquisition, "_foreign", "self._refused_at is not None", "False")

@@ -7,6 +7,8 @@ reply that was lost is settled by reading the record, never by sending again.
 
 Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
 since (:func:`.layout.unchanged`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
+
+A late request ends where another would be granted: it gives up its place, and its record says AWAY. It makes no lock nodes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper import retry
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -36,7 +38,8 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, fitting
-from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, shared_units, unit
+from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, named, shared_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
@@ -92,7 +95,7 @@ class ZooKeeperAcquisition:
         self._snapshot: Snapshot | None = None
         self._vain = 0
 
-    def step(self) -> Lease | Blocked:
+    def step(self) -> Lease | Free | Blocked:
         store = self._store
         store.end_abandoned()
         until = store.clock() + STEP_S
@@ -110,6 +113,7 @@ class ZooKeeperAcquisition:
                 self._vain = 0
                 if isinstance(outcome, Lease):
                     self._granting = 0
+                if isinstance(outcome, Lease | Free):
                     store.waiters.leaves(self)
                 return outcome
             self._vain += 1
@@ -149,6 +153,9 @@ class ZooKeeperAcquisition:
             if mine.holds and mine.ticket_epoch == self._granting:  # granted after all, but nobody was told
                 if self._store.entomb(mine):
                     return
+            elif mine.aside:
+                if self._store.forget_aside(mine):
+                    return
             elif not mine.queued:
                 return
             else:
@@ -170,6 +177,9 @@ class ZooKeeperAcquisition:
         existing = Record.decode(node, self.path) if node else None
         if existing and existing.process != self._process:
             self._granting = 0  # what it holds was granted to another process, which has been told
+        elif existing and existing.aside:  # the reply was lost
+            self._record = existing
+            return
         mine = records.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST:  # and not taken over: its holder has to stop, and release it
             raise LockLost(
@@ -180,8 +190,10 @@ class ZooKeeperAcquisition:
         if fresh and self._place:  # it was taken for dead
             self._bring_back_earlier_waiters()
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and reads.queues and self._grant_at_once(mine, existing, reads.snapshot(replies), life):
-            return
+        if fresh and reads.queues:
+            at_once = self._step_aside_at_once if self._request.late else self._grant_at_once
+            if at_once(mine, existing, reads.snapshot(replies), life):
+                return
         ops = self._writes(mine, existing)
         written = len(ops) - 1
         creates = store.queues.creates(mine) if fresh else {}
@@ -208,9 +220,15 @@ class ZooKeeperAcquisition:
         return SnapshotReads(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
 
     def _writes(self, record: Record, existing: Record | None) -> list[Op]:
+        """Ends with the write of *record*."""
         # A new record is made empty and then written, for only a write's reply tells its zxid and time.
         write = SetData(self.path, record.encode(), existing.version if existing else 0)
-        return [write] if existing else [Create(self.path), write]
+        aside = self._store.layout.aside(self._key)
+        if existing is None:
+            return [Create(self.path), *([Create(aside)] if record.aside else []), write]
+        if record.aside == existing.aside:
+            return [write]
+        return [Create(aside) if record.aside else Delete(aside), write]
 
     def _take_place(self, tickets: Sequence[Ticket]) -> None:
         """Remember the place, and how long the owner had had it when this acquisition began."""
@@ -220,7 +238,7 @@ class ZooKeeperAcquisition:
             raise _Again
         self._place = tickets[0].zxid
         self._store.waiters.stands(self, self._place)
-        self._tickets = _named(ticket.path for ticket in tickets)
+        self._tickets = named(ticket.path for ticket in tickets)
         self._asked_ms = tickets[0].since_ms
         self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
 
@@ -259,7 +277,7 @@ class ZooKeeperAcquisition:
             return False
         if store.namespace.foreign_conflicts(locks, survey.children, {}):
             return False
-        granted = replace(mine, state=State.GRANTED, tickets=_named(check.path for _, check in tickets))
+        granted = replace(mine, state=State.GRANTED, tickets=named(check.path for _, check in tickets))
         written = self._writes(granted, existing)
         first = [*written, Check(store.layout.queues, snapshot.root.stat.version)]
         first += [op for pair in tickets for op in pair]
@@ -281,12 +299,43 @@ class ZooKeeperAcquisition:
         store.remember(self._record)
         return True
 
+    # A late request's end.
+
+    def _step_aside_at_once(
+        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]
+    ) -> bool:
+        """AWAY in one transaction, if nobody is in the way, without a ticket. False: nothing happened."""
+        if self._store.queues.earlier(mine.locks, _NO_PLACE, snapshot.queues):
+            return False
+        if self._foreign(mine.locks, self._store.namespace.survey(mine.locks, snapshot.objects).children, {}):
+            return False
+        away = replace(mine, state=State.AWAY)
+        written = self._writes(away, existing)
+        outcome = self._store.client.submit(Commit((*written, *life)))[0]
+        if isinstance(outcome, Refused):
+            return False
+        self._record = away.at(outcome[len(written) - 1])
+        self._store.tell_time(outcome[len(written) - 1])
+        return True
+
+    def _step_aside(self) -> Free:
+        """My turn: give the place up instead of trying."""
+        assert self._record is not None
+        away = replace(self._record, state=State.AWAY, tickets=(), asked_ms=self._asked_ms)
+        tickets = self._store.queues.deletes(replace(self._record, tickets=self._tickets))
+        self._rewrite(away, [*tickets, Delete(self._alive), Create(self._store.layout.aside(self._key))])
+        return Free(self._waited_s)
+
     # Turn, try, verify, grant.
 
-    def _advance(self) -> Lease | Blocked | None:
+    def _advance(self) -> Lease | Free | Blocked | None:
         """One turn. None: somebody was quicker, look again."""
         assert self._record is not None
         snapshot, self._snapshot = self._snapshot, None
+        if self._record.aside:
+            return Free(self._waited_s)
+        if self._request.late and self._record.queued and self._record.node_zxids:
+            return self._refuse(self._record, [])  # an earlier process of the owner was not late, and has made them
         if self._record.state is State.TRYING:
             return self._verify(self._record, None)
         if self._record.holds:
@@ -365,18 +414,18 @@ class ZooKeeperAcquisition:
         lock = rules.conflicts(self._record.locks, ticket.locks)[0]
         return Blocker(ticket.owner, lock.object, lock.mode, waiting)
 
-    def _try(self, objects: Sequence[Any] | None) -> Lease | Blocked | None:
+    def _try(self, objects: Sequence[Any] | None) -> Lease | Free | Blocked | None:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
         assert self._record is not None
         store, locks = self._store, self._record.locks
         survey = store.namespace.survey(locks, objects)
         children = survey.children
         held = self._barrier()
-        foreign = store.namespace.foreign_conflicts(locks, children, held)
-        if not foreign and self._refused_at is not None:  # another try in vain would write my record, and so wake me
-            foreign = store.namespace.foreign_below(locks, children, _NO_PLACE)
+        foreign = self._foreign(locks, children, held)
         if foreign:
             return self._wait_for_hive(foreign)
+        if self._request.late:
+            return self._step_aside()
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = self._guards(locks)
         missing = [lock for lock in locks if lock.object not in held]
@@ -394,6 +443,17 @@ class ZooKeeperAcquisition:
         own = self._remember_nodes(guards, creates, outcome[1:], kept=not held)
         own |= {f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
         return self._verify(self._record, own, dict(zip(existed, listings, strict=True)))
+
+    def _foreign(
+        self, locks: Sequence[Lock], children: Mapping[LockObject, Listing], held: Mapping[LockObject, LockNode]
+    ) -> list[PlacedLock]:
+        """What of Hive's is in the way of a try, or of a late request."""
+        namespace = self._store.namespace
+        foreign = namespace.foreign_conflicts(locks, children, held)
+        # Another try in vain would write my record, and so wake me; a late request has no try to find out.
+        if not foreign and (self._refused_at is not None or self._request.late):
+            foreign = namespace.foreign_below(locks, children, _NO_PLACE)
+        return foreign
 
     def _guards(self, locks: Iterable[Lock]) -> list[SetData]:
         return [SetData(self._store.layout.queue(name), b"", -1) for name in shared_units(locks)]
@@ -466,13 +526,14 @@ class ZooKeeperAcquisition:
         """Watch one of Hive's locks that are in the way; once patience is spent, hold the place among its clients."""
         assert self._record is not None
         store = self._store
-        nearest = min(foreign, key=lambda placed: _hives_order(placed.object))
+        nearest = min(foreign, key=lambda placed: hives_order(placed.object))
         spent_s = store.clock() - self._refused_at if self._refused_at is not None else 0.0
         if self._refused_at is None:
             self._refused_at = store.clock()
         # Below what I lock (Hive's LOCK TABLE … PARTITION under my table) there is no place of mine to hold.
         below = nearest.object not in {lock.object for lock in self._record.locks}
-        holding = below or str(nearest.object) in dict(self._record.barrier)
+        # Nor does one that steps aside need a place.
+        holding = below or self._request.late or str(nearest.object) in dict(self._record.barrier)
         if spent_s >= self._patience_s and self._request.wait and not holding:
             self._hold_place(nearest.object)
             raise _Again
@@ -510,8 +571,8 @@ class ZooKeeperAcquisition:
         assert self._record is not None
         store, record = self._store, self._record
         names = {str(lock.object): lock for lock in record.locks}
-        dropped = [names[name] for name, _ in record.barrier if _hives_order(names[name].object) > _hives_order(target)]
-        kept = tuple(entry for entry in record.barrier if _hives_order(names[entry[0]].object) < _hives_order(target))
+        dropped = [names[name] for name, _ in record.barrier if hives_order(names[name].object) > hives_order(target)]
+        kept = tuple(entry for entry in record.barrier if hives_order(names[entry[0]].object) < hives_order(target))
         guards = store.removal.guards(dropped)
         gone = store.namespace.own_nodes(dropped, record.node_zxids)
         lock = names[str(target)]
@@ -536,13 +597,3 @@ class ZooKeeperAcquisition:
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]
         return [Delete(self._alive)] if there is not None else []
-
-
-def _named(paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Tickets as a record names them."""
-    return tuple((path[-2], path[-1]) for path in (path.split("/") for path in paths))
-
-
-def _hives_order(target: LockObject) -> str:
-    """What Hive sorts a query's objects by: their names, joined (``HiveLockObject.getName``), not level by level."""
-    return "/".join(target.path)

@@ -53,7 +53,8 @@ log = logging.getLogger(__name__)
 MAX_AUDITED_LENGTH = 30_000
 
 WAITER_KEPT_S = 86_400.0
-"""How long a sweep leaves a dead waiter its place, where nobody behind has broken it."""
+"""How long a sweep leaves a dead waiter its place, where nobody behind has broken it; and a request that has stepped aside
+its mark."""
 
 
 class ZooKeeperBackend:
@@ -139,6 +140,8 @@ class ZooKeeperBackend:
                 # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
                 if record.node_zxids or age_s > WAITER_KEPT_S:
                     swept += self.store.break_dead(record) is not None
+            elif record.aside and age_s > WAITER_KEPT_S:
+                swept += self.store.forget_aside(record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]

@@ -5,6 +5,7 @@
     /hive_zookeeper_namespace/dw/flights/dt=2013-01-01/LOCK-SHARED-00000000007      granted locks, Hive's and ours
     /airflow_hivelock/requests/<owner key>         the owner's record
     /airflow_hivelock/alive/<owner key>            ephemeral: the process that waits for the owner lives
+    /airflow_hivelock/away/<owner key>             the owner's request has stepped aside
     /airflow_hivelock/queue/<db.table>             the table's queue; its version is the table's guard
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
     /airflow_hivelock/audit/<sequence>             force releases
@@ -145,7 +146,7 @@ class Layout:
     @property
     def directories(self) -> tuple[str, ...]:
         """What must exist before the first request, parents first."""
-        ours = (self.root, *(f"{self.root}/{name}" for name in ("requests", "alive", "queue", "audit")))
+        ours = (self.root, *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit")))
         return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
 
     @property
@@ -165,6 +166,13 @@ class Layout:
 
     def alive(self, key: str) -> str:
         return f"{self.root}/alive/{key}"
+
+    @property
+    def asides(self) -> str:
+        return f"{self.root}/away"
+
+    def aside(self, key: str) -> str:
+        return f"{self.root}/away/{key}"
 
     @property
     def queues(self) -> str:

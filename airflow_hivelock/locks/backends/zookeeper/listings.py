@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Get
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
 from airflow_hivelock.locks.backends.zookeeper.queue import Line, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import instant
@@ -21,6 +21,7 @@ from airflow_hivelock.locks.model import (
     LockObject,
     Tenure,
     Waiter,
+    WaitsFor,
     locks_from_json,
 )
 
@@ -86,9 +87,10 @@ def audit(store: ZooKeeperStore) -> list[ForcedRelease]:
 
 
 def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
-    """Every ticket, and their owners' records by key: far fewer than there are records."""
+    """Every ticket, and by key the records of their owners and of those who have stepped aside: far fewer than there are."""
     tickets = store.queues.listed()
-    keys = list(dict.fromkeys(ticket.key for ticket in tickets))
+    aside = store.client.submit(Names(store.layout.asides))[0]
+    keys = list(dict.fromkeys([*(ticket.key for ticket in tickets), *(aside.names if aside else ())]))
     return tickets, {record.key: record for record in store.read_all(keys) if record}
 
 
@@ -114,7 +116,17 @@ def _waiters(
         found.append(Waiter(record.owner, record.locks, 1 + ahead, instant(queued[key].since_ms), blockers))
     front = [waiter for waiter in found if not waiter.blocked_by]
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
-    return [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
+    queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
+    return queue + _aside(records.values(), target)
+
+
+def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
+    """The requests that could have had their locks, and whose owners will ask again."""
+    aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
+    return [
+        Waiter(record.owner, record.locks, 0, instant(record.asked_ms), waits_for=WaitsFor.SLOT)
+        for record in sorted(aside, key=lambda record: record.asked_ms)
+    ]
 
 
 def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:

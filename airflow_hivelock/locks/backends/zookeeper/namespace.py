@@ -281,6 +281,11 @@ def _has_objects(listing: Listing | None) -> bool:
     return listing is not None and not all(map(LockNode.parse, listing.names))
 
 
+def hives_order(target: LockObject) -> str:
+    """What Hive sorts a query's objects by: their names, joined (``HiveLockObject.getName``), not level by level."""
+    return "/".join(target.path)
+
+
 @lru_cache(maxsize=16_384)  # the same from one look to the next
 def _child(parent: LockObject | None, name: str) -> LockObject | None:
     try:

@@ -327,6 +327,11 @@ def _ticket_data(owner: str, locks: Iterable[Lock], drains: int | None = None) -
     return json.dumps(data, separators=(",", ":")).encode()
 
 
+def named(paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Tickets as a record names them."""
+    return tuple((path[-2], path[-1]) for path in (path.split("/") for path in paths))
+
+
 def _queue(path: str) -> str:
     return path.split("/")[-2]
 

@@ -7,7 +7,8 @@
      └──────────┘ └─────────┘ (refused by Hive)
 
 WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. One that is granted at once leaves
-out those between. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
+out those between. A late request goes from WAITING, or from FREE at once, to AWAY: its turn has come, it has stepped
+aside, and its owner starts as from FREE. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
 release, and is the history of the lease.
 """
 
@@ -46,6 +47,7 @@ class State(enum.StrEnum):
     TRYING = "trying"
     GRANTED = "granted"
     LOST = "lost"
+    AWAY = "away"
     TOMBSTONE = "tombstone"
 
 
@@ -62,7 +64,8 @@ class Record:
     :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
         that made the node; 0 for one that was made with this very record.
     :param token: the zxid that granted it or last started work under it; 0, here and in *works*, while it is the record's own.
-    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on. 0 while that is when it was granted.
+    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on, and in AWAY. 0 while that is when
+        it was granted, or stepped aside.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     """
 
@@ -110,6 +113,11 @@ class Record:
         return self.state in (State.WAITING, State.TRYING)
 
     @property
+    def aside(self) -> bool:
+        """Whether it has stepped aside: its owner asks again."""
+        return self.state is State.AWAY
+
+    @property
     def idle(self) -> bool:
         """Whether it neither waits nor holds: no ticket of its is valid."""
         return not self.queued and not self.holds
@@ -125,7 +133,7 @@ class Record:
             written=self.written or (stat.mzxid if self.state is State.TRYING else own),
             token=self.token or own,
             works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
-            asked_ms=self.asked_ms or own_ms,
+            asked_ms=self.asked_ms or (stat.mtime_ms if self.aside else own_ms),
             since_ms=self.since_ms or own_ms,
         )
 
@@ -213,7 +221,7 @@ class Record:
         validate.numbers(said, _TIMES_MS, validate.MOST_MS)
         validate.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
         objects = {lock.object for lock in self.locks}
-        if not self.idle and not objects:
+        if (self.aside or not self.idle) and not objects:
             raise ValueError("no locks")
         if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
             raise ValueError("locks without those above them")

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.backends.zookeeper.client import Client, Commit, Create, Exists, Get, Refused, SetData, Sync
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Client,
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    Refused,
+    SetData,
+    Sync,
+)
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
@@ -277,6 +287,10 @@ class ZooKeeperStore:
     def break_dead(self, record: Record) -> Record | None:
         """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
         return self.removal.commit(record, record.freed(), self.queues.deletes(record))
+
+    def forget_aside(self, record: Record) -> Record | None:
+        """Let go of a request that has stepped aside. Compares the record as it was read."""
+        return self.rewrite(record, record.freed(), Delete(self.layout.aside(record.key)))
 
     # What requests leave to one another.
 
