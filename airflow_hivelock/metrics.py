@@ -11,8 +11,10 @@
 ``hivelock.store_error``         counter  looks of waiters and of the keeper that the lock store did not answer
 ``hivelock.leases``              gauge    this Airflow's leases, told by the keeper
 ``hivelock.leases.oldest_s``     gauge    since when the oldest of them is held, s; 0 for none
-``hivelock.waiting``             gauge    this Airflow's requests in the queue, told by the keeper
+``hivelock.waiting``             gauge    this Airflow's requests in the queue for a lock, told by the keeper
 ``hivelock.waiting.longest_s``   gauge    since when the first of them waits, s; 0 for none: what to build an alert on
+``hivelock.waiting.lease``       gauge    those that wait for one of the leases of their group, holding nothing
+``hivelock.waiting.slot``        gauge    those that could have their locks and wait for a worker slot, holding nothing
 ``hivelock.suspect``             gauge    leases that are over, but for what the keeper cannot tell
 ===============================  =======  ============================================================================
 """
@@ -28,6 +30,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
+from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
@@ -80,11 +83,18 @@ def standing(
 
     :param now: the store's clock.
     """
-    for name, extreme, found in (("leases", "oldest_s", leases), ("waiting", "longest_s", waiters)):
-        ours = [item for item in found if (owner := Owner.parse(item.owner)) and owner.installation == installation]
-        ages_s = [(now - item.since).total_seconds() for item in ours]
-        _emit(stats.gauge, f"hivelock.{name}", len(ours))
+
+    def ours(item: Lease | Waiter) -> bool:
+        return (owner := Owner.parse(item.owner)) is not None and owner.installation == installation
+
+    waiting = {what: [one for one in waiters if one.waits_for is what and ours(one)] for what in WaitsFor}
+    held = list(filter(ours, leases))
+    for name, extreme, found in (("leases", "oldest_s", held), ("waiting", "longest_s", waiting[WaitsFor.LOCK])):
+        ages_s = [(now - item.since).total_seconds() for item in found]
+        _emit(stats.gauge, f"hivelock.{name}", len(found))
         _emit(stats.gauge, f"hivelock.{name}.{extreme}", max(ages_s, default=0.0))
+    for what in (WaitsFor.LEASE, WaitsFor.SLOT):
+        _emit(stats.gauge, f"hivelock.waiting.{what.value}", len(waiting[what]))
     _emit(stats.gauge, "hivelock.suspect", suspect)
 
 

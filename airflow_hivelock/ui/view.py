@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.holders import ask, what
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
+    from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
 
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
@@ -91,7 +91,7 @@ class View:
 
 
 def _nameless(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id", "jobs")}
+    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id", "jobs", "group")}
 
 
 class StoreClock:
@@ -209,30 +209,43 @@ def _hive(holder: Holder) -> dict[str, Any]:
 
 
 def _waiter(owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int) -> dict[str, Any]:
-    return {
+    row: dict[str, Any] = {
         "o": owners.place(waiter.owner),
         "place": waiter.place,
+        "priority": waiter.priority,
+        "for": waiter.waits_for.value,
         "since": _ms(waiter.since),
         "locks": _locks(waiter.locks),
         "behind": [{**arrow, "o": owners.place(owner)} for owner, arrow in arrows],
         "direct": direct,
         "ahead": len(waiter.blocked_by),
     }
+    if waiter.waits_for is WaitsFor.LEASE:
+        row["group"] = next((blocker.group for blocker in waiter.blocked_by if blocker.group), "")
+        row["out"] = len({blocker.owner for blocker in waiter.blocked_by if blocker.group and not blocker.waiting})
+    return row
 
 
 def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
     """Each waiter with its own blockers, and how many: not the blockers of these in turn."""
     nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
-    names = {owner: {blocker.owner for blocker in blockers} for owner, blockers in nearest.items()}
+    names = defaultdict(set, {owner: {blocker.owner for blocker in near} for owner, near in nearest.items()})
     for waiter in waiters:
         behind: list[Arrow] = []
         passed: set[str] = set()
-        for blocker in nearest[waiter.owner]:
+        for blocker in sorted(
+            nearest[waiter.owner], key=lambda blocker: -len(names[blocker.owner]) if blocker.group else 0
+        ):
             if blocker.owner not in passed:
-                arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
-                behind.append((blocker.owner, arrow))
-                passed |= {blocker.owner} | names.get(blocker.owner, set())
+                behind.append((blocker.owner, _arrow(blocker)))
+                passed |= {blocker.owner} | names[blocker.owner]
         yield waiter, behind[:MOST_ARROWS], len(behind)
+
+
+def _arrow(blocker: Blocker) -> dict[str, Any]:
+    """What one is in the way by: a lock, or one of the leases that are counted."""
+    arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
+    return {**arrow, "counted": True} if blocker.group else arrow
 
 
 def _tenure(owners: Owners, tenure: Tenure) -> dict[str, Any]:

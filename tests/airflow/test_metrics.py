@@ -14,6 +14,7 @@ from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_hivelock import metrics
 from airflow_hivelock.locks import StoreCorrupted, rules
+from airflow_hivelock.locks.model import Waiter, WaitsFor
 from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
 from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.spec import Owner
@@ -109,6 +110,23 @@ def test_the_keeper_tells_of_the_longest_wait_and_the_oldest_lease(
     asyncio.run(HiveLockKeeper()._keep())
     assert told["hivelock.waiting.longest_s"] == [5400, 0]
     assert told["hivelock.leases.oldest_s"] == [7200, 3600]
+
+
+def test_an_alert_on_the_longest_wait_is_not_for_a_rerun_that_waits_for_slots(
+    told: dict[str, list[float]], manager: LockManager
+) -> None:
+    locks, now = rules.request("any", writes=["dw.t"]).locks, manager.now()
+    waiters = [
+        Waiter(str(Owner("here", "dag", f"{what.value} {minutes}", "t")), locks, 0, now - timedelta(minutes=minutes), waits_for=what)
+        for what, minutes in (
+            *((WaitsFor.SLOT, minutes) for minutes in (90, 120, 240)),
+            *((WaitsFor.LEASE, minutes) for minutes in (100, 300)),
+            (WaitsFor.LOCK, 2),
+        )
+    ]  # fmt: skip
+    metrics.standing([], waiters, now, "here", 0)
+    assert (told["hivelock.waiting"], told["hivelock.waiting.longest_s"]) == ([1], [120])
+    assert (told["hivelock.waiting.lease"], told["hivelock.waiting.slot"]) == ([2], [3])
 
 
 def test_a_lease_that_cannot_be_renewed_does_not_keep_the_others_from_it(

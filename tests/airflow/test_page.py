@@ -31,7 +31,7 @@ from airflow.sdk import DAG
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter, WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work.applications import encode
@@ -556,6 +556,57 @@ def test_what_is_too_much_for_a_page_is_counted_and_who_is_in_the_way_is_shown(m
     assert shown["left_out"] == 100 - 60 // 5 + 100 - 60 // 3
     assert shown["leases"][0]["id"] == "l0", "for whom all wait"
     assert len(shown["owners"]) == 60 // 5 + 60 // 3, "nobody is named who is left out"
+
+
+def test_it_tells_a_wait_for_a_lock_from_one_for_a_slot_and_from_one_for_a_counted_lease() -> None:
+    shown = view.current([], _rerun(), None, "here").data
+    told = {
+        shown["owners"][row["o"]]["run"]: (row["for"], row["priority"], row.get("group"), row.get("out"))
+        for row in shown["waiters"]
+    }
+    assert told == {
+        "locked": ("lock", 10, None, None),
+        "aside": ("slot", 1, None, None),
+        "third": ("lease", 1, "reruns", 2),
+        "fourth": ("lease", 1, "reruns", 2),
+    }
+    arrows = {
+        shown["owners"][row["o"]]["run"]: [
+            (shown["owners"][arrow["o"]]["run"], arrow.get("counted", False)) for arrow in row["behind"]
+        ]
+        for row in shown["waiters"]
+    }
+    assert arrows == {
+        "locked": [("first", False)],
+        "aside": [],
+        "third": [("first", True), ("second", True)],
+        "fourth": [("third", True)],
+    }, "an arrow to each that is waited for, and no other"
+
+
+def test_the_group_of_a_dag_that_one_may_not_see_stays_unsaid() -> None:
+    shown = view.current([], _rerun("payroll"), None, "here").without({"payroll"})
+    assert "reruns" not in json.dumps(shown)
+    assert [row["for"] for row in shown["waiters"]] == ["lock", "slot", "lease", "lease"]
+
+
+def _rerun(dag_id: str = "daily") -> list[Waiter]:
+    """Two days hold the two leases of their group; two more wait for one, one for a slot, and one for a lock."""
+    [day] = rules.request("any", writes=["dw.t/dt=1"]).locks[-1:]
+    now = datetime.now(UTC)
+
+    def in_the_way(run_id: str, group: str = "reruns", *, waiting: bool = False) -> Blocker:
+        return Blocker(owner(dag_id, run_id), day.object, day.mode, waiting, group)
+
+    out = (in_the_way("first"), in_the_way("second"))
+    return [
+        Waiter(owner(dag_id, "locked"), (day,), 1, now, (in_the_way("first", ""),), 10),
+        Waiter(owner(dag_id, "aside"), (day,), 0, now, waits_for=WaitsFor.SLOT),
+        Waiter(owner(dag_id, "third"), (day,), 1, now, out, waits_for=WaitsFor.LEASE),
+        Waiter(
+            owner(dag_id, "fourth"), (day,), 2, now, (*out, in_the_way("third", waiting=True)), waits_for=WaitsFor.LEASE
+        ),
+    ]
 
 
 def test_only_what_was_there_before_the_look_can_be_lost() -> None:

@@ -204,7 +204,15 @@ def test_the_queue_is_shown_to_people_and_to_scripts(run: Run, manager: LockMana
     assert text.startswith("1\tlate waits for dw.t/dt=1 EXCLUSIVE since ")
     assert text.endswith("\n\tjob holds dw.t EXCLUSIVE\n")
     assert [(row["place"], row["user"], row["in_the_way"]) for row in rows] == [(1, "late", "job holds dw.t EXCLUSIVE")]
-    assert table.splitlines()[0].split() == ["place", "user", "wants", "since_utc", "in_the_way"]
+    assert table.splitlines()[0].split() == [
+        "place",
+        "user",
+        "waits_for",
+        "priority",
+        "wants",
+        "since_utc",
+        "in_the_way",
+    ]
     assert run("-e", "show waiters") == (0, "", "")
 
 

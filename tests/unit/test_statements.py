@@ -17,7 +17,7 @@ from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTim
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import Holder, LockMode, LockObject
+from airflow_hivelock.locks.model import Blocker, Holder, LockMode, LockObject, Waiter, WaitsFor
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.session import StatementSession
@@ -310,11 +310,36 @@ def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: StatementS
         "\tday 2 holds dw.u EXCLUSIVE",
     ]
     rows = result.records()
-    assert [list(row) for row in rows] == 3 * [["place", "user", "wants", "since_utc", "in_the_way"]]
+    assert [list(row) for row in rows] == 3 * [
+        ["place", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"]
+    ]
     assert [(row["place"], row["user"]) for row in rows] == [(1, "alter"), (2, "rerun"), (1, "other")]
     assert rows[1]["wants"] == ", ".join(f"dw.t/dt={day} EXCLUSIVE" for day in range(1, 6))
     assert rows[2]["in_the_way"] == "day 2 holds dw.u EXCLUSIVE"
     assert str(rows[0]["since_utc"]).endswith("+00:00")
+
+
+def test_show_waiters_tells_a_slot_and_a_counted_lease_from_a_lock(
+    session: StatementSession, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = rules.request("any", writes=["dw.t/dt=1"]).locks
+    counted = Blocker("day 2", day[-1].object, day[-1].mode, group="reruns")
+    told = [
+        Waiter("day 1", day, 0, manager.now(), (), 10, WaitsFor.SLOT),
+        Waiter("day 3", day, 1, manager.now(), (counted,), 1, WaitsFor.LEASE),
+    ]
+    monkeypatch.setattr(manager.backend, "waiters", lambda target=None: told)
+    result = run(session, "show waiters")
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "NOW", result.text or "")
+    assert text.split("\n") == [
+        "0\tday 1 waits for a worker slot, holding nothing, to lock dw.t/dt=1 EXCLUSIVE since NOW, priority 10",
+        "1\tday 3 waits for a lease of its group, holding nothing, to lock dw.t/dt=1 EXCLUSIVE since NOW",
+        "\tday 2 holds a lease of 'reruns'",
+    ]
+    assert [(row["user"], row["waits_for"], row["priority"]) for row in result.records()] == [
+        ("day 1", "slot", 10),
+        ("day 3", "lease", 1),
+    ]
 
 
 @pytest.mark.usefixtures("queue")

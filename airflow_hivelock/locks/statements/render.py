@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.model import LockMode, WaitsFor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,12 +79,21 @@ def _details_lines(details: tuple[str, ...]) -> list[str]:
     return [f"{row[0]}\t{row[1] if len(row) > 1 else ' '}" for row in rows]
 
 
+_WAITS_FOR = {
+    WaitsFor.LOCK: "",
+    WaitsFor.LEASE: "a lease of its group, holding nothing, to lock ",
+    WaitsFor.SLOT: "a worker slot, holding nothing, to lock ",
+}
+
+
 def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
     """A line for each request in the queue, with what it named, and below it a line for each that is in its way."""
     lines: list[str] = []
     for waiter, wanted in waiters:
         since = f"{waiter.since:%Y-%m-%d %H:%M:%S}Z"
-        lines.append(f"{waiter.place}\t{waiter.owner} waits for {', '.join(_first(wanted))} since {since}")
+        urgent = f", priority {waiter.priority}" if waiter.priority != 1 else ""
+        what = f"{_WAITS_FOR[waiter.waits_for]}{', '.join(_first(wanted))}"
+        lines.append(f"{waiter.place}\t{waiter.owner} waits for {what} since {since}{urgent}")
         lines += [f"\t{blocker}" for blocker in _first(waiter.blocked_by)]
     return "\n".join(lines)
 

@@ -205,11 +205,14 @@ class StatementSession:
             or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
         ]
         rows = tuple(
-            (waiter.place, waiter.owner, _joined(_named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; "))
+            (
+                *(waiter.place, waiter.owner, waiter.waits_for.value, waiter.priority),
+                *(_joined(_named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
+            )
             for waiter in waiters
         )
         text = render.show_waiters((waiter, _named(waiter.locks)) for waiter in waiters)
-        return Result(("place", "user", "wants", "since_utc", "in_the_way"), rows, text)
+        return Result(("place", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"), rows, text)
 
     def _drop_force_lease(self, statement: DropForceLease) -> Result:
         if isinstance(statement.what, str):

@@ -2,6 +2,7 @@
 
 import { h, middle, svg } from "./dom.js";
 import { count, duration, now } from "./format.js";
+import { aLease, reasonOf, waitsForLock } from "./model.js";
 import { ownerText, runText } from "./owners.js";
 
 const BOX = { width: 236, height: 52, right: 76, below: 10 };
@@ -39,7 +40,7 @@ function knotsOf(model) {
   }
   const waiting = new Set(model.waiters.map((waiter) => waiter.o));
   const knots = new Map();
-  for (const waiter of model.waiters) {
+  for (const waiter of model.waiters.filter((waits) => waits.for !== "slot")) { // nobody is in the way of those
     const root = find(waiter.o);
     const knot = knots.get(root) ?? { waiters: [], holders: new Set() };
     knots.set(root, knot);
@@ -83,14 +84,14 @@ function figure(model, knot, open) {
     if (at === null) continue;
     for (const arrow of waiters.get(owner)?.behind ?? []) {
       const to = places.get(arrow.o);
-      if (to) arrows.push(curve(at, to, `${ownerText(arrow.owner)} ${arrow.waiting ? "waits ahead for" : "holds"} ${arrow.object}`));
+      if (to) arrows.push(curve(at, to, reasonOf(waiters.get(owner), arrow)));
     }
     boxes.push(box(model, owner, waiters.get(owner), at, open));
   }
   const rows = Math.max(...shown.map((column) => Math.min(column.length, MOST_IN_COLUMN)));
   const width = (shown.length + (left > 0 ? 1 : 0)) * (BOX.width + BOX.right) - BOX.right + 2;
   const height = rows * (BOX.height + BOX.below) - BOX.below + 2;
-  const objects = [...new Set(knot.waiters.flatMap((waiter) => waiter.behind.map((arrow) => arrow.object)))];
+  const objects = [...new Set(knot.waiters.flatMap((waiter) => waiter.behind.map((arrow) => (arrow.counted ? aLease(waiter) : arrow.object))))];
   const named = objects.slice(0, 3).join(", ") + (objects.length > 3 ? ` and ${objects.length - 3} more` : "");
   const unseen = knot.waiters.reduce((sum, waiter) => sum + (waiter.direct - waiter.behind.length), 0);
   const title = `${count(knot.waiters.length, "request")} ${knot.waiters.length === 1 ? "waits" : "wait"} for ${named || "their turn"}`;
@@ -107,7 +108,7 @@ function box(model, place, waiter, at, open) {
     : [`${owner.dag} · ${owner.task}${owner.map === undefined ? "" : `[${owner.map}]`}`, runText(owner.run)];
   const wants = waiter?.locks.filter(([, , above]) => above !== 1) ?? [];
   const third = waiter
-    ? `waits ${duration(now() - waiter.since)} for ${wants[0]?.[0] ?? ""}${wants.length > 1 ? ` +${wants.length - 1}` : ""}`
+    ? `waits ${duration(now() - waiter.since)} for ${waitsForLock(waiter) ? (wants[0]?.[0] ?? "") : aLease(waiter)}${waitsForLock(waiter) && wants.length > 1 ? ` +${wants.length - 1}` : ""}`
     : lease ? `${lease.doing === "needs" ? "needs you: " : ""}${lease.state}, holds for ${duration(now() - lease.since)}` : "holds it in Hive";
   const act = () => open(waiter ?? lease ?? { owner, hive: true });
   return svg("g", {

@@ -2,7 +2,7 @@
 
 import { byId, h } from "./dom.js";
 import { count, duration, since } from "./format.js";
-import { needsYou } from "./model.js";
+import { needsYou, waitsForLock } from "./model.js";
 
 export function summarise(model) {
   const parts = model === null ? [] : amounts(model);
@@ -15,11 +15,15 @@ export function summarise(model) {
 
 function amounts({ leases, locks, waiters, hive, leftOut }) {
   const needy = new Set(locks.filter(needsYou).map((lock) => lock.lease)).size;
-  const waiting = `${waiters.length.toLocaleString("en")} waiting`;
+  const inLine = waiters.filter(waitsForLock);
+  const waiting = `${inLine.length.toLocaleString("en")} waiting`;
+  const aside = (what) => waiters.filter((waiter) => waiter.for === what).length.toLocaleString("en");
   return [
     ...(needy ? [[`${needy.toLocaleString("en")} ${needy === 1 ? "needs" : "need"} you`, "bad"]] : []),
     [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""],
-    waiters.length ? [`${waiting}, longest `, "info", Math.min(...waiters.map((waiter) => waiter.since))] : [waiting, ""],
+    inLine.length ? [`${waiting}, longest `, "info", Math.min(...inLine.map((waiter) => waiter.since))] : [waiting, ""],
+    ...(aside("lease") === "0" ? [] : [[`${aside("lease")} for a lease`, ""]]),
+    ...(aside("slot") === "0" ? [] : [[`${aside("slot")} for a worker slot`, ""]]),
     [hive === undefined ? "looking for Hive’s own…" : `${hive} of Hive’s own`, ""],
     ...(leftOut ? [[`${leftOut.toLocaleString("en")} left out, too many for a page`, "warn"]] : []),
   ];

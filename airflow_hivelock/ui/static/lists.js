@@ -3,7 +3,7 @@
 import { cutInTheMiddle, h } from "./dom.js";
 import { count, moment, since } from "./format.js";
 import { grouped, groupOwner } from "./groups.js";
-import { kindOf, needsYou, stateOf } from "./model.js";
+import { aLease, kindOf, needsYou, reasonOf, stateOf } from "./model.js";
 import { ownerCell, ownerKey, ownerText } from "./owners.js";
 import { Table } from "./table.js";
 
@@ -82,13 +82,26 @@ export function locksRows(model, filter, opened) {
 
 export function waitingTable(open) {
   const columns = [
-    { name: "place", title: "Place", class: "c-number", order: (row) => row.place, cell: (row) => h("span", { class: "number" }, String(row.place)) },
+    { name: "place", title: "Place", class: "c-number", order: (row) => row.place, cell: (row) => h("span", { class: "number" }, row.place > 0 ? String(row.place) : "–") },
     { name: "owner", title: "Who waits", class: "c-owner", order: (row) => row.text, cell: (row) => ownerCell(row.owner) },
     { name: "wanted", title: "Wants", class: "c-object", order: (row) => row.wanted[0]?.[0] ?? "", cell: wantedCell },
-    { name: "since", title: "Waits for", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
+    { name: "for", title: "Waits for", class: "c-for", order: (row) => `${WAITS.indexOf(row.for)} ${row.since}`, cell: forCell },
+    { name: "priority", title: "Priority", class: "c-priority", order: (row) => -row.priority, cell: (row) => h("span", { class: "number" }, String(row.priority)) },
+    { name: "since", title: "Waited", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
     { name: "behind", title: "In the way", class: "c-behind", cell: behindCell },
   ];
-  return new Table({ label: "Requests that wait", columns, sort: "since", open });
+  return new Table({ label: "Requests that wait", columns, sort: "for", open });
+}
+
+const WAITS = ["lock", "lease", "slot"];
+
+function forCell(row) {
+  const [said, why] = {
+    lock: ["a lock", "It stands in the queue of what it wants, and goes when its turn comes"],
+    lease: [aLease(row), `As many leases of its group as may be out at a time are out, ${row.out} of them; it holds nothing, and stands in nobody’s way`],
+    slot: ["a worker slot", "It could have its locks; it holds nothing and stands in nobody’s way until it gets a slot, and asks again then"],
+  }[row.for];
+  return h("span", { class: `waits-for for-${row.for}`, title: why }, said);
 }
 
 function wantedCell(row) {
@@ -100,17 +113,18 @@ function wantedCell(row) {
 
 function behindCell(row) {
   const [first] = row.behind;
+  if (row.for === "slot") return h("span", { class: "muted" }, "nobody; holds nothing");
   if (first === undefined) return h("span", { class: "muted" }, "its turn");
   const verb = first.waiting ? "waits ahead: " : "holds: ";
   const more = row.ahead > 1 ? h("span", { class: "muted tail" }, ` and ${row.ahead - 1} more`) : null;
-  return h("span", { class: "cut", title: `${ownerText(first.owner)} ${first.waiting ? "waits ahead for" : "holds"} ${first.object}` },
+  return h("span", { class: "cut", title: reasonOf(row, first) },
     h("span", { class: "muted tail" }, verb), ownerCell(first.owner), more);
 }
 
 export function waitingRows(model, filter) {
   return model.waiters.filter(filter).map((waiter) => Object.assign(waiter, {
     wanted: waiter.locks.filter(([, , above]) => above !== 1),
-    sign: `${waiter.place} ${waiter.since} ${waiter.ahead} ${waiter.behind.map((arrow) => `${arrow.o}${arrow.waiting}`).join()}`,
+    sign: `${waiter.place} ${waiter.for} ${waiter.group} ${waiter.priority} ${waiter.out} ${waiter.since} ${waiter.ahead} ${waiter.behind.map((arrow) => `${arrow.o}${arrow.waiting}`).join()}`,
   }));
 }
 

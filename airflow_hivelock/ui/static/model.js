@@ -1,6 +1,6 @@
 // An answer of the server, made ready to be filtered, sorted and drawn.
 
-import { ownerKey } from "./owners.js";
+import { ownerKey, ownerText } from "./owners.js";
 
 export const EMPTY = build({ installation: "", owners: [], leases: [], hive: null, waiters: [], left_out: 0 });
 
@@ -32,6 +32,22 @@ export function build(answer) {
   return { owners: answer.owners, leases, locks, waiters, byOwner, hive: answer.hive?.length, leftOut: answer.left_out };
 }
 
+// Others wait for a worker slot or for one of the leases that are counted: they stand in no queue of a lock.
+export function waitsForLock(waiter) {
+  return waiter.for === "lock";
+}
+
+// The group is nameless where its DAG is.
+export function aLease(waiter) {
+  return waiter.group ? `a lease of “${waiter.group}”` : "a lease of its group";
+}
+
+// Why the request at the other end of an arrow is in a waiter's way.
+export function reasonOf(waiter, arrow) {
+  const what = arrow.counted ? aLease(waiter) : arrow.object;
+  return `${ownerText(arrow.owner)} ${arrow.waiting ? "waits ahead for" : "holds"} ${what}`;
+}
+
 // What an object lies in: "dw.t/a=1/b=2" in "dw.t/a=1", "dw.t" and "dw".
 function above(object) {
   const [table, ...levels] = object.split("/");
@@ -47,7 +63,7 @@ function wishes(waiters) {
     if (!found.has(object)) found.set(object, { S: [], X: [], below: [] });
     return found.get(object);
   };
-  for (const waiter of waiters) {
+  for (const waiter of waiters.filter(waitsForLock)) {
     for (const [object, mode, passed] of waiter.locks) {
       if (passed === 1 && mode === "S") continue;
       of(object)[mode].push(waiter.o);

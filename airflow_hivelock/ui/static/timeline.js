@@ -2,6 +2,7 @@
 
 import { h, middle, svg } from "./dom.js";
 import { count, duration, moment, now } from "./format.js";
+import { aLease } from "./model.js";
 import { ownerKey, ownerText } from "./owners.js";
 
 const LANE = 14;
@@ -10,6 +11,7 @@ const LABEL = 250;
 const LEAST_MS = 600_000;
 const MOST_OBJECTS = 60;
 const MOST_LANES = 6;
+const WHAT = { lock: () => "a lock", lease: aLease, slot: () => "a worker slot, holding nothing," };
 
 export function tenuresRows(answer, filter) {
   return answer.tenures
@@ -20,7 +22,7 @@ export function tenuresRows(answer, filter) {
 // Waiters, as leases that nobody has granted yet.
 export function waitersRows(model, filter) {
   return model.waiters.filter(filter)
-    .map((waiter) => ({ owner: waiter.owner, asked: waiter.since, granted: null, ended: null, locks: waiter.locks.filter(([, , above]) => above !== 1) }));
+    .map((waiter) => ({ owner: waiter.owner, waits: waiter, asked: waiter.since, granted: null, ended: null, locks: waiter.locks.filter(([, , above]) => above !== 1) }));
 }
 
 // Hive's own, as far as is known: since when those are held that are held now.
@@ -53,22 +55,23 @@ export function drawTimeline(panel, tenures, hours, leftOut) {
   const more = objects.length - shown.length;
   const crowded = shown.reduce((sum, object) => sum + object.crowded, 0);
   panel.replaceChildren(
-    h("p", { class: "legend" }, swatch("wait", "waiting"), swatch("bar-S", "held shared"), swatch("bar-X", "held exclusive"), swatch("bar-S hives", "Hive’s own, as held now"), h("span", { class: "muted" }, label)),
+    h("p", { class: "legend" }, swatch("wait", "waiting"), swatch("wait slot", "waiting for a worker slot, holding nothing"), swatch("bar-S", "held shared"), swatch("bar-X", "held exclusive"), swatch("bar-S hives", "Hive’s own, as held now"), h("span", { class: "muted" }, label)),
     tenures.length ? h("div", { class: "drawing", tabindex: 0, role: "region", "aria-label": "Timeline" }, drawing) : h("p", { class: "empty" }, "No lease was held in that time."),
     more > 0 ? h("p", { class: "muted" }, `${count(more, "more object")}; narrow the filter to see them.`) : "",
     crowded > 0 ? h("p", { class: "muted" }, `${count(crowded, "lease")} not drawn, where more than ${MOST_LANES} overlap; the table has them.`) : "",
     leftOut > 0 ? h("p", { class: "muted" }, `${count(leftOut, "older lease")} left out.`) : "");
 }
 
-// The objects, those with the latest lease first, each with its bars in as few lanes as do not overlap.
+// The objects, those with the latest lease first, held before only wanted, each with its bars in as few lanes as do not overlap.
 function objectsOf(tenures, to) {
   const found = new Map();
   for (const tenure of [...tenures].sort((a, b) => a.asked - b.asked)) {
     for (const [name, mode] of tenure.locks) {
-      const object = found.get(name) ?? { name, lanes: [], latest: 0, crowded: 0 };
+      const object = found.get(name) ?? { name, lanes: [], latest: 0, held: false, crowded: 0 };
       found.set(name, object);
       const end = tenure.ended ?? to;
       object.latest = Math.max(object.latest, end);
+      object.held ||= tenure.granted !== null && tenure.ended === null;
       const free = object.lanes.find((lane) => lane.at(-1).end <= tenure.asked);
       const bar = { tenure, mode, end };
       if (free) free.push(bar);
@@ -76,20 +79,20 @@ function objectsOf(tenures, to) {
       else object.crowded += 1;
     }
   }
-  return [...found.values()].sort((a, b) => b.latest - a.latest || (a.name < b.name ? -1 : 1));
+  return [...found.values()].sort((a, b) => b.latest - a.latest || b.held - a.held || (a.name < b.name ? -1 : 1));
 }
 
 function drawBar({ tenure, mode, end }, y, scale, from, to) {
   const made = [];
   const granted = tenure.granted ?? to;
-  const said = tenure.granted === null ? `${ownerText(tenure.owner)}\nwaits since ${moment(tenure.asked)}` : `${ownerText(tenure.owner)}\nasked ${moment(tenure.asked)}, waited ${duration(tenure.granted - tenure.asked)}\n` +
+  const said = tenure.granted === null ? `${ownerText(tenure.owner)}\nwaits for ${WHAT[tenure.waits.for](tenure.waits)} since ${moment(tenure.asked)}` : `${ownerText(tenure.owner)}\nasked ${moment(tenure.asked)}, waited ${duration(tenure.granted - tenure.asked)}\n` +
     `held ${mode === "X" ? "exclusive" : "shared"} for ${duration(end - tenure.granted)}${tenure.ended ? "" : ", until now"}`;
   if (end < from || tenure.asked > to) return made;
   const add = (kind, start, stop) => {
     const x = scale(start);
     made.push(svg("rect", { class: kind, x, y: y + 2, width: Math.max(2, scale(stop) - x), height: LANE - 4, rx: 2 }, svg("title", {}, said)));
   };
-  if (granted - tenure.asked > 1_000 && granted > from) add("wait", tenure.asked, granted);
+  if (granted - tenure.asked > 1_000 && granted > from) add(tenure.waits?.for === "slot" ? "wait slot" : "wait", tenure.asked, granted);
   if (tenure.granted !== null) add(`bar-${mode}${tenure.hive ? " hives" : ""}`, tenure.granted, end);
   return made;
 }
