@@ -18,7 +18,7 @@ from rich.console import Console
 
 from airflow_hivelock.locks import Lock, LockMode, LockObject, Tenure
 from tests.support.airflow_server.database import Database
-from tests.system.demo import picture, report, truth
+from tests.system.demo import picture, report, truth, work
 from tests.system.demo.observer import Observer, summary
 from tests.system.demo.stage import Stage
 
@@ -160,11 +160,14 @@ class Demo:
         written = {str(day) for day in (*days, *ranged, CRASH_DAY)}
         found = self.written_partitions()
         tenures = [*self.locks.history("dw"), *filter(None, [self.hives])]
-        console.print(report.timeline(tenures))
+        done = work.jobs(self.stage.notes.read_text().splitlines())
+        console.print(report.timeline(tenures, done))
         console.print(report.partitions(found, expected))
         console.print(
             f"unrelated DAG, due every 20 s: {summary(delays_s)}; most tasks waiting at once: {observer.most_waiting}"
         )
+        holds = work.Holds.of(tenures, done)
+        console.print(report.holds(holds))
         checks = {
             f"{len(written)} partitions were written, each equal to the CSV": found
             == {day: expected[day] for day in written},
@@ -175,13 +178,14 @@ class Demo:
             "no lock and no waiter is left": not self.locks.show() and not self.locks.waiters(),
             "Hive's own SHOW LOCKS is empty": self.hive.run("show locks") == [],
         }
-        self.draw(tenures, checks, f"an unrelated DAG started {max(delays_s):.1f} s late at most")
+        late = f"an unrelated DAG started {max(delays_s):.1f} s late at most"
+        self.draw(tenures, done, checks, f"held ÷ worked {holds.ratio:.2f}; {late}")
         return report.checks(console, checks)
 
-    def draw(self, tenures: Sequence[Tenure], checks: Mapping[str, bool], late: str) -> None:
+    def draw(self, tenures: Sequence[Tenure], done: work.Jobs, checks: Mapping[str, bool], said: str) -> None:
         """Leave the timeline as a page and as a picture."""
-        drawn = picture.rows(tenures, {entry.lease_id for entry in self.locks.audit()})
-        made = picture.figure(drawn, f"Nine days rerun while a Hive session holds one of them; {late}")
+        drawn = picture.rows(tenures, done, {entry.lease_id for entry in self.locks.audit()})
+        made = picture.figure(drawn, f"Nine days rerun while a Hive session holds one of them; {said}")
         (OUTPUT / "timeline.png").write_bytes(picture.png(made))
         (OUTPUT / "timeline.html").write_text(picture.page(made, drawn, checks))
         say(f"who waited and who held, as a page: {OUTPUT}/timeline.html")

@@ -12,19 +12,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from tests.system.demo import report
+from tests.system.demo import report, work
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks import Tenure
+    from tests.system.demo.work import Jobs
 
 KINDS = {
-    "waits": ("#ececef", "waits, without a worker slot"),
-    "holds": ("#7c63d8", "holds, while its job runs"),
-    "hive": ("#d98a1f", "Hive's own session holds"),
-    "left": ("#c62020", "left by a killed task, until freed by force"),
+    "waits": ("#ececef", "waits, without a slot"),
+    "holds": ("#f2b8a2", "holds idle: nothing works"),
+    "works": ("#7c63d8", "works under its locks"),
+    "hive": ("#d98a1f", "Hive's session holds"),
+    "left": ("#c62020", "left by a killed task, until freed"),
 }
 """By kind of stretch its colour, and what the legend says of it."""
 
@@ -65,7 +67,8 @@ ul {{ list-style: none; padding: 0; }}
 <div class="rows" role="region" aria-label="The same as a table" tabindex="0">
 <table>
 <thead><tr><th scope="col">task</th><th scope="col">locked exclusively</th><th scope="col">asked (UTC)</th>
-<th scope="col" class="figure">waited</th><th scope="col" class="figure">held</th></tr></thead>
+<th scope="col" class="figure">waited</th><th scope="col" class="figure">held</th>
+<th scope="col" class="figure">worked</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
@@ -81,6 +84,7 @@ class Row:
     """One line of the timeline; times in seconds since the first of all.
 
     :param kind: how it held: a key of :data:`KINDS`.
+    :param works: when its jobs ran, begin and end of each; within the time for which it held.
     """
 
     task: str
@@ -90,6 +94,7 @@ class Row:
     granted_s: float
     ended_s: float
     kind: str
+    works: tuple[tuple[float, float], ...] = ()
 
     @property
     def waited(self) -> str:
@@ -99,10 +104,16 @@ class Row:
     def held(self) -> str:
         return f"{self.ended_s - self.granted_s:.1f} s"
 
+    @property
+    def worked(self) -> str:
+        """Nothing where no job of ours ran."""
+        return f"{sum(ended - begun for begun, ended in self.works):.1f} s" if self.works else ""
 
-def rows(tenures: Sequence[Tenure], forced: Collection[str] = ()) -> list[Row]:
+
+def rows(tenures: Sequence[Tenure], done: Jobs, forced: Collection[str] = ()) -> list[Row]:
     """*tenures* in the order in which they were asked for; one that stands still is drawn up to the last moment.
 
+    :param done: the jobs that ran under them, by lease id.
     :param forced: the lease ids of those that ended by force.
     """
     first = min(tenure.asked for tenure in tenures)
@@ -120,6 +131,7 @@ def rows(tenures: Sequence[Tenure], forced: Collection[str] = ()) -> list[Row]:
             granted_s=seconds(tenure.granted),
             ended_s=seconds(tenure.ended or last),
             kind="left" if tenure.lease_id in forced else "holds" if tenure.lease_id else "hive",
+            works=tuple((seconds(begun), seconds(ended)) for begun, ended in work.worked(tenure, done, last)),
         )
         for tenure in sorted(tenures, key=lambda tenure: (tenure.asked, tenure.granted))
     ]
@@ -135,6 +147,8 @@ def figure(drawn: Sequence[Row], said: str) -> Figure:
             axes.barh(place, waited_s, left=row.asked_s, height=THICK, color=KINDS["waits"][0], **HATCHED)
         held_s = max(row.ended_s - row.granted_s, end_s / 300)  # to be seen at all
         axes.barh(place, held_s, left=row.granted_s, height=THICK, color=KINDS[row.kind][0])
+        for begun_s, over_s in row.works:
+            axes.barh(place, over_s - begun_s, left=begun_s, height=THICK, color=KINDS["works"][0])
         axes.annotate(
             _told(row), (row.ended_s, place), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK
         )
@@ -146,7 +160,7 @@ def figure(drawn: Sequence[Row], said: str) -> Figure:
         for spine in side.spines.values():
             spine.set_visible(False)
     axes.set_ylim(len(drawn) - 0.4, -0.6)
-    axes.set_xlim(0, end_s * 1.25)  # room for what is told behind the last bar
+    axes.set_xlim(0, end_s * 1.4)  # room for what is told behind the last bar
     step_s = next((step for step in TICKS_S if end_s / step <= 12), TICKS_S[-1])
     axes.xaxis.set_major_locator(MultipleLocator(step_s))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{int(at) // 60}:{int(at) % 60:02}"))
@@ -155,11 +169,18 @@ def figure(drawn: Sequence[Row], said: str) -> Figure:
     axes.set_axisbelow(True)
     axes.set_xlabel("minutes and seconds since the first lock", fontsize=8, color=MUTED)
     axes.set_title(said, loc="left", fontsize=9, color=MUTED, pad=28)
-    shown = {"waits", *(row.kind for row in drawn)}
+    shown = {"waits", *(row.kind for row in drawn), *("works" for row in drawn if row.works)}
     patches = [Patch(color=colour, label=text) for kind, (colour, text) in KINDS.items() if kind in shown]
     patches[0].set(facecolor=KINDS["waits"][0], **HATCHED)
     axes.legend(
-        handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8.5, borderpad=0.3
+        handles=patches,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+        borderpad=0.3,
+        columnspacing=1.4,
     )
     return made
 
@@ -185,7 +206,8 @@ def page(made: Figure, drawn: Sequence[Row], checks: Mapping[str, bool]) -> str:
         ),
         rows="\n".join(
             f"<tr><td>{html.escape(row.task)}</td><td>{html.escape(row.written)}</td><td>{row.clock}</td>"
-            f'<td class="figure">{row.waited}</td><td class="figure">{row.held}</td></tr>'
+            f'<td class="figure">{row.waited}</td><td class="figure">{row.held}</td>'
+            f'<td class="figure">{row.worked}</td></tr>'
             for row in drawn
         ),
     )
@@ -193,4 +215,7 @@ def page(made: Figure, drawn: Sequence[Row], checks: Mapping[str, bool]) -> str:
 
 def _told(row: Row) -> str:
     waited_s, held_s = row.granted_s - row.asked_s, row.ended_s - row.granted_s
-    return f"waited {waited_s:.0f} s, held {held_s:.0f} s" if waited_s >= 1 else f"held {held_s:.0f} s"
+    told = [f"waited {waited_s:.0f} s"] * (waited_s >= 1) + [f"held {held_s:.0f} s"]
+    if row.works:
+        told.append(f"worked {sum(ended - begun for begun, ended in row.works):.0f} s")
+    return ", ".join(told)

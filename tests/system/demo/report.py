@@ -9,40 +9,62 @@ from rich.text import Text
 
 from airflow_hivelock.locks import LockMode
 from airflow_hivelock.spec import Owner
+from tests.system.demo.work import worked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from rich.console import Console
 
     from airflow_hivelock.locks import Tenure
     from tests.system.demo.truth import Delays
+    from tests.system.demo.work import Holds, Jobs
 
 WIDTH = 48
 
 
-def timeline(tenures: Sequence[Tenure]) -> Table:
-    """One row a lease: a light stretch for waiting, a dark one for holding."""
+def timeline(tenures: Sequence[Tenure], done: Jobs) -> Table:
+    """One row a lease: a light stretch for waiting, a grey one for holding while nothing works, a dark one for work.
+
+    :param done: the jobs, by lease id; who is no task of Airflow's is taken to work as long as it holds.
+    """
     first = min(tenure.asked for tenure in tenures)
     last = max(tenure.ended or tenure.granted for tenure in tenures)
     scale = WIDTH / max(1.0, (last - first).total_seconds())
-    table = Table(title="Who waited (░) and who held (█)", title_justify="left")
-    for column in ("task", "written", "waited", "held", f"{first:%H:%M:%S} … {last:%H:%M:%S} UTC"):
-        table.add_column(column, justify="right" if column in ("waited", "held") else "left")
+    table = Table(title="Who waited (░), who held idle (▒) and who worked (█)", title_justify="left")
+    figures = ("waited", "held", "worked")
+    for column in ("task", "written", *figures, f"{first:%H:%M:%S} … {last:%H:%M:%S} UTC"):
+        table.add_column(column, justify="right" if column in figures else "left")
+
+    def place(at: datetime) -> int:
+        return round((at - first).total_seconds() * scale)
+
     for tenure in sorted(tenures, key=lambda tenure: tenure.asked):
         ended = tenure.ended or last
-        asked, granted, end = (
-            round((at - first).total_seconds() * scale) for at in (tenure.asked, tenure.granted, ended)
-        )
-        bar = " " * asked + "░" * (granted - asked) + "█" * max(1, end - granted)
+        stretches = worked(tenure, done, last) if tenure.lease_id else [(tenure.granted, ended)]
+        bar = [" "] * place(tenure.asked) + ["░"] * (place(tenure.granted) - place(tenure.asked))
+        bar += ["▒"] * max(1, place(ended) - place(tenure.granted))
+        for begun, over in stretches:
+            start, stop = place(begun), min(max(place(over), place(begun) + 1), len(bar))
+            bar[start:stop] = ["█"] * (stop - start)
         table.add_row(
             task(tenure.owner),
             written(tenure),
             f"{(tenure.granted - tenure.asked).total_seconds():.1f} s",
             f"{(ended - tenure.granted).total_seconds():.1f} s",
-            Text(bar),
+            f"{sum((over - begun).total_seconds() for begun, over in stretches):.1f} s",
+            Text("".join(bar)),
         )
     return table
+
+
+def holds(all_of_them: Holds) -> str:
+    """How long locks stood beside the work that they were for."""
+    return (
+        f"locks held ÷ worked: {all_of_them.ratio:.2f} ({all_of_them.held_s:.0f} s ÷ {all_of_them.worked_s:.0f} s); "
+        f"longest held while nothing worked: {all_of_them.idle_s:.1f} s, by {task(all_of_them.idle)}"
+    )
 
 
 def partitions(found: Mapping[str, Delays], expected: Mapping[str, Delays]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples"
 DEMO_DAGS = Path(__file__).parent / "dags"
+SPARK_SUBMIT = Path(__file__).parent / "spark_submit.py"
 SPARK_S = 600.0
 
 
 @dataclass
 class Stage:
-    """Everything that the demo acts on."""
+    """Everything that the demo acts on.
+
+    :param notes: where the jobs note when they begin and end.
+    """
 
     workdir: Path
     zookeeper: ZooKeeperServer
@@ -37,6 +42,7 @@ class Stage:
     hive: HiveSession
     airflow: AirflowServer
     locks: LockManager
+    notes: Path
     _stack: ExitStack
 
     @classmethod
@@ -49,10 +55,12 @@ class Stage:
             on = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}[database]
             say(f"starting Hive and, on {on}, Airflow (scheduler, DAG processor, triggerer, API server)")
             hive = HiveSession(workdir / "servers", zookeeper=zookeeper, metastore=metastore)
-            airflow = _airflow(workdir, zookeeper, metastore, database)
+            notes = workdir / "work.txt"
+            notes.touch()
+            airflow = _airflow(workdir, zookeeper, metastore, database, _noting(workdir / "bin", notes))
             _enter_together(stack, hive, airflow)
             locks = stack.enter_context(connect(zookeeper.url))
-            return cls(workdir, zookeeper, metastore, hive, airflow, locks, stack.pop_all())
+            return cls(workdir, zookeeper, metastore, hive, airflow, locks, notes, stack.pop_all())
         raise AssertionError("unreachable")
 
     def down(self) -> None:
@@ -65,7 +73,10 @@ class Stage:
             subprocess.run(command, env=_spark_env(self.metastore), stdout=log, stderr=log, timeout=SPARK_S, check=True)
 
 
-def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, database: Database) -> AirflowServer:
+def _airflow(
+    workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, database: Database, tools: Path
+) -> AirflowServer:
+    """:param tools: a folder that goes before all others on the path."""
     dags = shutil.copytree(EXAMPLES, workdir / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(DEMO_DAGS, dags, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     hivelock = {
@@ -75,6 +86,7 @@ def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, da
         "schema": "hive_zookeeper_namespace",
         "extra": {"installation": "demo", "metastore_uri": metastore.uri},
     }
+    spark_env = _spark_env(metastore)
     spark = {
         "conn_type": "spark",
         "host": "local[1]",
@@ -85,10 +97,19 @@ def _airflow(workdir: Path, zookeeper: ZooKeeperServer, metastore: Metastore, da
         dags,
         connections={"hivelock_default": hivelock, "spark_default": spark},
         database=database,
-        env={
-            name: value for name, value in _spark_env(metastore).items() if name.startswith("SPARK") or name == "PATH"
-        },
+        env={name: value for name, value in spark_env.items() if name.startswith("SPARK")}
+        | {"PATH": f"{tools}{os.pathsep}{spark_env['PATH']}"},
     )
+
+
+def _noting(folder: Path, notes: Path) -> Path:
+    """A folder with a spark-submit in it that notes when its job begins and ends."""
+    folder.mkdir()
+    command = [sys.executable, "-S", str(SPARK_SUBMIT), str(notes), str(_spark_submit())]
+    script = folder / "spark-submit"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o755)
+    return folder
 
 
 def _enter_together(stack: ExitStack, *managers: AbstractContextManager[object]) -> None:
