@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,12 +43,13 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def connect_zookeeper(zookeeper: ZooKeeperServer) -> Callable[[], LockManager]:
+def connect_zookeeper(zookeeper: ZooKeeperServer) -> Callable[..., LockManager]:
     """New sessions with one empty pair of namespaces on the shared server."""
     number = next(_numbers)
 
-    def connect() -> LockManager:
-        backend = ZooKeeperBackend.connect(zookeeper.hosts, f"hive-{number}", root=f"/hivelock-{number}", timeout_s=5)
+    def connect(**options: Any) -> LockManager:
+        root = f"/hivelock-{number}"
+        backend = ZooKeeperBackend.connect(zookeeper.hosts, f"hive-{number}", root=root, timeout_s=5, **options)
         return LockManager(backend)
 
     return connect

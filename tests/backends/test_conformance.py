@@ -9,6 +9,7 @@ import pytest
 from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.backends.memory.backend import PASSING_S
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.testing import BackendConformance
 
@@ -16,41 +17,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def _with(url: str, options: dict[str, float]) -> str:
+    return "&".join((url, *(f"{name}={value}" for name, value in options.items())))
+
+
 class TestMemory(BackendConformance, capabilities=MemoryBackend.capabilities):
     @pytest.fixture
-    def connect(self) -> Callable[[], LockManager]:
+    def connect(self) -> Callable[..., LockManager]:
         backend = MemoryBackend()
-        return lambda: LockManager(backend)
+
+        def connect(passing_s: float = PASSING_S) -> LockManager:
+            backend.queues.passing_s = passing_s
+            return LockManager(backend)
+
+        return connect
 
 
 @pytest.mark.integration
 class TestZooKeeper(BackendConformance, capabilities=ZooKeeperBackend.capabilities):
     @pytest.fixture
-    def connect(self, connect_zookeeper: Callable[[], LockManager]) -> Callable[[], LockManager]:
+    def connect(self, connect_zookeeper: Callable[..., LockManager]) -> Callable[..., LockManager]:
         return connect_zookeeper
 
 
 class TestSQLite(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
     @pytest.fixture
-    def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{sqlite_url}?expiry=suspect")
+    def connect(self, sqlite_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{sqlite_url}?expiry=suspect", options))
 
 
 class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
     @pytest.fixture
-    def connect(self, sqlite_url: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{sqlite_url}?expiry=frees")
+    def connect(self, sqlite_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{sqlite_url}?expiry=frees", options))
 
 
 @pytest.mark.integration
 class TestPostgreSQL(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
     @pytest.fixture
-    def connect(self, postgres_url: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{postgres_url}&expiry=suspect")
+    def connect(self, postgres_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{postgres_url}&expiry=suspect", options))
 
 
 @pytest.mark.integration
 class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
     @pytest.fixture
-    def connect(self, postgres_url: str) -> Callable[[], LockManager]:
-        return lambda: connect(f"{postgres_url}&expiry=frees")
+    def connect(self, postgres_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{postgres_url}&expiry=frees", options))

@@ -3,7 +3,10 @@
     class TestMine(BackendConformance, capabilities=MyBackend.capabilities):
         @pytest.fixture
         def connect(self):
-            return lambda: LockManager(MyBackend(...))    # a new session with the same empty store
+            def connect(**options):    # passing_s, where the store orders by priority
+                return LockManager(MyBackend(..., **options))    # a new session with the same empty store
+
+            return connect
 
 A test that takes a capability is not there for a backend that does not declare it; in its place there is one of what
 that backend does instead.
@@ -21,7 +24,10 @@ import pytest
 from airflow_hivelock.locks.errors import Unsupported
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.testing.conformance.acquiring import Acquiring
+from airflow_hivelock.locks.testing.conformance.late import SteppingAside
 from airflow_hivelock.locks.testing.conformance.leases import Leases
+from airflow_hivelock.locks.testing.conformance.limits import Limiting
+from airflow_hivelock.locks.testing.conformance.priority import Prioritizing
 from airflow_hivelock.locks.testing.conformance.queue import Queueing
 from airflow_hivelock.locks.testing.conformance.suite import DAY1, where
 
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 
-class BackendConformance(Acquiring, Queueing, Leases):
+class BackendConformance(Acquiring, Queueing, Prioritizing, SteppingAside, Limiting, Leases):
     """See the module's text."""
 
     def __init_subclass__(cls, capabilities: Capabilities | None = None, **kwargs: Any) -> None:

@@ -16,19 +16,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import LeaseLimit, Waiter
 
-    Connect = Callable[[], LockManager]
+    Connect = Callable[..., LockManager]
 
 PATIENCE_S = 60.0
 DAY1, DAY2 = "dw.flights/dt=2013-01-01", "dw.flights/dt=2013-01-02"
 
 
 class Polling:
-    """A request that waits in the open: :meth:`poll` it, or wait for its grant."""
+    """A request that waits in the open: poll it, or wait for its grant."""
 
-    def __init__(self, manager: LockManager, owner: str, *, attempt: int = 0, **locks: Iterable[str]) -> None:
+    def __init__(
+        self,
+        manager: LockManager,
+        owner: str,
+        *,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        attempt: int = 0,
+        priority: int = 1,
+        limit: LeaseLimit | None = None,
+        late: bool = False,
+    ) -> None:
         self._changed = threading.Event()
-        request = rules.request(owner, locks.get("reads", ()), locks.get("writes", ()), attempt=attempt)
+        self._manager, self._owner = manager, owner
+        request = rules.request(owner, reads, writes, attempt=attempt, priority=priority, limit=limit, late=late)
         self.pending = manager.begin(request, self._changed.set)
 
     def blocked(self) -> Blocked:
@@ -37,15 +50,35 @@ class Polling:
         assert isinstance(outcome, Blocked), f"granted, where it had to wait: {outcome}"
         return outcome
 
+    def blocked_by(self) -> list[str]:
+        """Take the place in the queue, and see who is listed as being in the way."""
+        self.blocked()
+        return [blocker.owner for blocker in self.listed().blocked_by]
+
+    def listed(self) -> Waiter:
+        """What is told of it to those who ask who waits."""
+        (waiter,) = (waiter for waiter in self._manager.waiters() if waiter.owner == self._owner)
+        return waiter
+
     def granted(self, within_s: float = PATIENCE_S) -> Lease:
         """Wait for the grant, polling only when woken."""
+        outcome = self._outcome(within_s)
+        assert isinstance(outcome, Lease), "stepped aside, where it had to be granted"
+        return outcome
+
+    def free(self, within_s: float = PATIENCE_S) -> Free:
+        """Wait until it has stepped aside, polling only when woken."""
+        outcome = self._outcome(within_s)
+        assert isinstance(outcome, Free), f"granted, where it had to step aside: {outcome}"
+        return outcome
+
+    def _outcome(self, within_s: float) -> Lease | Free:
         deadline = time.monotonic() + within_s
         while True:
             self._changed.clear()
             outcome = self.pending.poll()
-            if isinstance(outcome, Lease):
+            if isinstance(outcome, Lease | Free):
                 return outcome
-            assert not isinstance(outcome, Free), "stepped aside, where it had to be granted"
             left = min(deadline - time.monotonic(), outcome.recheck_s or within_s)
             assert left > 0, f"not granted within {within_s} s: {outcome}"
             assert self._changed.wait(left) or outcome.recheck_s, f"never woken while {outcome}"
@@ -68,7 +101,10 @@ class Suite:
 
     @pytest.fixture
     def connect(self) -> Connect:
-        """Override: a function that gives a new manager, with a session of its own, over one empty store."""
+        """Override: a function that gives a new manager, with a session of its own, over one empty store.
+
+        Where the store orders by priority it takes ``passing_s``, for how long a waiter is passed, in seconds.
+        """
         raise NotImplementedError
 
     @pytest.fixture

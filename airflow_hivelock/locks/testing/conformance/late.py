@@ -1,0 +1,89 @@
+"""A late request waits for its locks and takes none: it steps aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock.locks.errors import Superseded
+from airflow_hivelock.locks.model import WaitsFor
+from airflow_hivelock.locks.testing.conformance.suite import DAY1, Polling, Suite, where
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.manager import LockManager
+
+
+class SteppingAside(Suite):
+    @where(prioritized=True)
+    def test_a_late_request_steps_aside_and_nobody_waits_behind_it(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        late = Polling(manager, "late", writes=[DAY1], late=True)
+        late.free()
+        waiter = late.listed()
+        assert (waiter.waits_for, waiter.place, waiter.blocked_by) == (WaitsFor.SLOT, 0, ())
+        assert waiter.locks == late.pending.request.locks
+        assert manager.show() == []
+        assert other.acquire(owner="quicker", writes=[DAY1])
+        assert Polling(other, "next", writes=[DAY1]).blocked_by() == ["quicker"]
+
+    @where(prioritized=True)
+    def test_who_steps_aside_comes_back_as_a_new_arrival(self, manager: LockManager, other: LockManager) -> None:
+        Polling(manager, "late", writes=[DAY1], late=True).free()
+        reader = other.acquire(owner="reader", reads=[DAY1])
+        alter = Polling(other, "alter", writes=["dw.flights"])
+        alter.blocked()
+        back = Polling(other, "late", writes=[DAY1])
+        assert back.blocked_by()[0] == "alter", "it went before what came while it stood aside"
+        other.release(reader)
+        altered = alter.granted()
+        back.blocked()
+        other.release(altered)
+        lease = back.granted()
+        assert manager.waiters() == []
+        assert manager.release(lease)
+
+    @where(prioritized=True)
+    def test_a_late_request_waits_in_the_queue_until_it_is_woken(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        late, behind = Polling(other, "late", writes=[DAY1], late=True), Polling(manager, "behind", writes=[DAY1])
+        assert late.blocked_by() == ["holder"]
+        assert late.listed().waits_for is WaitsFor.LOCK
+        assert behind.blocked_by()[0] == "late"
+        manager.release(lease)
+        late.free()
+        manager.release(behind.granted())
+
+    @where(prioritized=True)
+    def test_a_late_request_of_an_owner_that_holds_gets_its_lease(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="task", writes=[DAY1], attempt=1)
+        again = Polling(other, "task", writes=[DAY1], attempt=2, late=True).granted()
+        assert (again.id, again.attempt) == (lease.id, 2)
+        assert other.release(again)
+
+    @where(prioritized=True)
+    def test_who_stands_aside_may_come_back_late_again_and_for_other_locks(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        Polling(manager, "task", writes=[DAY1], late=True).free()
+        Polling(other, "task", writes=[DAY1], late=True).free()
+        assert [waiter.owner for waiter in manager.waiters()] == ["task"]
+        assert other.acquire(owner="task", writes=["dw.weather"])
+        assert manager.waiters() == []
+
+    @where(prioritized=True)
+    def test_only_who_acts_for_the_owner_takes_its_mark_away(self, manager: LockManager, other: LockManager) -> None:
+        first, second = (Polling(session, "task", writes=[DAY1], late=True) for session in (manager, other))
+        first.free()
+        second.free()
+        first.pending.withdraw()
+        assert [waiter.waits_for for waiter in manager.waiters()] == [WaitsFor.SLOT]
+        with pytest.raises(Superseded):
+            first.pending.poll()
+        second.pending.withdraw()
+        assert manager.waiters() == []
