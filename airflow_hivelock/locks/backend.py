@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_hivelock.locks.errors import LockLost
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
@@ -218,3 +220,19 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back connections. What is held stays held."""
         ...
+
+
+def check_newest(lease: Lease | None, lease_id: str, name: str, token: int) -> Lease:
+    """The lease of that id, as it stands, under which the work *name* was started last with *token*.
+
+    :raises LockLost: there is none, or the work was started again or ended: it must not publish.
+    """
+    if lease is None:
+        raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
+    newest = work.token if (work := lease.work(name)) else None
+    if newest != token:
+        raise LockLost(
+            f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
+            + (f"it was started again, with token {newest}" if newest else "it was ended")
+        )
+    return lease

@@ -23,30 +23,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.invalid import HiveLockError, InvalidRequest, RequestTooLarge
+from airflow_hivelock.locks.invalid import HiveLockError as HiveLockError
+from airflow_hivelock.locks.invalid import InvalidRequest as InvalidRequest
+from airflow_hivelock.locks.invalid import RequestTooLarge as RequestTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_hivelock.locks.model import Blocker
-
-__all__ = [
-    "AccessDenied",
-    "CannotTell",
-    "ExceedsMaxLeaseTime",
-    "HiveLockError",
-    "InvalidArguments",
-    "InvalidRequest",
-    "LeaseAlreadyExists",
-    "LeaseMismatch",
-    "LockLost",
-    "LockTimeout",
-    "RequestTooLarge",
-    "StoreCorrupted",
-    "StoreUnavailable",
-    "Superseded",
-    "Unsupported",
-]
 
 
 class InvalidArguments(InvalidRequest):

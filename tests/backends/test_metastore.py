@@ -29,7 +29,7 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
-from airflow_hivelock.locks.backends.metastore.client import LockClient
+from airflow_hivelock.locks.backends.metastore.store import LockClient
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.testing import BackendConformance, Polling
 from tests.support.servers import Metastore

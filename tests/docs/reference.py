@@ -135,7 +135,7 @@ def _manager() -> Iterator[str]:
     for function in (plan.plan_statements, plan.plan, plan.explain, coverage.check):
         yield from _function(function)
     yield "## Values"
-    values = "LockMode LockObject Lock LockRequest Lease Work Holder Waiter Blocker Blocked Silent Tenure ForcedRelease HiveLease"
+    values = "LockMode LockObject Lock LockRequest LeaseLimit Lease Work Holder Waiter WaitsFor Blocker Blocked Free Silent Tenure ForcedRelease HiveLease"
     for value in (*(getattr(locks, name) for name in values.split()), Capabilities, coverage.Finding):
         yield f"### {value.__name__}"
         yield from _dataclass(value)

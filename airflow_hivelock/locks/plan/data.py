@@ -122,8 +122,8 @@ def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], 
     session: SessionState[Named] = SessionState(tables)
     if view.partition or not view.table or (text := session.view_text(view)) is None:
         return []
+    from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.query import Reader
-    from airflow_hivelock.locks.plan.script import Statement
 
     scans: list[Scan] = []
     seen: list[LockObject] = []

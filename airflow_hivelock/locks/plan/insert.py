@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
 
-from airflow_hivelock.locks.plan.cursor import Cursor
+from airflow_hivelock.locks.plan.cursor import Cursor, Statement
 from airflow_hivelock.locks.plan.planner import QUERY
-from airflow_hivelock.locks.plan.script import Statement
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from sqlglot import Token, exp
 
     from airflow_hivelock.locks.plan.condition import Condition
-    from airflow_hivelock.locks.plan.cursor import Cursor, Spec
-    from airflow_hivelock.locks.plan.script import Statement
+    from airflow_hivelock.locks.plan.cursor import Cursor, Spec, Statement
     from airflow_hivelock.locks.plan.session import SessionState
 
 log = logging.getLogger(__name__)

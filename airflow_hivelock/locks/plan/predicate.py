@@ -23,8 +23,8 @@ from airflow_hivelock.locks.plan.tables import is_date
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+    from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.scope import Source
-    from airflow_hivelock.locks.plan.script import Statement
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -16,9 +16,9 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
+from airflow_hivelock.locks.plan.cursor import ScriptDialect, Statement, placed, statements
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, sources, to_right_branch
-from airflow_hivelock.locks.plan.script import ScriptDialect, Statement, placed, statements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

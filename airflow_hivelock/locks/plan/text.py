@@ -88,8 +88,8 @@ def check_statements(
 def _planner(sql: str, tables: KnownTables, database: str, dynamic: Dynamic, limit: int) -> Planner:
     """What the statements touch."""
     # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
+    from airflow_hivelock.locks.plan.cursor import statements
     from airflow_hivelock.locks.plan.planner import Planner
-    from airflow_hivelock.locks.plan.script import statements
     from airflow_hivelock.locks.plan.statement import add
 
     planner = Planner(SessionState(tables, database), dynamic == "hive", limit)

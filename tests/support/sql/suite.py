@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks.plan.cursor import statements
 from airflow_hivelock.locks.plan.planner import Planner
-from airflow_hivelock.locks.plan.script import statements
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.statement import add
 from airflow_hivelock.locks.plan.tables import KnownTables

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backend import Capabilities, check_newest
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
@@ -112,15 +112,7 @@ class DatabaseBackend:
         return self._put_work(lease, name, application, new=False)
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        lease = self.find(lease_id)
-        if lease is None:
-            raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
-        newest = work.token if (work := lease.work(name)) else None
-        if newest != token:
-            raise LockLost(
-                f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
-                + (f"it was started again, with token {newest}" if newest else "it was ended")
-            )
+        check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
         return self.store.release(lease)

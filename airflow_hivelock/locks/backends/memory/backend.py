@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked, Capabilities, Free
+from airflow_hivelock.locks.backend import Blocked, Capabilities, Free, check_newest
 from airflow_hivelock.locks.backends.memory.queues import Entry, MemoryQueues
 from airflow_hivelock.locks.errors import LockLost, Superseded
 from airflow_hivelock.locks.model import (
@@ -75,10 +75,7 @@ class MemoryBackend:
             return self._put_work(lease, Work(name, application, token) if application is not None else None, name)
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        lease = self.find(lease_id)
-        work = lease.work(name) if lease else None
-        if work is None or work.token != token:
-            raise LockLost(f"lease {lease_id} no longer stands for {name} with token {token}, which must not publish")
+        check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
         with self._lock:

@@ -23,9 +23,8 @@ from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.backends.metastore.client import LockClient
     from airflow_hivelock.locks.backends.metastore.row import Row
-    from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
+    from airflow_hivelock.locks.backends.metastore.store import LockClient, MetastoreStore
     from airflow_hivelock.locks.model import LockRequest
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.metastore.client import LockClient
     from airflow_hivelock.locks.backends.metastore.row import Row
+    from airflow_hivelock.locks.backends.metastore.store import LockClient
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.model import ForcedRelease, Holder, LockObject, LockRequest
 

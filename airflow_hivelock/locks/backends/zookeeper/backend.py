@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kazoo.hosts import collect_hosts
 
-from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backend import Capabilities, check_newest
 from airflow_hivelock.locks.backends.zookeeper import listings
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -28,7 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, ZooKeeperStore
-from airflow_hivelock.locks.errors import InvalidRequest, LockLost
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import (
     ForcedRelease,
     Holder,
@@ -186,15 +186,8 @@ class ZooKeeperBackend:
         looking = self.store.retry(f"lease {lease_id} changed while it was looked at")
         while True:
             record = self.store.read_lease(lease_id)
-            if record is None:
-                raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
-            lease = record.lease()
-            newest = work.token if (work := lease.work(name)) else None
-            if newest != token:
-                raise LockLost(
-                    f"{lease.owner}: {name} with token {token} must not publish under lease {lease_id}: "
-                    + (f"it was started again, with token {newest}" if newest else "it was ended")
-                )
+            lease = check_newest(record.lease() if record else None, lease_id, name, token)
+            assert record is not None
             self.store.look_for_losses(lease, record, record.locks)
             # Once more, for the nodes may have been another's by then: its grant changed the record.
             again = self.store.read(record.key, fresh=True)
