@@ -3,8 +3,12 @@
 ===============================  =======  ============================================================================
 ``hivelock.acquired``            counter  leases granted
 ``hivelock.acquired.wait``       timing   from the request to its grant, ms, as the process that got it saw it
+``hivelock.stepped_aside``       counter  tasks that could have had their locks, and asked for their worker slot first
+``hivelock.outrun``              counter  those of them that found the locks taken once they had their slot
 ``hivelock.released``            counter  leases released
 ``hivelock.held``                timing   from the grant to the release, ms, as far as this machine's clock is right
+``hivelock.idle_hold``           timing   of tasks that acquire and work in one: from the grant to the work, and from the end
+                                          of the work to the release, ms
 ``hivelock.timeout``             counter  requests given up after their time-out
 ``hivelock.lost``                counter  leases lost: force-released, taken over, or unlocked in Hive, while work ran
 ``hivelock.force_released``      counter  leases freed by force
@@ -52,7 +56,27 @@ def acquired(wait_s: float, counts: bool = True) -> None:
 def released(since: datetime) -> None:
     """A lease was released that was granted at *since*, by the store's clock."""
     _emit(stats.incr, "hivelock.released")
-    _emit(stats.timing, "hivelock.held", max(0.0, (datetime.now(UTC) - since).total_seconds() * 1000))
+    _emit(stats.timing, "hivelock.held", age_s(since) * 1000)
+
+
+def age_s(since: datetime) -> float:
+    """How long ago *since* was, by the store's clock, as far as this machine's is right; in seconds."""
+    return max(0.0, (datetime.now(UTC) - since).total_seconds())
+
+
+def stepped_aside() -> None:
+    """A task could have had its locks, and took none before it has a worker slot."""
+    _emit(stats.incr, "hivelock.stepped_aside")
+
+
+def outrun() -> None:
+    """A task that had stepped aside found its locks taken once it had its slot."""
+    _emit(stats.incr, "hivelock.outrun")
+
+
+def idle(idle_s: float) -> None:
+    """A lease was held for *idle_s* while no work ran under it."""
+    _emit(stats.timing, "hivelock.idle_hold", idle_s * 1000)
 
 
 def timed_out(counts: bool = True) -> None:

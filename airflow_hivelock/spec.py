@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit
 from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements
 
 if TYPE_CHECKING:
@@ -111,6 +112,46 @@ def _kept_as(plain: Callable[[str, Any], Any], *, rendered: bool = False) -> dic
 
 
 @dataclass(frozen=True)
+class LeaseTerms:
+    """On which terms a lease is granted beside its locks, in plain values: fit for a trigger's arguments."""
+
+    max_leases: int | None = None
+    lease_group: str | None = None
+    lock_priority: int = 1
+
+    def __post_init__(self) -> None:
+        """:raises InvalidRequest: naming the input that cannot be meant."""
+        priority = self.lock_priority
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+            raise InvalidRequest(
+                f"lock_priority={priority!r}; give a whole number up to {MAX_PRIORITY:,}: the larger goes first"
+            )
+        if self.max_leases is None and self.lease_group is not None:
+            raise InvalidRequest(
+                f"lease_group={self.lease_group!r} bounds nothing without max_leases; say how many leases of the group "
+                "may be out at a time"
+            )
+        self.limit("the DAG")
+
+    @classmethod
+    def of(cls, task: Any) -> Self:
+        """What an operator, or a trigger, says.
+
+        :raises InvalidRequest: naming the attribute that cannot be meant.
+        """
+        return cls(**{name: getattr(task, name) for name in TERMS})
+
+    def limit(self, dag_id: str) -> LeaseLimit | None:
+        """How many leases of which group may be out at a time: of the DAG's own, where no group is named."""
+        if self.max_leases is None:
+            return None
+        return LeaseLimit(dag_id if self.lease_group is None else self.lease_group, self.max_leases)
+
+
+TERMS = tuple(each.name for each in fields(LeaseTerms))
+
+
+@dataclass(frozen=True)
 class LockSpec:
     """What a task wants locked, in plain values: fit for a trigger's arguments."""
 
@@ -161,12 +202,21 @@ class LockSpec:
         return on
 
     def request(
-        self, hook: HiveLockHook, owner: Owner, attempt: int, *, lease_s: float = 3600.0, wait: bool = True
+        self,
+        hook: HiveLockHook,
+        owner: Owner,
+        attempt: int,
+        terms: LeaseTerms = LeaseTerms(),
+        *,
+        lease_s: float = 3600.0,
+        wait: bool = True,
+        late: bool = False,
     ) -> LockRequest:
         """The locks that reading and writing this data takes. Blocks where a metastore is asked.
 
         :param lease_s: how long the lease is trusted without renewal, in seconds.
         :param wait: False to be refused what is not free.
+        :param late: takes nothing, and steps aside once it could.
         :raises InvalidRequest: naming the input that is wrong.
         """
         catalog, known = hook.catalog(), self.partition_columns
@@ -193,6 +243,9 @@ class LockSpec:
             wait=wait,
             query=owner.query,
             named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
+            priority=terms.lock_priority,
+            limit=terms.limit(owner.dag_id),
+            late=late,
         )
 
     def _digest(self) -> str:

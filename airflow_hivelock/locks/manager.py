@@ -102,9 +102,12 @@ class LockManager:
         wake: Callable[[], None],
         timeout_s: float | None = None,
         outage_s: float | None = OUTAGE_S,
+        before_s: float = 0.0,
     ) -> PendingLease:
         """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile.
 
+        :param before_s: how long of the time-out earlier requests for the same have used up, in seconds: those of an
+            owner that has stepped aside.
         :raises InvalidRequest: it has a limit, and the store counts no leases.
         """
         if request.limit and not self.capabilities.limits:
@@ -112,7 +115,7 @@ class LockManager:
                 f"{request.owner}: max_leases is not for this lock store, which does not count leases; keep locks in "
                 "ZooKeeper or in a database, or bound the rerun by an Airflow pool"
             )
-        patience = self._patience(request, timeout_s, outage_s)
+        patience = self._patience(request, timeout_s, outage_s, before_s)
         return PendingLease(self.backend.begin(request, wake), request, patience)
 
     def look(
@@ -128,13 +131,15 @@ class LockManager:
         """
         return PendingLook(self.backend, request, wake, self._patience(request, timeout_s, outage_s))
 
-    def _patience(self, request: LockRequest, timeout_s: float | None, outage_s: float | None) -> Patience:
-        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s)):
+    def _patience(
+        self, request: LockRequest, timeout_s: float | None, outage_s: float | None, before_s: float = 0.0
+    ) -> Patience:
+        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s), ("before_s", before_s)):
             if given is not None and not (isinstance(given, int | float) and given >= 0):
                 raise InvalidRequest(
                     f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
                 )
-        return Patience(timeout_s, outage_s, self._clock)
+        return Patience(timeout_s, outage_s, self._clock, before_s)
 
     def renew(self, lease: Lease) -> None:
         """Extend *lease* by its ``lease_s`` from now. Raises LockLost when it no longer stands."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.errors import AccessDenied, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.backend import Acquisition, Backend, Free
+    from airflow_hivelock.locks.backend import Acquisition, Backend
     from airflow_hivelock.locks.model import Holder, Lease, LockRequest
 
 PASSING_S = 10.0
@@ -58,20 +58,23 @@ class Patience:
 
     :param timeout_s: from now to the deadline, in seconds; None: without end.
     :param outage_s: how long the store may be silent at a time, in seconds; None: until the deadline.
+    :param before_s: how long of the time-out earlier requests for the same have used up, in seconds.
     :ivar waited_s: how long the request had waited before, which counts.
     """
 
-    def __init__(self, timeout_s: float | None, outage_s: float | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, timeout_s: float | None, outage_s: float | None, clock: Callable[[], float], before_s: float = 0.0
+    ) -> None:
         self.waited_s = 0.0
         self.timeout_s = math.inf if timeout_s is None else timeout_s
         self._outage_s = math.inf if outage_s is None else outage_s
         self._clock = clock
-        self._began = clock()
+        self._began = clock() - before_s
         self._silent_since: float | None = None
         self._pause_s = FIRST_PAUSE_S
 
     def elapsed_s(self) -> float:
-        """How long this request has waited."""
+        """How long this request, and those before it, have waited."""
         return self._clock() - self._began
 
     def left_s(self, at_least_s: float = 0.0) -> float:
@@ -106,6 +109,10 @@ class _Pending:
     def elapsed_s(self) -> float:
         """For how long this has been waited for, in seconds."""
         return self._patience.elapsed_s()
+
+    def waited_s(self) -> float:
+        """The same with what an earlier process of the owner has waited in this place, in seconds."""
+        return self._patience.elapsed_s() + self._patience.waited_s
 
     def wait_s(self) -> float | None:
         """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
@@ -153,6 +160,8 @@ class PendingLease(_Pending):
         except StoreUnavailable as error:
             return self._bear(error)
         self._patience.answered()
+        if isinstance(outcome, Free):
+            self._patience.waited_s = outcome.waited_s
         if isinstance(outcome, Blocked):
             self._recheck_s = outcome.recheck_s
             self._patience.waited_s = outcome.waited_s

@@ -10,7 +10,7 @@ from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import MAX_LEASE_S
-from airflow_hivelock.spec import FIELDS, RENDERED, LockSpec
+from airflow_hivelock.spec import FIELDS, RENDERED, TERMS, LeaseTerms, LockSpec
 from airflow_hivelock.templates import is_file
 
 if TYPE_CHECKING:
@@ -74,6 +74,14 @@ def check_waiting(given: Mapping[str, Any]) -> None:
     check_span(given, "timeout")
     if lease_s is not None and lease_s > MAX_LEASE_S:
         raise InvalidRequest(f"{task_id}: lease_duration={given['lease_duration']}; a lease lasts a year at most")
+
+
+def check_terms(given: Mapping[str, Any]) -> None:
+    """The same for the terms on which its lease is granted."""
+    try:
+        LeaseTerms(**{name: given[name] for name in TERMS if given.get(name) is not None})
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{given.get('task_id')}: {error}") from error
 
 
 def check_span(given: Mapping[str, Any], name: str, least: timedelta = timedelta()) -> float | None:

@@ -13,14 +13,22 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, 
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
-from airflow_hivelock.locks.model import Lease, LockRequest
-from airflow_hivelock.operators.arguments import CheckedPartial, Waiting, check_names, check_waiting, is_reference
-from airflow_hivelock.spec import RENDERED, LockSpec, Owner
+from airflow_hivelock.locks.model import MAX_PRIORITY, Lease, LockRequest
+from airflow_hivelock.operators.arguments import (
+    CheckedPartial,
+    Waiting,
+    check_names,
+    check_terms,
+    check_waiting,
+    is_reference,
+)
+from airflow_hivelock.spec import RENDERED, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames, is_file, sql_source
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.waiting import Wait
+from airflow_hivelock.waiting import Round, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -138,8 +146,9 @@ class NamesLocks(StrictNames, BaseOperator):
         made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
         self.defer(trigger=made, method_name=next_method)
 
-    def _request(self, hook: HiveLockHook, context: Any, **terms: Any) -> LockRequest:
-        return LockSpec.of(self).request(hook, self._lock_owner(hook, context), context["ti"].try_number, **terms)
+    def _request(self, hook: HiveLockHook, context: Any, *terms: LeaseTerms, **options: Any) -> LockRequest:
+        owner, attempt = self._lock_owner(hook, context), context["ti"].try_number
+        return LockSpec.of(self).request(hook, owner, attempt, *terms, **options)
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
         """Who this task is in the lock store."""
@@ -173,6 +182,12 @@ class AcquiresLocks(NamesLocks):
         worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
         ``defer``: begins and ends on a worker. What begins there takes at once what is free, and defers only to wait. ``reschedule``: looks once a minute, and keeps no place in the queue
         in between. ``poke``: waits in its worker slot.
+    :param max_leases: how many leases of its group may be out at a time, this one included; None: any number. Counted in
+        the lock store. A task that waits for one holds nothing, and is in nobody's way.
+    :param lease_group: which leases are counted; None: those of the DAG's tasks that name no group. DAGs that name the
+        same group share it.
+    :param lock_priority: of the tasks that wait for a lock, the larger goes first, within the lock store's bound on being
+        passed; None: the task's own ``priority_weight``, which is 1 unless it says otherwise.
     """
 
     def __init__(
@@ -181,12 +196,20 @@ class AcquiresLocks(NamesLocks):
         lease_duration: timedelta = timedelta(hours=1),
         timeout: timedelta | None = None,
         waiting: Waiting = "trigger",
+        max_leases: int | None = None,
+        lease_group: str | None = None,
+        lock_priority: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_waiting(
             {"task_id": self.task_id, "lease_duration": lease_duration, "timeout": timeout, "waiting": waiting}
         )
+        weight = max(-MAX_PRIORITY, min(MAX_PRIORITY, self.priority_weight))
+        self.max_leases = max_leases
+        self.lease_group = lease_group
+        self.lock_priority = weight if lock_priority is None else lock_priority
+        check_terms(vars(self))
         self.lease_duration = lease_duration
         self.lock_timeout = timeout  # not self.timeout, which is a sensor's own
         self.waiting = waiting
@@ -196,10 +219,13 @@ class AcquiresLocks(NamesLocks):
     def check_arguments(cls, given: Mapping[str, Any]) -> None:
         super().check_arguments(given)
         check_waiting(given)
+        check_terms(given)
 
-    def _acquire(self, context: Any, *, resume: str, ends_task: bool) -> Lease | None:
+    def _acquire(self, context: Any, given: Round | None = None, *, resume: str, ends_task: bool) -> Lease | None:
         """The lease, waited for in the chosen style; None where locking is turned off.
 
+        :param given: the round after which the task asks again, its worker slot in hand; of number 0 for the first time;
+            None for a task whose trigger keeps the locks.
         :param resume: the method that a deferred task goes on with.
         :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
         :raises TaskDeferred: the triggerer waits.
@@ -209,15 +235,18 @@ class AcquiresLocks(NamesLocks):
         if not LockSpec.of(self).locks(hook, self.log):
             return None
         changed = threading.Event()
-        wait = self._begin(hook, context, self._left_s(hook, context), changed.set)
+        before_s = given.waited_s if given else 0.0
+        wait = self._begin(hook, context, self._left_s(hook, context), changed.set, before_s)
         try:
-            while (lease := wait.poll()) is None:
+            while not isinstance(lease := wait.poll(), Lease):
                 if self.waiting in ("trigger", "defer"):
                     # Without a place in the queue: nobody would give it up for a task that is marked failed before its
                     # trigger has begun. One that cannot be withdrawn now ends with this process's session.
                     with suppress(StoreUnavailable):
                         wait.give_up()
-                    kwargs = self._lock_kwargs(ends_task and self.waiting == "trigger")
+                    if given and given.number:
+                        self._say_outrun(wait, given.next())
+                    kwargs = self._lock_kwargs(ends_task and self.waiting == "trigger", given)
                     self._defer_to(HiveLockTrigger, resume, kwargs, hook, context)
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
@@ -261,6 +290,15 @@ class AcquiresLocks(NamesLocks):
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
         return taken
 
+    def _say_outrun(self, wait: Wait, again: Round) -> None:
+        if wait.blockers:
+            metrics.outrun()
+        self.log.info(
+            "%s; back to waiting in the triggerer%s",
+            f"Outrun by {wait.blockers[0].owner}" if wait.blockers else "The lock store does not answer",
+            f" ({again})" if again.late else ", which now takes the locks and keeps them until there is a worker slot",
+        )
+
     def _give_back(self, context: Any) -> None:
         """Leave the queue and release the lease, whatever this task has got so far.
 
@@ -272,18 +310,32 @@ class AcquiresLocks(NamesLocks):
             wait.poll()
         wait.give_up()
 
-    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
-        """The trigger's arguments, but for the names."""
+    def _lock_kwargs(self, ends_task: bool, given: Round | None = None) -> dict[str, Any]:
+        """The trigger's arguments, but for the names.
+
+        :param given: as for :meth:`_acquire`.
+        """
+        again = given.next() if given else Round()
         return {
             "lease_s": self.lease_duration.total_seconds(),
+            **asdict(LeaseTerms.of(self)),
             "timeout_s": None if self.lock_timeout is None else self.lock_timeout.total_seconds(),
             "ends_task": ends_task,
+            "round_number": again.number,
+            "waited_s": again.waited_s,
         }
 
-    def _begin(self, hook: HiveLockHook, context: Any, timeout_s: float | None, wake: Callable[[], None]) -> Wait:
+    def _begin(
+        self,
+        hook: HiveLockHook,
+        context: Any,
+        timeout_s: float | None,
+        wake: Callable[[], None],
+        before_s: float = 0.0,
+    ) -> Wait:
         lease_s = self.lease_duration.total_seconds()
-        request = self._request(hook, context, lease_s=lease_s, wait=timeout_s != 0)
-        return Wait(hook.manager(), request, timeout_s, wake, self.log)
+        request = self._request(hook, context, LeaseTerms.of(self), lease_s=lease_s, wait=timeout_s != 0)
+        return Wait(hook.manager(), request, timeout_s, wake, self.log, before_s)
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
         """The time-out, in seconds; 0 for the poke that comes after it."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.waiting import Round
 
 
 _RESUME = "acquired"
@@ -80,8 +81,8 @@ class HiveLockOperator(AcquiresLocks):
         """Go on once the trigger has acquired the locks."""
         return OFF if event == OFF else self._retake(context, event).to_json()
 
-    def _lock_kwargs(self, ends_task: bool) -> dict[str, Any]:
-        return super()._lock_kwargs(ends_task) | {"warning": self._warning}
+    def _lock_kwargs(self, ends_task: bool, given: Round | None = None) -> dict[str, Any]:
+        return super()._lock_kwargs(ends_task, given) | {"warning": self._warning}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
 )
 
+from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost
@@ -23,6 +25,7 @@ from airflow_hivelock.operators.inspection import check_order
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting import Round
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
@@ -68,7 +71,7 @@ class HiveLockMixin(AcquiresLocks):
         self._held: LeaseHolder | None = None
         self._unlocked = False
         if lease is None and self.waiting == "trigger":
-            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(ends_task=False))
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(False, Round()))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,14 +83,19 @@ class HiveLockMixin(AcquiresLocks):
             cls.operator_extra_links = (*links, HiveLocksLink())
 
     def execute(self, context: Any) -> Any:
-        lease = self._acquire(context, resume=_RESUME, ends_task=False) if self.lease is None else self._adopt()
+        lease = self._adopt() if self.lease is not None else self._acquire_late(context, Round())
         with self._under(lease, context):
             return super().execute(context)
 
     def execute_locked(self, context: Any, event: Any) -> Any:
-        """Go on once the trigger has acquired the locks."""
-        lease = None if event == OFF else self._retake(context, event)
-        with self._under(lease, context):
+        """Go on once the trigger has found the locks free, or has acquired them."""
+        lease, idle_s = None, 0.0
+        if (given := Round.of(event)) is not None:
+            lease = self._acquire_late(context, given)
+        elif event != OFF:
+            lease = self._retake(context, event)
+            idle_s = metrics.age_s(lease.since)
+        with self._under(lease, context, idle_s=idle_s):
             return super().execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
@@ -145,6 +153,10 @@ class HiveLockMixin(AcquiresLocks):
         if self._held is not None:
             self._held.submits()
 
+    def _acquire_late(self, context: Any, given: Round) -> Lease | None:
+        """The lease, now that there is a slot to work in: nobody is kept waiting by a task that itself waits for one."""
+        return self._acquire(context, given, resume=_RESUME, ends_task=False)
+
     def _adopt(self) -> Lease | None:
         """The given lease, as it stands now: the lock task's next try may have taken it over. None: it locks nothing."""
         if self.lease == OFF:
@@ -170,8 +182,12 @@ class HiveLockMixin(AcquiresLocks):
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))
 
     @contextmanager
-    def _under(self, lease: Lease | None, context: Any, resumed: bool = False) -> Iterator[None]:
-        """Hold *lease*, if there is one, while the body, the work, runs."""
+    def _under(self, lease: Lease | None, context: Any, resumed: bool = False, idle_s: float = 0.0) -> Iterator[None]:
+        """Hold *lease*, if there is one, while the body, the work, runs.
+
+        :param idle_s: how long it was held for this task before, and no work ran, in seconds.
+        """
+        given_at = time.monotonic()
         if lease is None:
             self._unlocked = True
             yield
@@ -183,7 +199,9 @@ class HiveLockMixin(AcquiresLocks):
         lease = self._start_work(manager, lease, name, context, resumed)
         work = lease.work(name)
         assert work is not None
-        held = self._held = LeaseHolder(manager, lease, work, self.lease is None, self._stop_work, self.log)
+        idle_s += time.monotonic() - given_at
+        ours = self.lease is None
+        held = self._held = LeaseHolder(manager, lease, work, ours, self._stop_work, self.log, idle_s)
         os.environ |= {URL: hook.url, MARK: held.mark}
         self.use_lease(lease, work)
         over = True

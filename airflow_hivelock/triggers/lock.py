@@ -17,17 +17,19 @@ from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.backend import Free
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
-from airflow_hivelock.spec import FIELDS, OFF, LockSpec, Owner
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.spec import FIELDS, OFF, TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
-from airflow_hivelock.waiting import Look, Wait
+from airflow_hivelock.waiting import Look, Round, Wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Lease, LockRequest
+    from airflow_hivelock.locks.model import LockRequest
     from airflow_hivelock.waiting import Polled
 
 T = TypeVar("T")
@@ -54,8 +56,6 @@ class _LockTrigger(StrictNames, BaseTrigger):
         rendered here.
     :param spec: the fields of a :class:`LockSpec`. Attributes, for Airflow renders those.
     """
-
-    lease_s = 3600.0
 
     def __init__(
         self,
@@ -175,8 +175,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
             self.timeout_s = hook.settings.lock_timeout_s
 
         def begin() -> Polled[T]:
-            wait = self.timeout_s != 0
-            request = spec.request(hook, owner, self._attempt(), lease_s=self.lease_s, wait=wait)
+            request = spec.request(hook, owner, self._attempt(), wait=self.timeout_s != 0, **self._options())
             return start(hook.manager(), request, wake)
 
         polled = await self._in_pool(begin)
@@ -185,6 +184,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
                 await asyncio.wait_for(changed.wait(), polled.wait_s())
             changed.clear()
         return outcome
+
+    def _options(self) -> dict[str, Any]:
+        """What else its request says."""
+        return {}
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         owner = Owner.parse(self.owner) if self.owner else Owner.of(hook.installation, self.task_instance)
@@ -210,31 +213,56 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
 
 class HiveLockTrigger(_LockTrigger):
-    """Acquires locks: one place in the queue, kept over restarts of the triggerer.
+    """Acquires locks, or waits until it could: one place in the queue, kept over restarts of the triggerer.
 
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param ends_task: ends the task with the lease as its XCom; False resumes it on a worker with the lease.
     :param warning: what its log says once the locks are acquired.
+    :param round_number: which :class:`Round` it is; in those that are late it takes nothing, and resumes the task once it
+        could.
+    :param waited_s: how long the rounds before have waited, in seconds.
+    :param terms: the fields of :class:`LeaseTerms`.
     """
 
-    def __init__(self, *, lease_s: float, ends_task: bool = True, warning: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        lease_s: float,
+        ends_task: bool = True,
+        warning: str = "",
+        round_number: int = 0,
+        waited_s: float = 0.0,
+        **terms: Any,
+    ) -> None:
+        for name in TERMS:
+            setattr(self, name, terms.pop(name, getattr(LeaseTerms, name)))
+        super().__init__(**terms)
         self.lease_s = lease_s
         self.ends_task = ends_task
         self.warning = warning
+        self.round_number = round_number
+        self.waited_s = waited_s
         self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         classpath, kwargs = super().serialize()
-        return classpath, {**kwargs, "lease_s": self.lease_s, "ends_task": self.ends_task, "warning": self.warning}
+        return classpath, {
+            **kwargs,
+            **asdict(LeaseTerms.of(self)),
+            "lease_s": self.lease_s,
+            "ends_task": self.ends_task,
+            "warning": self.warning,
+            "round_number": self.round_number,
+            "waited_s": self.waited_s,
+        }
 
     async def _event(self) -> TriggerEvent:
         begun = asyncio.get_running_loop().time()
-        lease = await self._outcome(self._start)
-        given = lease.to_json() if lease else OFF
-        if lease and self.warning:
+        outcome = await self._outcome(self._start)
+        given = self._given(outcome)
+        if isinstance(outcome, Lease) and self.warning:
             self.log.warning("%s", self.warning)
         if not self.ends_task:
             if self.owner:
@@ -262,16 +290,34 @@ class HiveLockTrigger(_LockTrigger):
         if over and not (self._succeeded and state == "success"):
             if await self._in_pool(self._wait.give_up):
                 self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
-        elif self._wait.lease is None:
+        elif self._wait.lease is None and self._wait.aside is None:
             await self._in_pool(self._wait.hand_over)
             self.log.info("Left the place in the queue to what waits for the task now")
+
+    def _given(self, outcome: Lease | Free | None) -> dict[str, Any]:
+        """What the task, or its worker, is given; says what becomes of the locks until there is a worker."""
+        if outcome is None:
+            return OFF
+        if isinstance(outcome, Free):
+            assert self._wait is not None
+            assert self._wait.aside is not None
+            now = Round(self.round_number, self._wait.aside)
+            self.log.info("Free: %s; waiting for a worker slot, holding nothing (%s)", self._wait.wanted, now)
+            return now.to_event()
+        if not self.ends_task:
+            self.log.info("Keeping the locks until there is a worker slot")
+        return outcome.to_json()
+
+    def _options(self) -> dict[str, Any]:
+        late = Round(self.round_number, self.waited_s).late
+        return {"terms": LeaseTerms.of(self), "lease_s": self.lease_s, "late": late}
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)
         return self._waiter
 
-    def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease]:
-        self._wait = Wait(manager, request, self.timeout_s, wake, self.log)
+    def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease | Free]:
+        self._wait = Wait(manager, request, self.timeout_s, wake, self.log, self.waited_s)
         return self._wait
 
 

@@ -42,12 +42,22 @@ class LeaseHolder:
     :param work: what runs under it, as it was recorded when it started.
     :param ours: whether this task acquired the lease, and so releases it.
     :param stop_work: called, in that thread, when the lease is lost.
+    :param idle_s: how long the lease was held for this work before it began, in seconds.
     """
 
     def __init__(
-        self, manager: LockManager, lease: Lease, work: Work, ours: bool, stop_work: Callable[[], None], log: Any
+        self,
+        manager: LockManager,
+        lease: Lease,
+        work: Work,
+        ours: bool,
+        stop_work: Callable[[], None],
+        log: Any,
+        idle_s: float = 0.0,
     ) -> None:
         self.lost: LockLost | None = None
+        self._idle_s = idle_s
+        self._over_at: float | None = None
         self._manager = manager
         self._lease = lease
         self._work = work
@@ -69,6 +79,7 @@ class LeaseHolder:
         self._thread.start()
 
     def __exit__(self, *exc: object) -> None:
+        self._over_at = time.monotonic()
         self._end()
 
     def record(self, application: Application) -> None:
@@ -92,6 +103,8 @@ class LeaseHolder:
         :param elsewhere: what does while the task is deferred: ``""``, for nobody here knows; None for nothing.
         """
         self._end()
+        if self._ours:
+            metrics.idle(self._idle_s)
         try:
             if isinstance(self._application, Processes) and not self._application.running():
                 self._manager.record_work(self._lease, self._work.name, elsewhere)
@@ -118,6 +131,7 @@ class LeaseHolder:
         if self._released:
             return
         self._released = True
+        over_at = self._over_at or time.monotonic()
         self._end()
         try:
             for attempt in Retrying(
@@ -128,7 +142,7 @@ class LeaseHolder:
                 reraise=True,
             ):
                 with attempt:
-                    self._give_back()
+                    self._give_back(over_at)
         except LockLost as error:
             self._log.info("Nothing to give back: %s", error)
         except HiveLockError:
@@ -136,12 +150,13 @@ class LeaseHolder:
                 "Lease %s could not be released; release_locks or the force release frees it later", self._lease.id
             )
 
-    def _give_back(self) -> None:
+    def _give_back(self, over_at: float) -> None:
         if not self._ours:
             self._manager.record_work(self._lease, self._work.name, None)
         elif self._manager.release(self._lease):
             self._log.info("Released lease %s", self._lease.id)
             metrics.released(self._lease.since)
+            metrics.idle(self._idle_s + (time.monotonic() - over_at))
 
     def _end(self) -> None:
         self._ended = True

@@ -69,6 +69,19 @@ WRONG_WAITING = [
     ({"waiting": "sleep"}, "use one of trigger, defer, reschedule, poke"),
 ]
 
+WRONG_TERMS = [
+    ({"max_leases": 0}, "t: max_leases=0 .* a whole number from 1"),
+    ({"max_leases": True}, "max_leases=True"),
+    ({"max_leases": "4"}, "max_leases='4'"),
+    ({"max_leases": 20_000}, "from 1 to 10,000"),
+    ({"lease_group": "rerun"}, "lease_group='rerun' bounds nothing without max_leases"),
+    ({"max_leases": 4, "lease_group": " "}, "is not a group of leases"),
+    ({"max_leases": 4, "lease_group": 7}, "is not a group of leases"),
+    ({"lock_priority": "high"}, "lock_priority='high'; give a whole number"),
+    ({"lock_priority": 1.5}, "lock_priority=1.5"),
+    ({"lock_priority": 10**10}, "up to 1,000,000,000"),
+]
+
 RIGHT: list[dict[str, Any]] = [
     {"writes": ["dw.t/dt={{ ds }}"]},
     {"writes": "{{ ti.xcom_pull('names') }}"},
@@ -101,6 +114,31 @@ def test_names_that_can_be_read_only_once_are_refused(cls: Any) -> None:
 def test_how_to_wait_is_refused(cls: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         cls(**TASK, writes=["dw.t"], **options)
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
+@pytest.mark.parametrize(("options", "said"), WRONG_TERMS, ids=str)
+def test_terms_that_cannot_be_meant_are_refused(cls: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        cls(**TASK, writes=["dw.t"], **options)
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match=said):
+        cls.partial(**TASK, **options).expand(writes=[["dw.a"]])
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
+def test_the_terms_of_each_mapped_task_are_looked_at(cls: Any) -> None:
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="max_leases=0"):
+        cls.partial(**TASK, writes=["dw.t"]).expand(max_leases=[1, 0])
+
+
+def test_a_weight_that_is_larger_than_any_priority_is_the_largest() -> None:
+    assert HiveLockOperator(**TASK, writes=["dw.t"], priority_weight=2**31 - 1).lock_priority == 10**9
+
+
+@pytest.mark.parametrize("name", ["max_leases", "lease_group", "lock_priority"])
+def test_a_sensor_takes_no_terms(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        HiveLockSensor(**{**TASK, "reads": ["dw.t"], name: 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cls", NAMES_LOCKS)

@@ -29,8 +29,8 @@ from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.model import owner_key
-from airflow_hivelock.operators.base import NamesLocks
-from airflow_hivelock.spec import FIELDS, LockSpec, Owner
+from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.spec import FIELDS, TERMS, LeaseTerms, LockSpec, Owner
 from tests.airflow import jsonb
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ ARGUMENTS: dict[str, Any] = {
     "soft_fail": True,
     "every_s": 0.001,
     "warning": "a warning",
+    "max_leases": 4,
+    "lease_group": "rerun",
+    "lock_priority": 10,
+    "round_number": 2,
+    "waited_s": 7.5,
     "ends": True,
 }
 """What triggers and operators are made with: every parameter there is, none at its default."""
@@ -109,9 +114,11 @@ def test_every_trigger_comes_back_with_all_of_its_arguments(store: Store) -> Non
 def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(store: Store) -> None:
     found = [cls for cls in public() if issubclass(cls, NamesLocks)]
     assert len(found) >= 4
-    names = {name: ARGUMENTS[name] for name in parameters(NamesLocks, to=NamesLocks)}
-    assert names.keys() == {"hivelock_conn_id", *FIELDS}
+    named = {name: ARGUMENTS[name] for name in parameters(NamesLocks, to=NamesLocks)}
+    assert named.keys() == {"hivelock_conn_id", *FIELDS}
+    assert set(TERMS) <= parameters(AcquiresLocks, to=AcquiresLocks).keys()
     for cls in found:
+        names = named | ({name: ARGUMENTS[name] for name in TERMS} if issubclass(cls, AcquiresLocks) else {})
         with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
             task = cls(task_id="lock", **names)
         copied = DagSerialization.from_dict(store(DagSerialization.to_dict(dag))).get_task("lock").start_trigger_args
@@ -121,13 +128,17 @@ def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(sto
         asked = requested(task.start_trigger_args.trigger_cls, task.start_trigger_args.trigger_kwargs)
         assert requested(path, arguments) == asked
         assert len(asked.locks) > len(names["reads"]) + len(names["writes"])
+        assert (asked.priority, str(asked.limit)) == (
+            (10, "one of the 4 leases of 'rerun'") if issubclass(cls, AcquiresLocks) else (1, "None")
+        )
 
 
 def requested(path: str, arguments: dict[str, Any]) -> Any:
     """What the trigger would ask the lock store for."""
     module, _, name = path.rpartition(".")
     trigger = getattr(importlib.import_module(module), name)(**arguments)
-    return LockSpec.of(trigger).request(HiveLockHook("hivelock_default"), Owner("here", "dag", "run", "lock"), 1)
+    terms = LeaseTerms.of(trigger) if hasattr(trigger, "max_leases") else LeaseTerms()
+    return LockSpec.of(trigger).request(HiveLockHook("hivelock_default"), Owner("here", "dag", "run", "lock"), 1, terms)
 
 
 def test_a_lease_in_an_event_or_an_xcom_is_the_same_lease(store: Store, manager: LockManager) -> None:
@@ -176,6 +187,8 @@ def parameters(cls: Any, to: Any = BaseTrigger) -> dict[str, Any]:
     own = [base for base in cls.__mro__ if issubclass(base, to) and base.__module__.startswith("airflow_hivelock.")]
     found = {name: given for base in own for name, given in inspect.signature(base.__init__).parameters.items()}
     spec = {each.name: each.default for each in fields(LockSpec)} if "spec" in found else {}
+    if "terms" in found:
+        spec |= {each.name: each.default for each in fields(LeaseTerms)}
     named = {name: given for name, given in found.items() if name != "self" and given.kind is not given.VAR_KEYWORD}
     return spec | {name: given.default for name, given in named.items()}
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
@@ -17,14 +21,30 @@ from airflow_hivelock.locks import StoreCorrupted, rules
 from airflow_hivelock.locks.model import Waiter, WaitsFor
 from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
 from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.triggers.lock import HiveLockTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow.triggers.base import TriggerEvent
+
     from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Ran
+
+
+NAP_S = 0.2
+
+
+class Nap(EmptyOperator):
+    def execute(self, context: object) -> None:
+        threading.Event().wait(NAP_S)
+
+
+class Naps(HiveLockMixin, Nap):
+    pass
 
 
 class Recorder(NoStatsLogger):
@@ -66,6 +86,42 @@ def test_a_task_tells_what_it_acquires_and_releases(
     assert told["hivelock.acquired"] == told["hivelock.released"] == [1]
     assert 0 <= told["hivelock.acquired.wait"][0] < 600_000
     assert 0 < told["hivelock.held"][0] < 600_000
+
+
+def test_a_task_tells_how_long_it_held_its_locks_and_did_not_work(
+    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    with DAG("metrics", schedule=None) as dag:
+        Naps(task_id="work", writes=["dw.t"])
+    assert run(dag).state == "success"
+    (held,), (idle,) = told["hivelock.held"], told["hivelock.idle_hold"]
+    assert 0 < idle < held - NAP_S * 900
+
+
+def test_a_task_tells_that_it_stepped_aside_and_was_outrun(
+    told: dict[str, list[float]], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def free() -> TriggerEvent:
+        return await anext(trigger.run())
+
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
+    task = Naps(task_id="work", writes=["dw.t"])
+    owner = str(Owner("here", "dag", "run", "work"))
+    asks = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": ["dw.t"], "owner": owner}
+    trigger = HiveLockTrigger(lease_s=60, ends_task=False, round_number=1, **asks)  # type: ignore[arg-type]
+    event = asyncio.run(free())
+    held = manager.acquire(owner="somebody", writes=["dw.t"])
+    with pytest.raises(TaskDeferred):
+        task.execute_locked({"ti": ti}, event.payload)
+    manager.release(held)
+    assert told["hivelock.stepped_aside"] == told["hivelock.outrun"] == [1]
+    assert "hivelock.acquired" not in told
+
+
+def test_the_wait_for_locks_is_that_of_all_rounds(told: dict[str, list[float]], manager: LockManager) -> None:
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
+    Naps(task_id="work", writes=["dw.t"]).execute_locked({"ti": ti}, {"free": 2, "waited_s": 90.0})
+    assert 90_000 <= told["hivelock.acquired.wait"][0] < 150_000
 
 
 def test_the_keeper_tells_how_many_hold_and_wait(told: dict[str, list[float]], manager: LockManager) -> None:

@@ -19,6 +19,7 @@ from airflow_hivelock import (
     HiveLockOperator,
     HiveUnlockOperator,
     release_locks,
+    waiting,
 )
 from airflow_hivelock.locks import LockLost, StoreUnavailable
 from airflow_hivelock.spec import Owner
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_hivelock.locks import Lease, LockManager
+    from airflow_hivelock.locks.backend import Free
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
@@ -258,8 +260,9 @@ def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManage
     assert not manager.show()
 
 
+@pytest.mark.parametrize("rounds", [0, 3], ids=["keeps the locks", "steps aside"])
 def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    rounds: int, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hears of the end of its wait only after the task may have failed, and then gives up what it acquired."""
     waits: list[Wait] = []
@@ -270,7 +273,7 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
         begin(self, *given)
         waits.append(self)
 
-    def taken_at_first(self: Wait) -> Lease | None:
+    def taken_at_first(self: Wait) -> Lease | Free | None:
         """So that the worker defers."""
         owner = self._pending.request.owner
         if owner not in polled:
@@ -281,17 +284,18 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
     held: list[list[str]] = []
 
     def act(_: Work) -> None:
-        for wait in waits:
+        for wait in waits[:4]:
             wait.give_up()
         held.append(sorted({holder.owner.split("/")[3] for holder in manager.show()}))
 
+    monkeypatch.setattr(waiting, "ROUNDS", rounds)
     monkeypatch.setattr(Wait, "__init__", noted)
     monkeypatch.setattr(Wait, "poll", taken_at_first)
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", waiting="defer", writes=["dw.other"])
         lock >> LockedWork(task_id="work", act=act, **NAMES)
     assert run(works, logical_date=DAY).state == "success"
-    assert len(waits) == 4, "for each task one on a worker, and one in the triggerer"
+    assert len(waits) == (5 if rounds else 4), "for each task one on a worker, and one in the triggerer"
     assert held == [["lock", "work"]]
 
 

@@ -17,7 +17,7 @@ import structlog
 from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, waiting
+from airflow_hivelock import HiveLockOperator, HiveLockSensor, waiting
 from airflow_hivelock.locks import Lease, StoreUnavailable, pending, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import keeper
@@ -394,9 +394,9 @@ def test_what_blocks_never_blocks_the_loop(
     begin, release = manager.begin, manager.release
 
     def noted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*given: Any) -> Any:
+        def note(*given: Any, **options: Any) -> Any:
             threads.append(threading.current_thread().name)
-            return call(*given)
+            return call(*given, **options)
 
         return note
 
@@ -649,14 +649,8 @@ def test_where_a_task_waits_leases_are_renewed_even_after_an_error(
 
 
 def test_a_task_that_goes_on_gets_its_lease_as_the_event(manager: LockManager, triggerer: Triggerer) -> None:
-    from airflow.providers.standard.operators.bash import BashOperator
-
-    class Locked(HiveLockMixin, BashOperator):
-        pass
-
     async def body() -> None:
-        task = lock(Locked, bash_command="echo {{ ds }}")
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+        event = await triggerer.event(await triggerer.defer(trigger(ends_task=False)))
         lease = Lease.from_json(event.payload)
         assert lease == manager.lease_of(OWNER)
         assert not triggerer.xcoms

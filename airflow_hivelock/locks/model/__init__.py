@@ -1,11 +1,20 @@
 """The values that everything else speaks of. All frozen; all checked when made, so that no bad one exists."""
 
-from airflow_hivelock.locks.model.lease import MAX_LEASE_S, Lease, LeaseLimit, LockRequest, Work, owner_key
+from airflow_hivelock.locks.model.lease import (
+    MAX_LEASE_S,
+    MAX_PRIORITY,
+    Lease,
+    LeaseLimit,
+    LockRequest,
+    Work,
+    owner_key,
+)
 from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter, WaitsFor
 from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, locks_from_json, locks_to_json
 
 __all__ = [
     "MAX_LEASE_S",
+    "MAX_PRIORITY",
     "Blocker",
     "ForcedRelease",
     "Holder",
