@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 STORES = ("zookeeper", "postgresql")
 READY_S = 180.0
 
-# LocalExecutor's own parallelism bounds what runs, not what it has taken off the scheduler (Airflow 3.3.2): only a pool
-# lets a task of higher weight pass those that are due as well.
-SETTINGS = {
-    ("core", "default_pool_task_slot_count"): str(SLOTS),
-    ("core", "parallelism"): str(SLOTS),
-    ("triggerer", "capacity"): "2000",
-}
-
 
 class Client(Protocol):
     """Somebody at Hive's prompt."""
@@ -86,10 +78,13 @@ def staged(workdir: Path, store: str, job_s: float) -> Iterator[Stage]:
             workdir / "airflow",
             Path(__file__).parent / "dags",
             connections={"hivelock_default": fields},
-            config=SETTINGS,
+            config={("triggerer", "capacity"): "2000", ("core", "parallelism"): str(SLOTS)},
             env={"RERUN_SCRATCH": str(scratch), "RERUN_JOB_S": str(job_s)},
         )
         stack.enter_context(airflow)
+        # LocalExecutor's own parallelism bounds what runs, not what it has taken off the scheduler (Airflow 3.3.2): only a
+        # pool lets a task of higher weight pass those that are due as well.
+        airflow.api.call("PATCH", "pools/default_pool", params={"update_mask": ["slots"]}, json={"slots": SLOTS})
         for way in WAYS:
             airflow.unpause(f"{way.name}_daily", READY_S)
         yield Stage(airflow, locks, scratch, *clients)
