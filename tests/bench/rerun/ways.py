@@ -31,12 +31,14 @@ class Way:
     :param name: of its DAG; that of its daily run is ``<name>_daily``.
     :param title: what the report calls it.
     :param most_held: the aim for held ÷ worked; None where nothing is aimed at.
+    :param max_leases: of its lock tasks.
     """
 
     name: str
     kind: Kind
     title: str
     most_held: float | None = None
+    max_leases: int | None = None
 
     @property
     def table(self) -> str:
@@ -46,6 +48,7 @@ class Way:
 UNLOCKED = Way("unlocked", Kind.UNLOCKED, "without locks")
 BEFORE = Way("before", Kind.CHAIN, "lock, job, unlock, without a bound")
 LATE = Way("late", Kind.ONE_TASK, "one task, HiveLockMixin", most_held=1.2)
+BOUNDED = Way("bounded", Kind.CHAIN, f"lock, job, unlock, max_leases={SLOTS}", most_held=1.5, max_leases=SLOTS)
 SLEEP = Way("sleep", Kind.SLEEP, "sleep and retry in the task, as Hive does")
 BLOCKED = Way("blocked", Kind.ONE_TASK, "one task, HiveLockMixin; Hive holds one of the days", most_held=1.2)
-WAYS = (UNLOCKED, BEFORE, LATE, SLEEP, BLOCKED)
+WAYS = (UNLOCKED, BEFORE, LATE, BOUNDED, SLEEP, BLOCKED)

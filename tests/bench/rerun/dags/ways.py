@@ -66,7 +66,11 @@ def work(way: Way) -> dict[str, Any]:
     }
 
 
-def tasks(way: Way) -> None:
+def tasks(way: Way, rerun: bool) -> None:
+    """Those of a day.
+
+    :param rerun: whether *way* bounds its leases; its daily run is not bounded.
+    """
     writes = [f"{way.table}/dt={{{{ ds }}}}"]
     match way.kind:
         case Kind.UNLOCKED:
@@ -76,7 +80,8 @@ def tasks(way: Way) -> None:
         case Kind.ONE_TASK:
             LockedJob(writes=writes, **work(way))
         case Kind.CHAIN:
-            lock = HiveLockOperator(task_id="lock", writes=writes, pre_execute=started)
+            most = way.max_leases if rerun else None
+            lock = HiveLockOperator(task_id="lock", writes=writes, max_leases=most, pre_execute=started)
             called = {"on_success_callback": release_locks, "on_failure_callback": release_locks}
             chained = LockedJob(lease=lock.output, **called, **work(way))
             unlock = HiveUnlockOperator(task_id="unlock", pre_execute=started).as_teardown(setups=lock)
@@ -93,4 +98,4 @@ for _way in WAYS:
             max_active_tasks=1_000,
             default_args={"priority_weight": _weight},
         ):
-            tasks(_way)
+            tasks(_way, rerun=_dag_id == _way.name)
