@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.model import owner_key
+from tests.system.deaths.aside import before_it_asks
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
 from tests.system.deaths.row import KEEPER, Row, row
 from tests.system.deaths.working import _ends
@@ -59,6 +60,16 @@ def triggerer_killed(play: Play) -> None:
     play.stage.af.process("triggerer").kill()
     play.stage.af.process("triggerer").restart()
     _in_turn(play, first)
+
+
+@_row("triggerer killed; a task has stepped aside, and its worker has not asked yet", "task")
+def triggerer_killed_beside_one_aside(play: Play) -> None:
+    run = before_it_asks(play)
+    play.stage.af.process("triggerer").kill()
+    play.stage.af.process("triggerer").restart()
+    assert play.aside() == [run.owner()]
+    run.let_ask()
+    play.writing()
 
 
 @_row("two triggerers stand still in turn while tasks wait; Airflow gives theirs to the second, and back", "task")

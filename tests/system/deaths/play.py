@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
+from airflow_hivelock.locks.model import WaitsFor
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from airflow_hivelock.locks import Lease, LockManager
+    from airflow_hivelock.locks.model import Waiter
     from tests.support.airflow_server import AirflowServer
     from tests.support.servers import ZooKeeperServer
 
@@ -24,6 +27,8 @@ WAIT_S = 240.0
 
 DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
 OVER = ("success", "failed")
+NO_SLOTS = "no_slots"
+"""A pool without any."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,13 @@ class Run:
         scratch.replace(self.stage.gates / name)
 
     def open_if_closed(self) -> None:
+        self.let_ask()
         if not (self.stage.gates / self.run_id).exists():
             self.open()
+
+    def let_ask(self) -> None:
+        """Let go on the workers that are held up before they ask for locks."""
+        (self.stage.gates / f"{self.run_id}.asks").touch()
 
 
 @dataclass
@@ -170,7 +180,15 @@ class Play:
         return lease
 
     def waiters(self) -> list[str]:
-        return [waiter.owner for waiter in self.stage.manager.waiters(self.table)]
+        """Whose turn has not come."""
+        return [one.owner for one in self._waiters() if one.waits_for is not WaitsFor.SLOT]
+
+    def aside(self) -> list[str]:
+        """Who could have had the lock, and has stepped aside."""
+        return [one.owner for one in self._waiters() if one.waits_for is WaitsFor.SLOT]
+
+    def _waiters(self) -> Sequence[Waiter]:
+        return self.stage.manager.waiters(self.table)
 
     def await_waiters(self, count: int = 1) -> None:
         self.until(lambda: len(self.waiters()) == count, f"{count} waiters")

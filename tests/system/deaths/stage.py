@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.support.airflow_server import KINDS, AirflowServer
-from tests.system.deaths.play import WAIT_S, Play, Stage
+from tests.system.deaths.play import NO_SLOTS, WAIT_S, Play, Stage
 from tests.system.deaths.verdict import judge
 from tests.system.histories.transactions import transactions
 
@@ -66,6 +66,7 @@ def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str |
         connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
     ):
         unpause(af)
+        af.api.call("POST", "pools", json={"name": NO_SLOTS, "slots": 0})
         yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
 
 

@@ -6,14 +6,17 @@ A writer goes on until its gate opens: a file named for its run, or for its run,
 from __future__ import annotations
 
 import sys
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Variable
 
 from airflow_hivelock import HiveForceUnlockOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
 from tests.system.deaths import writer
+from tests.system.deaths.play import NO_SLOTS
 from tests.system.deaths.remote import Remote
 
 DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
@@ -44,6 +47,14 @@ def command(day: str = DAY) -> str:
 
 def writes(day: str = DAY) -> dict[str, Any]:
     return {"bash_command": f"exec {command(day)}"}
+
+
+def held_up(context: Any) -> None:
+    """Hold up the worker before its task asks for its locks, until the run may."""
+    asks = Path(Variable.get("gates")) / f"{context['run_id']}.asks"
+    until = time.monotonic() + writer.LONGEST_S
+    while not asks.exists() and time.monotonic() < until:
+        time.sleep(writer.BEAT_S)
 
 
 class LockedBash(HiveLockMixin, BashOperator):
@@ -82,6 +93,15 @@ with DAG("own_three", **options()):
 
 with DAG("own_again", **options()):
     LockedBash(task_id="job", **names(), **writes(), **AT_ONCE)
+
+with DAG("own_held_up", **options()):
+    LockedBash(task_id="job", pre_execute=held_up, **names(), **writes())
+
+with DAG("own_held_up_again", **options()):
+    LockedBash(task_id="job", pre_execute=held_up, **names(), **writes(), **AT_ONCE)
+
+with DAG("own_without_slot", **options()):
+    LockedBash(task_id="job", pool=NO_SLOTS, **names(), **writes())
 
 with DAG("own_called", **options()):
     LockedBash(task_id="job", **names(), **writes(), **CALLED)
