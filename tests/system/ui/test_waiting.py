@@ -80,7 +80,6 @@ def test_who_waits_for_a_slot_is_in_no_knot_and_waits_for_no_lock(stage: Stage) 
         frame = tab.open("?view=graph&owner=year", framed=False)
         expect(frame.locator("figcaption")).to_have_count(1)
         expect(frame.locator(".arrow title", has_text="waits ahead for a lease of “the cluster”")).to_have_count(1)
-        expect(frame.locator(".arrow title", has_text="holds a lease of “the cluster”")).to_have_count(1)
         assert frame.locator(".box", has_text="aside").count() == 0
         show(frame, "timeline")
         assert frame.locator(".drawing rect.wait.slot").count() == ASIDE
