@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, retry
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, places, retry
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Commit, Delete, Exists, Request, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.removal import TRIES_BEFORE_DRAIN
@@ -42,7 +42,8 @@ class Outrun(KazooSession):
         return super().submit(*requests)
 
     def _removes(self, requests: tuple[Request, ...]) -> bool:
-        return any(isinstance(r, Commit) and any(isinstance(op, Check) for op in r.ops) for r in requests)
+        checks = [op for r in requests if isinstance(r, Commit) for op in r.ops if isinstance(op, Check)]
+        return any(check.path == self._queue for check in checks)
 
 
 def test_readers_that_come_without_a_break_do_not_keep_a_lease_from_its_release(zookeeper: ZooKeeperServer) -> None:
@@ -124,7 +125,7 @@ def test_a_drain_that_nobody_gives_back_ends(
     connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its making was not heard of, and the release is not tried again: only the end of its session would take it away."""
-    monkeypatch.setattr(acquisition, "DRAIN_S", 1.0)
+    monkeypatch.setattr(places, "DRAIN_S", 1.0)
     with connect_zookeeper() as ours, connect_zookeeper() as manager:
         lease = ours.acquire(owner="reader", reads=["dw.t"])
         drains(ours, lease)

@@ -230,7 +230,7 @@ def test_a_store_without_our_nodes_is_said_to_be_one(
     with connect_zookeeper() as manager:
         store: Any = manager.backend.store  # type: ignore[attr-defined]
         hive.delete(store.layout.root, recursive=True)
-        with pytest.raises(StoreUnavailable, match="queue is gone from ZooKeeper; connect again"):
+        with pytest.raises(StoreUnavailable, match="urgent is gone from ZooKeeper; connect again"):
             manager.acquire(owner="me", writes=["dw.t"], timeout_s=5.0)
 
 

@@ -12,7 +12,8 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
-from airflow_hivelock.locks.backends.zookeeper.queue import MOST_NAMED, Line, Ticket
+from airflow_hivelock.locks.backends.zookeeper.line import MOST_NAMED, Line
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
 from airflow_hivelock.locks.errors import AccessDenied
@@ -170,7 +171,7 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
             for t in ahead
             for lock in rules.conflicts(mine.locks, t.locks)[:1]
         ]
-        blockers, waiters = line.ahead(mine.locks, zxid)
+        blockers, waiters = line.ahead(mine.locks, mine.place)
         assert list(blockers) == expected
         assert waiters == sum(blocker.waiting for blocker in expected)
 
@@ -181,7 +182,7 @@ def test_of_a_long_line_the_nearest_are_named_and_all_are_counted() -> None:
         Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, (lock,)) for zxid in range(MOST_NAMED + 500)
     ]
     line = Line(tickets, lambda ticket: ticket.zxid > 0, {lock.object: lock.mode})
-    blockers, waiters = line.ahead((lock,), MOST_NAMED + 400)
+    blockers, waiters = line.ahead((lock,), (MOST_NAMED + 400, -1, MOST_NAMED + 400))
     assert [blocker.owner for blocker in blockers[:2]] == [f"owner {MOST_NAMED + 399}", f"owner {MOST_NAMED + 398}"]
     assert (len(blockers), waiters) == (MOST_NAMED, MOST_NAMED + 399)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,30 @@ TRIED = ("trying", "granted", "lost")
 """The states of one who has had his turn."""
 
 
+class Place(NamedTuple):
+    """What a ticket says; in order of these the waiting have their turns.
+
+    :param at: the zxid whose place it is.
+    :param before: its priority, with the sign changed.
+    :param since_ms: when that place was first taken.
+    """
+
+    at: int
+    before: int
+    czxid: int
+    since_ms: int
+
+    @classmethod
+    def of(cls, node: Znode) -> Place:
+        data = json.loads(node.data)
+        stat = node.stat
+        claim = data.get("place", stat.czxid), data.get("since_ms", stat.ctime_ms)
+        return cls(claim[0], -data.get("priority", 1), stat.czxid, claim[1])
+
+
+NOWHERE = Place(0, 0, 0, 0)
+
+
 class Placed(NamedTuple):
     """A lock node. *mode* is ``"S"`` or ``"X"``, *target* the object's path below the namespace."""
 
@@ -37,17 +62,21 @@ class Checks:
     """Follows the store.
 
     :param session_of: the client behind a session's id.
+    :param passing_s: how old a place may be before which others go.
     :param progress: called when somebody gets something.
     """
 
-    def __init__(self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None]) -> None:
+    def __init__(
+        self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None], passing_s: float = 3600.0
+    ) -> None:
+        self._passing_ms = passing_s * 1000
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
         self.grants = 0
         self.granted_to: dict[str, str] = {}
-        self.tickets: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
         self.drains: dict[str, int] = {}
-        self._given_up: dict[str, int] = {}
+        self._given_up: dict[str, Place] = {}
         self.nodes: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
         self.alive: set[str] = set()
         self._aside: set[str] = set()
@@ -84,12 +113,18 @@ class Checks:
             elif path.startswith(_QUEUE) and path.count("/") == 4:
                 key = path.rpartition("/")[2].partition("-")[0]
                 touched[key] = None
-                stat = (change.after or change.before).stat  # type: ignore[union-attr]
-                places = self.drains if stat.ephemeral else self.tickets[key]
-                if change.after is None:
-                    self._given_up[path] = places.pop(path)
+                node = change.after or change.before
+                assert node is not None
+                if change.after is not None and change.before is not None:
+                    raise Violation(f"{path} is written again: a place is constant")
+                if node.stat.ephemeral and change.after is None:
+                    del self.drains[path]
+                elif node.stat.ephemeral:
+                    self.drains[path] = node.stat.czxid
+                elif change.after is None:
+                    self._given_up[path] = self.tickets[key].pop(path)
                 else:
-                    places[path] = stat.czxid
+                    self.tickets[key][path] = Place.of(node)
             elif match := _LOCK.fullmatch(path):
                 if len(match[3]) == 10:
                     self._foreign_changed(write, change, match)
@@ -118,11 +153,12 @@ class Checks:
             return {}
         foreign = [(placed.target, placed.mode) for placed in self.foreign.values()]
         waiting: list[tuple[State, bool]] = []
+        stand = [(key, state) for key, state in self.states.items() if state.holds or (state.queued and state.places)]
         free = {}
         queued = [(min(self.tickets[key].values()), key, state) for key, state in self.states.items() if state.queued]
         for _, key, state in sorted(queued):
             blocked = (
-                any(state.conflict(other) for other in self.states.values() if other.holds)
+                any(state.conflict(other) for other_key, other in stand if other_key != key)
                 or any(blocks and state.conflict(other) for other, blocks in waiting)
                 or any("X" in (mode, state.modes.get(target, "")) and target in state.modes for target, mode in foreign)
                 or any(self._exclusive_above(target, state) for target, _ in foreign)
@@ -221,10 +257,13 @@ class Checks:
         if after.state == "free" and key in self.alive:
             raise Violation(f"{after.owner} was {was} and is broken, and its process lives")
         if after.state in TRIED and was not in TRIED:
-            self._check_turn(key, after, before.zxid if before else 0, self.tickets[key])
+            held = before is not None and before.queued and bool(before.places)
+            self._check_turn(key, after, before.zxid if before else 0, self.tickets[key], held=held)
+        elif after.state == was == "waiting" and after.places and not (before and before.places):
+            self._check_turn(key, after, 0, self.tickets[key])
         if after.aside and was != "away":
             waited = before is not None and before.queued
-            since = before.zxid if before and waited else self.claims.late_since(after.process)
+            since = before.zxid if before and waited else self.claims.began(after.process)[0]
             self._check_turn(key, after, since, self._given_up if waited else {})
         if after.queued and not (before and (before.queued or before.holds)):
             self._check_arrival(key, after)
@@ -235,22 +274,47 @@ class Checks:
 
     def _check_arrival(self, key: str, mine: State) -> None:
         """Its place is a new one, also where it has stepped aside before."""
-        if min(self.tickets[key].values(), default=0) != mine.zxid:
+        place = min(self.tickets[key].values(), default=NOWHERE)
+        if place.czxid != mine.zxid:
             raise Violation(f"{mine.owner} arrives at {mine.zxid} with tickets of before: {self.tickets[key]}")
+        if place.at == place.czxid:
+            return
+        if place.at > place.czxid:
+            raise Violation(f"{mine.owner} claims {place}, which is no place")
+        seen, seen_ms = self.claims.began(mine.process)
+        for other_key, other in self.states.items():
+            if other_key == key or not other.queued or not mine.conflict(other):
+                continue
+            theirs = min(self.tickets[other_key].values(), default=NOWHERE)
+            if theirs.at == place.at and theirs.since_ms != place.since_ms:
+                raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
+            if theirs > place and theirs.czxid < seen and theirs.before <= place.before:
+                raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
+            if place < theirs < (place.czxid,) and seen_ms - theirs.since_ms > self._passing_ms:
+                raise Violation(
+                    f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
+                )
 
-    def _check_turn(self, key: str, mine: State, since: int, tickets: Mapping[str, int]) -> None:
-        """Nothing that excludes it stands before it: no ticket of ours, and no lock of Hive's that it must have seen.
+    def _check_turn(
+        self, key: str, mine: State, since: int, tickets: Mapping[str, Place], *, held: bool = False
+    ) -> None:
+        """Nothing that excludes it stands before it: no ticket of ours, and no lock of Hive's that it must have seen; and
+        nobody else holds, tries, or holds a place among Hive's clients.
 
         :param since: it has looked after that.
         :param tickets: its own, which are gone if it has stepped aside; none if it did so at its first look.
+        :param held: it has held a place among Hive's clients: who has come before it since waits for it.
         """
-        place = min(tickets.values(), default=since)
+        mine_at = min(tickets.values(), default=Place(since, 0, since, 0))
+        place = mine_at.czxid
         for other_key, other in self.states.items():
             if other_key != key and (other.queued or other.holds) and (target := mine.conflict(other)):
-                theirs = min(self.tickets[other_key].values(), default=0)
-                if theirs < place:
+                theirs = min(self.tickets[other_key].values(), default=NOWHERE)
+                if mine.aside and theirs.czxid > place:
+                    continue  # it holds nothing: who has come meanwhile harms nobody
+                if other.places or (theirs < mine_at and not held):
                     raise Violation(
-                        f"{mine.owner} (ticket {place}) has its turn, and {other.owner} (ticket {theirs}) is {other.state} on {target}"
+                        f"{mine.owner} ({mine_at}) has its turn, and {other.owner} ({theirs}) is {other.state} on {target}"
                     )
         for path, drain in self.drains.items():
             queue, _, name = path.rpartition("/")

@@ -29,7 +29,8 @@ class Claims:
         self._releasing: set[tuple[str, int]] = set()
         self._forced: set[str] = set()
         self._withdrawing: set[str] = set()
-        self._late: dict[str, int] = {}
+        self._late: set[str] = set()
+        self._began: dict[str, tuple[int, int]] = {}
         self._serious: dict[str, int] = {}
         self._robbed_before: set[str] = set()
 
@@ -75,13 +76,15 @@ class Claims:
         elif state.epoch <= lease.epoch and lease.id not in self._forced and not self._ended_by_another(lease):
             raise Violation(f"{lease.owner} got {lease.id}, which does not stand: {state}")
 
-    def late(self, process: str, seen: int) -> None:
-        """A process begins a late request, and will look at all that has been written up to *seen*."""
-        self._late[process] = seen
+    def begins(self, process: str, seen: int, now_ms: int, *, late: bool) -> None:
+        """A process begins a request, and will look at all that has been written up to *seen*."""
+        self._began[process] = seen, now_ms
+        if late:
+            self._late.add(process)
 
-    def late_since(self, process: str) -> int:
-        """Up to when it will have seen all."""
-        return self._late[process]
+    def began(self, process: str) -> tuple[int, int]:
+        """Up to which zxid it has seen all, and when that was."""
+        return self._began[process]
 
     def free(self, owner: str, key: str, process: str) -> None:
         """A late process has been told that it could have had its locks."""

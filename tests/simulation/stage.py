@@ -98,10 +98,10 @@ class Asked:
 class Process:
     """One of our processes."""
 
-    def __init__(self, stage: Stage, session: Actor, patience_s: float) -> None:
+    def __init__(self, stage: Stage, session: Actor, patience_s: float, passing_s: float) -> None:
         self.session = session
         self.backend = ZooKeeperBackend(
-            self.session, patience_s=patience_s, clock=stage.clock, sleep=stage.schedule.sleep
+            self.session, patience_s=patience_s, passing_s=passing_s, clock=stage.clock, sleep=stage.schedule.sleep
         )
         self.manager = LockManager(self.backend, stage.clock)
         self._stage = stage
@@ -115,12 +115,12 @@ class Process:
         attempt: int = 0,
         wait: bool = True,
         late: bool = False,
+        priority: int = 1,
     ) -> Asked:
-        flag = Flag(self._stage.schedule)
-        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait, late=late)
+        flag, stage = Flag(self._stage.schedule), self._stage
+        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait, late=late, priority=priority)
         asked = Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
-        if late:
-            self._stage.checks.claims.late(process_of(asked.pending), self._stage.zookeeper.zxid)
+        stage.checks.claims.begins(process_of(asked.pending), stage.zookeeper.zxid, stage.schedule.now_ms, late=late)
         return asked
 
     def gets(self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0) -> Lease:
@@ -152,9 +152,9 @@ class Stage:
         self.zookeeper = ZooKeeper(2, lambda: self.schedule.now_ms, self.checks.observe)
         self.network = Network(self.zookeeper, self.schedule, dice)
 
-    def process(self, name: str, *, patience_s: float = 30.0, server: int = 0) -> Process:
+    def process(self, name: str, *, patience_s: float = 30.0, passing_s: float = 3600.0, server: int = 0) -> Process:
         """:param server: 0 for one that is up to date, 1 for one that lags behind."""
-        return Process(self, Actor(self.network, name, server), patience_s)
+        return Process(self, Actor(self.network, name, server), patience_s, passing_s)
 
     def hive(self, name: str = "hive") -> HiveClient:
         assert name.startswith("hive")

@@ -34,6 +34,7 @@ class Worker:
     session: SimulatedSession
     world: World
     patience_s: float = 30.0
+    passing_s: float = 3600.0
     _manager: LockManager | None = None
 
     @property
@@ -43,7 +44,11 @@ class Worker:
             try:
                 client = self.world.client_of(self.session)
                 backend = ZooKeeperBackend(
-                    client, patience_s=self.patience_s, clock=self._clock, sleep=self.world.schedule.sleep
+                    client,
+                    patience_s=self.patience_s,
+                    passing_s=self.passing_s,
+                    clock=self._clock,
+                    sleep=self.world.schedule.sleep,
                 )
                 self._manager = LockManager(backend, self._clock)
             except StoreUnavailable:
@@ -120,8 +125,7 @@ class Job:
         manager = worker.manager
         began = self._world.schedule.now_ms, self._world.zookeeper.zxid
         pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
-        if self._request.late:
-            self._claims.late(process_of(pending), began[1])
+        self._claims.begins(process_of(pending), began[1], began[0], late=self._request.late)
         while True:
             self._flag.clear()
             give_up = self._dice.chance(self._gives_up)

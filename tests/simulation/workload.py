@@ -46,6 +46,7 @@ class Workload:
         self._no_waits = draw("no_waits", 0.0, 0.2, 0.6)
         self._gives_up = draw("gives_up", 0.0, 0.1)
         self._changes = draw("changes", 0.0, 0.1)
+        self._urgent = draw("urgent", 0.0, 0.2, 0.7)
         self._lates = draw("lates", 0.0, 0.0, 0.2, 0.7)
         self._reads = draw("reads", 0.3, 0.9)
         self._databases = draw("databases", 0.03, 0.03, 0.4)
@@ -119,7 +120,7 @@ class Workload:
 
     def _start_worker(self, rounds: int) -> None:
         number = 1 + self._world.started
-        worker = Worker(self._world.connect(f"worker{number}"), self._world, self._patience_s)
+        worker = Worker(self._world.connect(f"worker{number}"), self._world, self._patience_s, self._world.passing_s)
         self.workers.append(worker)
 
         def run() -> None:
@@ -145,7 +146,8 @@ class Workload:
         owner.attempt += dice.chance(self._counting)
         owner.processes += 1
         wait = not dice.chance(self._no_waits)
-        late = dice.chance(self._lates)
-        request = replace(owner.requests[dice.chance(self._changes)], attempt=owner.attempt, wait=wait, late=late)
+        late, priority = dice.chance(self._lates), 1 + dice.chance(self._urgent) * dice.below(4)
+        asked = owner.requests[dice.chance(self._changes)]
+        request = replace(asked, attempt=owner.attempt, wait=wait, late=late, priority=priority)
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
         return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8)

@@ -101,7 +101,8 @@ class World:
         self.draw = draw = Draw(dice, drawn if theme is None else theme)
         self.weather = weather = Weather.draw(draw)
         self.schedule = Schedule(dice, weather.switch, weather.pause, self._disturb)
-        self.checks = Checks(self._session_of, self.schedule.progress)
+        self.passing_s = draw("passing_s", 3600.0, 3600.0, 2.0)
+        self.checks = Checks(self._session_of, self.schedule.progress, self.passing_s)
         self.zookeeper = ZooKeeper(weather.followers, lambda: self.schedule.now_ms, self.checks.observe)
         self.network = Network(
             self.zookeeper, self.schedule, dice, weather.lose, weather.lose_rare, weather.late, weather.refuse

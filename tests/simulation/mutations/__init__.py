@@ -14,7 +14,20 @@ in this form of the protocol:
   has done. Only drains are taken without the record, and a second set is void as soon as the first is.
 """
 
-from tests.simulation.mutations import drain, late, lease, nodes, queue, record, sequence, session, turn
+from tests.simulation.mutations import drain, late, lease, nodes, priority, queue, record, sequence, session, turn
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
-__all__ = ["MUTATIONS", "Mutation", "drain", "late", "lease", "nodes", "queue", "record", "sequence", "session", "turn"]
+__all__ = [
+    "MUTATIONS",
+    "Mutation",
+    "drain",
+    "late",
+    "lease",
+    "nodes",
+    "priority",
+    "queue",
+    "record",
+    "sequence",
+    "session",
+    "turn",
+]

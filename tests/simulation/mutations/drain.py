@@ -194,6 +194,6 @@ def void_at_the_head_of_the_line(patch: Patch) -> None:
         patch,
         ZooKeeperAcquisition,
         "_wait_for",
-        "self._owner_of(first, head)",
-        "self._owner_of(first, head) or (head and Record.decode(head, store.layout.record(first.key)))",
+        "places.owner_of(store, first, head)",
+        "places.owner_of(store, first, head) or (head and Record.decode(head, store.layout.record(first.key)))",
     )

@@ -10,6 +10,7 @@ from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import listings
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
@@ -51,7 +52,7 @@ def late_one_tries(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def mark_kept_on_return(patch: Patch) -> None:
     """It is listed as aside for as long as its owner lives."""
-    edit(patch, ZooKeeperAcquisition, "_writes", "if record.aside == existing.aside:", "if True:")
+    edit(patch, ZooKeeperStore, "writes", "if record.aside != ", "if record.aside and record.aside != ")
 
 
 @mutation(a_late_one_has_its_turn)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, queue, removal
+from airflow_hivelock.locks.backends.zookeeper import queue, removal
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete, Exists, Listing, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import shared_units
@@ -50,7 +50,7 @@ def removal_without_guards(patch: Patch) -> None:
 @mutation(unlocked_and_made_again_by_another)
 def guard_not_raised(patch: Patch) -> None:
     """The same: who makes a SHARED node must tell those who are about to delete one."""
-    patch.setattr(acquisition, "shared_units", lambda locks: ())
+    patch.setattr(queue.Queues, "guards", lambda self, locks: [])
 
 
 def readers_side_by_side(stage: Stage) -> None:
@@ -177,5 +177,5 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
 @mutation(seed=140, theme=DATABASES)
 def databases_without_a_guard(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up take my SHARED node on a database, another's has the same path, and my release deletes that."""
-    for module in (acquisition, removal, queue):
+    for module in (removal, queue):
         patch.setattr(module, "shared_units", lambda locks: tuple(name for name in shared_units(locks) if "." in name))

@@ -78,13 +78,13 @@ def tickets_one_by_one(patch: Patch) -> None:
 @mutation(seed=0)
 def dead_waiter_skipped(patch: Patch) -> None:
     """Whoever takes up the dead waiter's place has the earlier ticket, and both are let in."""
-    original = Queues.earlier
+    original = Queues.conflicting
 
-    def earlier(self: Queues, *args: Any) -> Any:
+    def conflicting(self: Queues, *args: Any) -> Any:
         found = original(self, *args)
         return [t for t in found if self._client.submit(Exists(self._layout.alive(t.key)))[0]]
 
-    patch.setattr(Queues, "earlier", earlier)
+    patch.setattr(Queues, "conflicting", conflicting)
 
 
 def one_ahead_dies_waiting(stage: Stage) -> None:
@@ -252,5 +252,5 @@ def oldest_tickets_left_out(patch: Patch) -> None:
 @mutation(seed=30, theme=QUEUES)
 def root_of_the_queues_read_last(patch: Patch) -> None:
     """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
-    patch.setattr(SnapshotReads, "all", lambda self: [*self.queues, *self.objects, self.root])
-    edit(patch, SnapshotReads, "snapshot", "root, *others = replies", "*others, root = replies")
+    patch.setattr(SnapshotReads, "all", lambda self: [*self.urgents, *self.queues, *self.objects, self.root])
+    edit(patch, SnapshotReads, "snapshot", "(root, *others)", "(*others, root)")

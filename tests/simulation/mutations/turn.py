@@ -88,7 +88,8 @@ def barrier_kept_behind(patch: Patch) -> None:
         assert self._record is not None
         lock = next(lock for lock in self._record.locks if lock.object == target)
         bump = [SetData(self._store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = self._lock_nodes([lock], {target: Listing((), 0, 0)}, self._asked_ms)
+        data = self._said(self._asked_ms)
+        created = self._store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, data)
         self._rewrite(replace(self._record, barrier=(*self._record.barrier, (str(target), 0))), [*bump, *created])
 
     patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from tests.system.histories import worker
 
@@ -26,12 +26,12 @@ def conflicts_ignored() -> None:
 
 def half_acquired() -> None:
     """The last lock of each request is left out."""
-    original = ZooKeeperAcquisition._lock_nodes
+    original = Namespace.lock_nodes
 
-    def lock_nodes(self: ZooKeeperAcquisition, locks: Any, *args: Any) -> Sequence[Create]:
+    def lock_nodes(self: Namespace, locks: Any, *args: Any) -> Sequence[Create]:
         return original(self, list(locks)[:-1], *args)
 
-    ZooKeeperAcquisition._lock_nodes = lock_nodes  # type: ignore[method-assign, assignment]
+    Namespace.lock_nodes = lock_nodes  # type: ignore[method-assign, assignment]
 
 
 def half_released() -> None:

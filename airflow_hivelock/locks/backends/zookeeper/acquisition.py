@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backends.zookeeper import places, retry
 from airflow_hivelock.locks.backends.zookeeper import record as records
-from airflow_hivelock.locks.backends.zookeeper import retry
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Children,
@@ -30,25 +30,25 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Get,
     Listing,
-    Node,
     Op,
     Refused,
     SetData,
     Stat,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, LockData, LockNode, fitting
+from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, fitting
 from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
-from airflow_hivelock.locks.backends.zookeeper.queue import Ticket, named, shared_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import named, place, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest, owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Place, Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
 
 STEP_S = 1.0
@@ -57,11 +57,8 @@ STEP_S = 1.0
 DEAD_RECHECK_S = 5.0
 """How often a request behind a dead waiter looks whether nobody else is in the way any more."""
 
-DRAIN_S = 30.0
-"""How long a drain stands at most, longer than any removal takes that goes on."""
-
 _NO_PLACE = 1 << 63
-"""Later than every place in a queue."""
+"""Later than every write."""
 
 
 class _Again(Exception):
@@ -72,21 +69,25 @@ class ZooKeeperAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
 
     def __init__(
-        self, store: ZooKeeperStore, request: LockRequest, wake: Callable[[], None], patience_s: float
+        self, store: ZooKeeperStore, request: LockRequest, wake: Callable[[], None], patience_s: float, passing_s: float
     ) -> None:
-        """:param patience_s: how long Hive's clients may pass, when it is the request's turn, before it holds its place."""
+        """:param patience_s: how long Hive's clients may pass, when it is the request's turn, before it holds its place.
+        :param passing_s: how old a place is, by the store's clock, before which no request of higher priority goes.
+        """
         self.path = store.layout.record(owner_key(request.owner))
         self._store = store
         self._request = fitting(request, store.layout, store.acl_bytes)
         self._wake = wake
         self._key = owner_key(request.owner)
         self._patience_s = patience_s
+        self._passing_s = passing_s
         self._alive = store.layout.alive(self._key)
         self._process = uuid.uuid4().hex
         self._begin = 0
         self._record: Record | None = None
         self._session = 0
-        self._place = 0
+        self._place: Place | None = None
+        self._unpassed: list[Check] | None = None
         self._asked_ms = 0
         self._granting = 0
         self._refused_at: float | None = None
@@ -115,6 +116,8 @@ class ZooKeeperAcquisition:
                     self._granting = 0
                 if isinstance(outcome, Lease | Free):
                     store.waiters.leaves(self)
+                if isinstance(outcome, Free):
+                    self._record = None  # another process may act for the owner by the next step
                 return outcome
             self._vain += 1
             if pause := retry.pause_s(self._vain) or (retry.FIRST_S if store.clock() > until else 0.0):
@@ -169,6 +172,7 @@ class ZooKeeperAcquisition:
     def _start(self) -> None:
         store, client = self._store, self._store.client
         self._session = client.session
+        self._unpassed = None
         reads = self._reads(() if self._begin else self._request.locks)  # started again, it goes step by step
         _, node, alive, *replies = client.submit(Sync(), Get(self.path), Get(self._alive), *reads.all())
         self._begin = self._begin or client.zxid
@@ -187,21 +191,22 @@ class ZooKeeperAcquisition:
                 "removed behind its back. Stop the work under it and release it; then acquire again"
             )
         fresh = mine.ticket_epoch == mine.epoch
-        if fresh and self._place:  # it was taken for dead
+        if fresh and self._place is not None:  # it was taken for dead
             self._bring_back_earlier_waiters()
         life = [Delete(self._alive)] if alive is not None else []
         if fresh and reads.queues:
             at_once = self._step_aside_at_once if self._request.late else self._grant_at_once
             if at_once(mine, existing, reads.snapshot(replies), life):
                 return
-        ops = self._writes(mine, existing)
+        claim = self._claim(mine, reads.snapshot(replies).queues if reads.queues else None) if fresh else None
+        ops = self._store.writes(mine, existing)
         written = len(ops) - 1
-        creates = store.queues.creates(mine) if fresh else {}
+        creates = store.queues.creates(mine, claim) if fresh else {}
         ops += [*creates.values(), *life]
         if mine.queued:
             ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
-        ops += store.queues.announces(creates)
-        reads = self._reads(mine.locks)
+        ops += [*store.queues.announces(creates), *(store.queues.claims(mine.locks) if claim else ())]
+        reads = self._reads(mine.locks)._replace(urgents=store.queues.urgents(mine.locks))
         outcome, *replies = client.submit(Commit(tuple(ops)), *reads.all())
         if isinstance(outcome, Refused):
             if fresh and outcome.reason == Refused.NO_NODE:
@@ -211,24 +216,13 @@ class ZooKeeperAcquisition:
         store.tell_time(outcome[written])
         self._snapshot = reads.snapshot(replies)
         if fresh:
-            self._take_place(store.queues.made(self._record, outcome[written + 1 : written + 1 + len(creates)]))
+            self._take_place(store.queues.made(self._record, outcome[written + 1 : written + 1 + len(creates)], claim))
         elif self._record.queued:
             self._take_place(store.queues.of(self._record))
 
     def _reads(self, locks: tuple[Lock, ...]) -> SnapshotReads:
         store = self._store
-        return SnapshotReads(Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
-
-    def _writes(self, record: Record, existing: Record | None) -> list[Op]:
-        """Ends with the write of *record*."""
-        # A new record is made empty and then written, for only a write's reply tells its zxid and time.
-        write = SetData(self.path, record.encode(), existing.version if existing else 0)
-        aside = self._store.layout.aside(self._key)
-        if existing is None:
-            return [Create(self.path), *([Create(aside)] if record.aside else []), write]
-        if record.aside == existing.aside:
-            return [write]
-        return [Create(aside) if record.aside else Delete(aside), write]
+        return SnapshotReads((), Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
 
     def _take_place(self, tickets: Sequence[Ticket]) -> None:
         """Remember the place, and how long the owner had had it when this acquisition began."""
@@ -236,7 +230,7 @@ class ZooKeeperAcquisition:
         assert self._record.stat is not None
         if not tickets:
             raise _Again
-        self._place = tickets[0].zxid
+        self._place = tickets[0].place
         self._store.waiters.stands(self, self._place)
         self._tickets = named(ticket.path for ticket in tickets)
         self._asked_ms = tickets[0].since_ms
@@ -244,6 +238,7 @@ class ZooKeeperAcquisition:
 
     def _bring_back_earlier_waiters(self) -> None:
         """Queue again for the waiters of this process that were taken for dead with this one and stood before it."""
+        assert self._place is not None
         before = self._store.waiters.before(self._place)
         _, *nodes = self._store.client.submit(Sync(), *(Get(other.path) for other in before))
         for other, node in zip(before, nodes, strict=True):
@@ -255,12 +250,19 @@ class ZooKeeperAcquisition:
         if free.process != self._process or free.state is not State.FREE:
             return
         mine = records.start(free, self._request, self._process, self._begin)
-        creates = self._store.queues.creates(mine)
+        claim = self._claim(mine, None)
+        creates = self._store.queues.creates(mine, claim)
         life = Create(self._alive, mine.process.encode(), ephemeral=True)
-        ops = (*self._writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates))
-        outcome = self._store.client.submit(Commit(ops))[0]
-        if not isinstance(outcome, Refused) and not self._store.waiters.is_back(self, outcome[0].mzxid):
+        ops = [*self._store.writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates)]
+        ops += self._store.queues.claims(mine.locks) if claim else ()
+        outcome = self._store.client.submit(Commit(tuple(ops)))[0]
+        if isinstance(outcome, Refused):
+            return
+        if not self._store.waiters.is_back(self, place(outcome[0].mzxid, mine.priority, claim)):
             self._withdraw()  # it left meanwhile, and did not see this
+
+    def _claim(self, mine: Record, listings: Sequence[Listing | None] | None) -> Claim | None:
+        return places.claim(self._store, mine, listings, self._passing_s)
 
     # At once, where nobody is in the way.
 
@@ -270,7 +272,7 @@ class ZooKeeperAcquisition:
         tickets = store.queues.creates_at_once(mine, snapshot.queues)
         if now_ms is None or snapshot.root is None or tickets is None:
             return False
-        if store.queues.earlier(locks, _NO_PLACE, snapshot.queues):
+        if store.queues.conflicting(locks, snapshot.queues):
             return False
         survey = store.namespace.survey(locks, snapshot.objects)
         if not store.namespace.tells_all(locks, survey):
@@ -278,12 +280,15 @@ class ZooKeeperAcquisition:
         if store.namespace.foreign_conflicts(locks, survey.children, {}):
             return False
         granted = replace(mine, state=State.GRANTED, tickets=named(check.path for _, check in tickets))
-        written = self._writes(granted, existing)
+        written = self._store.writes(granted, existing)
         first = [*written, Check(store.layout.queues, snapshot.root.stat.version)]
         first += [op for pair in tickets for op in pair]
         first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
-        guards = self._guards(locks)
-        creates = [*store.namespace.absent(survey), *self._lock_nodes(locks, survey.children, now_ms)]
+        guards = store.queues.guards(locks)
+        creates = [
+            *store.namespace.absent(survey),
+            *store.namespace.lock_nodes(locks, survey.children, self._said(now_ms)),
+        ]
         self._granting = granted.ticket_epoch
         try:
             outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
@@ -295,7 +300,7 @@ class ZooKeeperAcquisition:
         if isinstance(outcome, Refused):
             return False
         self._record = granted.at(outcome[len(written) - 1])
-        self._remember_nodes(guards, creates, outcome[len(first) :])
+        store.removal.remember(self._record, guards, creates, outcome[len(first) :])
         store.remember(self._record)
         return True
 
@@ -305,12 +310,12 @@ class ZooKeeperAcquisition:
         self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]
     ) -> bool:
         """AWAY in one transaction, if nobody is in the way, without a ticket. False: nothing happened."""
-        if self._store.queues.earlier(mine.locks, _NO_PLACE, snapshot.queues):
+        if self._store.queues.conflicting(mine.locks, snapshot.queues):
             return False
         if self._foreign(mine.locks, self._store.namespace.survey(mine.locks, snapshot.objects).children, {}):
             return False
         away = replace(mine, state=State.AWAY)
-        written = self._writes(away, existing)
+        written = self._store.writes(away, existing)
         outcome = self._store.client.submit(Commit((*written, *life)))[0]
         if isinstance(outcome, Refused):
             return False
@@ -340,9 +345,18 @@ class ZooKeeperAcquisition:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease()
-        ahead = self._store.queues.earlier(self._record.locks, self._place, snapshot and snapshot.queues)
-        if not ahead:
+        if self._record.has_nodes:  # a place held among Hive's clients is in the way of all, also of those before it
             return self._try(snapshot and snapshot.objects)
+        assert self._place is not None
+        store, locks = self._store, self._record.locks
+        snapshot = snapshot or store.look(locks)
+        if None in snapshot.urgents:  # a store that an earlier version has made
+            store.make_queues(locks)
+            return None
+        self._unpassed = store.queues.unpassed(locks, snapshot.urgents)
+        ahead = places.in_the_way(store, locks, self._place, snapshot)
+        if not ahead:
+            return self._try(snapshot.objects)
         outcome = self._wait_for(ahead[0], ahead[-1])
         if outcome is None:
             self._vain = 0  # there are fewer ahead now
@@ -355,24 +369,27 @@ class ZooKeeperAcquisition:
         """
         store = self._store
         drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
+        passed = not self._is_behind(nearest)  # and only the record tells when it has given up its try
         mine, standing, node, head = store.client.submit(
             Exists(self.path, self._wake),
             Exists(nearest.path, self._wake),
-            Get(store.layout.record(nearest.key), self._wake if drain else None),
+            Get(store.layout.record(nearest.key), self._wake if drain or passed else None),
             Get(store.layout.record(first.key)),
         )
         self._check_mine(mine)
         if standing is None:
             return None
-        other, leader = self._owner_of(nearest, node), self._owner_of(first, head)
+        other, leader = places.owner_of(store, nearest, node), places.owner_of(store, first, head)
         if other is None or leader is None:
             void = {ticket.path for ticket, record in ((nearest, other), (first, leader)) if record is None}
             store.client.submit(*(Commit((Delete(path),)) for path in sorted(void)))
             return None
+        if any(not (self._is_behind(t) or places.holds(t, r)) for t, r in ((nearest, other), (first, leader))):
+            return None
         by = [self._blocker(nearest, other.queued)]
         if first.path != nearest.path:
             by.append(self._blocker(first, leader.queued))
-        recheck_s = self._drain_left_s(nearest) if drain else None
+        recheck_s = places.drain_left_s(store, nearest) if drain else None
         if other.queued:
             # Signs of life are read after the records: gone while it still waits means dead.
             life, leaders_life = store.client.submit(
@@ -391,23 +408,10 @@ class ZooKeeperAcquisition:
         passing = drain or (other.queued and not other.wait)
         return Blocked(tuple(by), self._waited_s, passing=passing, recheck_s=recheck_s)
 
-    def _owner_of(self, ticket: Ticket, node: Node | None) -> Record | None:
-        """The record in *node*, read after *ticket*, of which it is; None: the ticket is void, be it gone or left behind.
-
-        A ticket and its record are written together, and no session reads backwards: one without a record has lost it.
-        """
-        record = Record.decode(node, self._store.layout.record(ticket.key)) if node else None
-        if record is None or record.idle or record.ticket_epoch != ticket.epoch:
-            return None
-        if ticket.drains is None:
-            return record
-        return record if ticket.drains == record.version and self._drain_left_s(ticket) > 0 else None
-
-    def _drain_left_s(self, drain: Ticket) -> float:
-        """For how long *drain* stands yet, by the store's clock: a removal that failed in between leaves it behind."""
-        now_ms = self._store.now_ms()
-        assert now_ms is not None, "the record has been written"
-        return DRAIN_S - (now_ms - drain.since_ms) / 1000
+    def _is_behind(self, ticket: Ticket) -> bool:
+        """Whether this request's place is behind that one."""
+        assert self._place is not None
+        return ticket.place < self._place
 
     def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
         assert self._record is not None
@@ -427,10 +431,15 @@ class ZooKeeperAcquisition:
         if self._request.late:
             return self._step_aside()
         trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
-        guards = self._guards(locks)
+        guards = store.queues.guards(locks)
         missing = [lock for lock in locks if lock.object not in held]
-        creates = [*store.namespace.absent(survey), *self._lock_nodes(missing, children, self._asked_ms)]
-        ops: list[Op] = [SetData(self.path, trying.encode(), self._record.version), *guards, *creates]
+        creates = [
+            *store.namespace.absent(survey),
+            *store.namespace.lock_nodes(missing, children, self._said(self._asked_ms)),
+        ]
+        write = SetData(self.path, trying.encode(), self._record.version)
+        checks = self._still_first()
+        ops: list[Op] = [write, *checks, *guards, *creates]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
             Commit(tuple(ops)), *(Children(store.layout.object(target)) for target in existed)
@@ -440,9 +449,19 @@ class ZooKeeperAcquisition:
                 raise _Again
             return None
         self._record = trying.at(outcome[0])
-        own = self._remember_nodes(guards, creates, outcome[1:], kept=not held)
+        own = store.removal.remember(self._record, guards, creates, outcome[1 + len(checks) :], complete=not held)
         own |= {f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
         return self._verify(self._record, own, dict(zip(existed, listings, strict=True)))
+
+    def _still_first(self) -> list[Check]:
+        """What fails where somebody has gone before this request since its last look: never a later one's versions, for a
+        place held among Hive's clients keeps all others back, and is held without a look."""
+        assert self._record is not None
+        if self._record.has_nodes:
+            return []
+        if self._unpassed is None:
+            raise _Again
+        return self._unpassed
 
     def _foreign(
         self, locks: Sequence[Lock], children: Mapping[LockObject, Listing], held: Mapping[LockObject, LockNode]
@@ -455,29 +474,9 @@ class ZooKeeperAcquisition:
             foreign = namespace.foreign_below(locks, children, _NO_PLACE)
         return foreign
 
-    def _guards(self, locks: Iterable[Lock]) -> list[SetData]:
-        return [SetData(self._store.layout.queue(name), b"", -1) for name in shared_units(locks)]
-
-    def _remember_nodes(
-        self, guards: Sequence[SetData], creates: Sequence[Create], replies: Sequence[Any], *, kept: bool = True
-    ) -> set[str]:
-        """The lock nodes that a transaction has made; their removal may need no look at them, if these are all."""
-        assert self._record is not None
-        stats, made = replies[: len(guards)], replies[len(guards) : len(guards) + len(creates)]
-        own = {path for path, create in zip(made, creates, strict=True) if create.sequential}
-        if kept:
-            self._store.removal.remember(self._record, own, stats, [guard.path for guard in guards])
-        return own
-
-    def _lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], now_ms: int) -> list[Create]:
-        layout, data = self._store.layout, LockData.of(self._request, now_ms).encode()
-        creates: list[Create] = []
-        for lock in locks:
-            path = layout.object(lock.object)
-            if lock.object not in children:
-                creates.append(Create(path))
-            creates.append(Create(f"{path}/{LOCK_PREFIXES[lock.mode]}", data, True))
-        return creates
+    def _said(self, now_ms: int) -> bytes:
+        """What my lock nodes say."""
+        return LockData.of(self._request, now_ms).encode()
 
     def _verify(
         self, trying: Record, own: set[str] | None, children: Mapping[LockObject, Listing | None] | None = None
@@ -577,9 +576,12 @@ class ZooKeeperAcquisition:
         gone = store.namespace.own_nodes(dropped, record.node_zxids)
         lock = names[str(target)]
         bump = [SetData(store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = self._lock_nodes([lock], {target: Listing((), 0, 0)}, self._asked_ms)
+        created = store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, self._said(self._asked_ms))
         holding = replace(record, barrier=(*kept, (str(target), 0)))
-        self._rewrite(holding, [*guards, *bump, *(Delete(placed.path) for placed in gone.values()), *created])
+        self._rewrite(
+            holding,
+            [*self._still_first(), *guards, *bump, *(Delete(placed.path) for placed in gone.values()), *created],
+        )
 
     def _rewrite(self, record: Record, ops: Sequence[Op]) -> None:
         """Compare and set my record, with *ops* in the same transaction."""

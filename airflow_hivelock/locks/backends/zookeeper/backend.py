@@ -52,6 +52,11 @@ log = logging.getLogger(__name__)
 
 MAX_AUDITED_LENGTH = 30_000
 
+PASSING_S = 3600.0
+"""For how long a request that waits may be passed by those of higher priority, unless the URL says otherwise."""
+
+MOST_PASSING_S = 366 * DAY_S
+
 WAITER_KEPT_S = 86_400.0
 """How long a sweep leaves a dead waiter its place, where nobody behind has broken it; and a request that has stepped aside
 its mark."""
@@ -63,10 +68,11 @@ class ZooKeeperBackend:
     :param client: a session of its own; :meth:`close` ends it.
     :param acl_bytes: what the ACL of a node takes in a request.
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
+    :param passing_s: for how long requests of higher priority may go before one that waits.
     :param clock: monotonic seconds; *sleep* waits by it.
     """
 
-    capabilities = Capabilities(seen_by_hive=True, prioritized=False, limits=False)
+    capabilities = Capabilities(seen_by_hive=True, prioritized=True, limits=False)
 
     def __init__(
         self,
@@ -75,11 +81,13 @@ class ZooKeeperBackend:
         *,
         acl_bytes: int = ANYBODY.acl_bytes,
         patience_s: float = 30.0,
+        passing_s: float = PASSING_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = ZooKeeperStore(client, layout or Layout(), acl_bytes=acl_bytes, clock=clock, sleep=sleep)
         self.patience_s = patience_s
+        self.passing_s = passing_s
 
     @classmethod
     def connect(
@@ -90,6 +98,7 @@ class ZooKeeperBackend:
         chroot: str = "",
         timeout_s: str | float = 10.0,
         patience_s: str | float = 30.0,
+        passing_s: str | float = PASSING_S,
         **security: str,
     ) -> Self:
         """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
@@ -111,10 +120,11 @@ class ZooKeeperBackend:
         layout = Layout(f"{top}{path}", f"{top}{root}")
         session_s = seconds("timeout_s", timeout_s, most_s=DAY_S)
         patience = seconds("patience_s", patience_s, most_s=DAY_S, or_none=True)
+        passing = seconds("passing_s", passing_s, most_s=MOST_PASSING_S, or_none=True)
         secured = Security.of(login, **security)
         session = KazooSession(hosts, session_s, secured, layout.root)
         try:
-            backend = cls(session, layout, acl_bytes=secured.acl_bytes, patience_s=patience)
+            backend = cls(session, layout, acl_bytes=secured.acl_bytes, patience_s=patience, passing_s=passing)
             if secured.closed:
                 backend.now()  # a wrong password for DIGEST is no error of a session's, only of its first write
                 if not session.guarded(layout.root):
@@ -155,7 +165,7 @@ class ZooKeeperBackend:
         self.store.client.close()
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:
-        return ZooKeeperAcquisition(self.store, request, wake, self.patience_s)
+        return ZooKeeperAcquisition(self.store, request, wake, self.patience_s, self.passing_s)
 
     def renew(self, lease: Lease) -> None:
         record = self.store.known(lease) or self.store.held(lease)

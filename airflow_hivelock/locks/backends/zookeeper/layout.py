@@ -8,6 +8,7 @@
     /airflow_hivelock/away/<owner key>             the owner's request has stepped aside
     /airflow_hivelock/queue/<db.table>             the table's queue; its version is the table's guard
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
+    /airflow_hivelock/urgent/<db.table>            its version is how often somebody has claimed a place in the queue
     /airflow_hivelock/audit/<sequence>             force releases
 
 Nothing but lock nodes and object nodes is ever to be seen below Hive's namespace: anything else breaks its SHOW LOCKS.
@@ -146,7 +147,10 @@ class Layout:
     @property
     def directories(self) -> tuple[str, ...]:
         """What must exist before the first request, parents first."""
-        ours = (self.root, *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit")))
+        ours = (
+            self.root,
+            *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "urgent", "audit")),
+        )
         return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
 
     @property
@@ -180,6 +184,9 @@ class Layout:
 
     def queue(self, unit: str) -> str:
         return f"{self.root}/queue/{unit}"
+
+    def urgent(self, unit: str) -> str:
+        return f"{self.root}/urgent/{unit}"
 
     @property
     def audit(self) -> str:
@@ -235,7 +242,9 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
 
     def size_bytes(lock: Lock) -> int:
         # Its object, itself, its line in the record; an object's name is as long as its path below the namespace.
-        return fixed_bytes + 3 * len(str(lock.object).encode())
+        name_bytes = len(str(lock.object).encode())
+        checked = 0 if lock.object.partition else _OP_BYTES + len(layout.urgent("")) + name_bytes
+        return fixed_bytes + 3 * name_bytes + checked
 
     said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))

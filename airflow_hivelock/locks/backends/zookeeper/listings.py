@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
-from airflow_hivelock.locks.backends.zookeeper.queue import Line, Ticket
+from airflow_hivelock.locks.backends.zookeeper.line import Line
+from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import instant
 from airflow_hivelock.locks.model import (
     Blocker,
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 log = logging.getLogger(__name__)
+
+_BEFORE_ALL = Claim(0, 0)
+"""The place of those that are in everybody's way."""
 
 
 def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
@@ -101,19 +106,23 @@ def _leases(records: Mapping[str, Record]) -> list[Lease]:
 def _waiters(
     store: ZooKeeperStore, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
 ) -> list[Waiter]:
+    in_all_ways = {key for key, record in records.items() if record.has_nodes}
+    placed = [replace(ticket, claim=_BEFORE_ALL) if ticket.key in in_all_ways else ticket for ticket in tickets]
+    placed.sort(key=attrgetter("place"))
     queued: dict[str, Ticket] = {}
-    for ticket in tickets:
+    for ticket in placed:
         record = records.get(ticket.key)
         if record and record.queued and record.ticket_epoch == ticket.epoch:
             queued.setdefault(ticket.key, ticket)
     asked = {key: records[key] for key in queued if rules.concern(records[key].locks, target)}
     wanted = _strongest(lock for record in asked.values() for lock in record.locks)
     waiting = {key for key, record in records.items() if record.queued}
-    line = Line(tickets, lambda ticket: ticket.key in waiting, wanted)
+    line = Line(placed, lambda ticket: ticket.key in waiting, wanted)
     found = []
     for key, record in asked.items():
-        blockers, ahead = line.ahead(record.locks, queued[key].zxid)
-        found.append(Waiter(record.owner, record.locks, 1 + ahead, instant(queued[key].since_ms), blockers))
+        blockers, ahead = line.ahead(record.locks, queued[key].place)
+        since = instant(queued[key].since_ms)
+        found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, queued[key].priority))
     front = [waiter for waiter in found if not waiter.blocked_by]
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
     queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
@@ -124,7 +133,7 @@ def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]
     """The requests that could have had their locks, and whose owners will ask again."""
     aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
     return [
-        Waiter(record.owner, record.locks, 0, instant(record.asked_ms), waits_for=WaitsFor.SLOT)
+        Waiter(record.owner, record.locks, 0, instant(record.asked_ms), (), record.priority, WaitsFor.SLOT)
         for record in sorted(aside, key=lambda record: record.asked_ms)
     ]
 

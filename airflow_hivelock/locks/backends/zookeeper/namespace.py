@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Node,
     Op,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockNode, unchanged
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockNode, unchanged
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, unescape
@@ -121,6 +121,16 @@ class Namespace:
     def absent(self, survey: Survey) -> list[Create]:
         """Operations that make the namespace where Hive's clean-up has removed it, as each of Hive's sessions does."""
         return [Create(self._layout.namespace)] if survey.databases is None else []
+
+    def lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], data: bytes) -> list[Create]:
+        """Operations that make a lock node for each of *locks*, and the objects that are not among *children*."""
+        creates: list[Create] = []
+        for lock in locks:
+            path = self._layout.object(lock.object)
+            if lock.object not in children:
+                creates.append(Create(path))
+            creates.append(Create(f"{path}/{LOCK_PREFIXES[lock.mode]}", data, True))
+        return creates
 
     def foreign_conflicts(
         self,

@@ -2,6 +2,7 @@
 
 All tickets of a request are made in one transaction; their common zxid is its place among all other requests,
 which makes waiting acyclic. A request waits for the nearest earlier ticket that conflicts with it, and for no other.
+One of higher priority may claim an earlier place (:mod:`.places`).
 
 An EXCLUSIVE lock on a *database* excludes everybody in it, yet few ask for one: so only such a request (or one for
 the database alone) has a ticket in the database's own queue. All others look there without leaving a ticket, and it
@@ -13,11 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from bisect import bisect_left
-from collections import OrderedDict, defaultdict
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -36,10 +36,17 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import expected
 from airflow_hivelock.locks.errors import StoreCorrupted
-from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model import (
+    MAX_PRIORITY,
+    Lock,
+    LockMode,
+    LockObject,
+    locks_from_json,
+    locks_to_json,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -49,18 +56,26 @@ log = logging.getLogger(__name__)
 CACHED_TICKETS = 20_000
 """How many tickets are remembered, unless one look needs more. What is forgotten is read again."""
 
-MOST_NAMED = 1_000
-"""How many requests ahead of another a listing names: all of them for each would grow with the square of the queue."""
-
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{10}")
 """A ticket's node: the owner's key, the epoch, ZooKeeper's sequence number."""
 
 
+Place = tuple[int, int, int]
+"""Orders the waiting, across all queues: the place's zxid, the priority with its sign changed, the ticket's own zxid."""
+
+
+class Claim(NamedTuple):
+    """A place before others, and since when somebody has had it, by the store's clock."""
+
+    zxid: int
+    since_ms: int
+
+
 @dataclass(frozen=True)
 class Ticket:
-    """A place in one queue.
+    """A place in one queue. Nothing of it ever changes.
 
-    :param zxid: its place: that of the transaction which made it, so lower is earlier, across all queues.
+    :param zxid: that of the transaction which made it: its place, unless it has claimed another.
     :param locks: what its request asks for in this queue, the lock on the database included.
     :param drains: for a drain, the version of the record whose locks are being removed: void once that has another, or the
         drain has stood for longer than removals take.
@@ -74,6 +89,22 @@ class Ticket:
     since_ms: int
     locks: tuple[Lock, ...]
     drains: int | None = None
+    priority: int = 1
+    claim: Claim | None = None
+
+    @property
+    def place(self) -> Place:
+        return place(self.zxid, self.priority, self.claim)
+
+    @property
+    def placed_ms(self) -> int:
+        """Since when somebody has had its place."""
+        return self.claim.since_ms if self.claim else self.since_ms
+
+
+def place(zxid: int, priority: int, claim: Claim | None) -> Place:
+    """That of tickets made at *zxid*."""
+    return (claim.zxid if claim else zxid), -priority, zxid
 
 
 def unit(lock: Lock) -> str:
@@ -124,12 +155,12 @@ class Queues:
         self._layout = layout
         self._known: OrderedDict[str, Ticket] = OrderedDict()
 
-    def creates(self, record: Record) -> dict[str, Create]:
+    def creates(self, record: Record, claim: Claim | None = None) -> dict[str, Create]:
         """The operations that take a ticket in each queue of *record*'s request, by queue."""
         return {
             name: Create(
                 f"{self._layout.queue(name)}/{record.lease_id}-",
-                _ticket_data(record.owner, locks),
+                _ticket_data(record.owner, locks, priority=record.priority, claim=claim),
                 sequential=True,
             )
             for name, locks in ticket_units(record.locks).items()
@@ -153,6 +184,23 @@ class Queues:
     def announces(self, names: Iterable[str]) -> list[SetData]:
         """What goes with tickets in the queues *names*, for requests that only look there: see :meth:`creates_at_once`."""
         return [SetData(self._layout.queues, b"", -1)] if any(map(_of_database, names)) else []
+
+    def urgents(self, locks: Iterable[Lock]) -> list[Get]:
+        """What to read before the queues, for :meth:`unpassed`."""
+        return [Get(self._layout.urgent(name)) for name in _units(locks)]
+
+    def unpassed(self, locks: Iterable[Lock], urgents: Iterable[Node | None]) -> list[Check]:
+        """What fails where somebody has claimed a place since *urgents*, the replies to :meth:`urgents`."""
+        checked = zip(_units(locks), urgents, strict=True)
+        return [Check(self._layout.urgent(name), node.stat.version) for name, node in checked if node]
+
+    def claims(self, locks: Iterable[Lock]) -> list[SetData]:
+        """What goes with tickets that claim a place, for those who are passed: in all units where they may look."""
+        return [SetData(self._layout.urgent(name), b"", -1) for name in _units(locks)]
+
+    def guards(self, locks: Iterable[Lock]) -> list[SetData]:
+        """What goes with new SHARED nodes for *locks*."""
+        return [SetData(self._layout.queue(name), b"", -1) for name in shared_units(locks)]
 
     def deletes(self, record: Record) -> list[Delete]:
         """The operations that give them back; looks for them where the record does not name them."""
@@ -188,12 +236,12 @@ class Queues:
         made = self._client.submit(Commit((*creates, *self.announces(names))))[0]
         return () if isinstance(made, Refused) else tuple(map(Delete, made[: len(creates)]))
 
-    def made(self, record: Record, paths: Iterable[str]) -> list[Ticket]:
+    def made(self, record: Record, paths: Iterable[str], claim: Claim | None) -> list[Ticket]:
         """The tickets that *record*'s own transaction has made; nobody has to read them."""
         assert record.stat is not None
         key, epoch, stat = record.key, record.ticket_epoch, record.stat
         tickets = [
-            Ticket(path, key, epoch, record.owner, stat.mzxid, stat.mtime_ms, locks)
+            Ticket(path, key, epoch, record.owner, stat.mzxid, stat.mtime_ms, locks, None, record.priority, claim)
             for path, locks in zip(paths, ticket_units(record.locks).values(), strict=True)
         ]
         self._known |= {ticket.path: ticket for ticket in tickets}
@@ -205,13 +253,11 @@ class Queues:
         return [ticket for ticket in self.tickets(sorted({_queue(path) for path in paths})) if ticket.path in paths]
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Children]:
-        """What to read, behind the transaction that takes the tickets, for the first :meth:`earlier`."""
+        """What to read, behind the transaction that takes the tickets, for the first :meth:`conflicting`."""
         return [Children(self._layout.queue(name)) for name in _units(locks)]
 
-    def earlier(
-        self, locks: tuple[Lock, ...], zxid: int, listings: Sequence[Listing | None] | None = None
-    ) -> list[Ticket]:
-        """The tickets that conflict with *locks* and lie before *zxid*, nearest first.
+    def conflicting(self, locks: tuple[Lock, ...], listings: Sequence[Listing | None] | None = None) -> list[Ticket]:
+        """The tickets that conflict with *locks*, last first: one's own as well.
 
         :param listings: the replies to :meth:`reads`, if they are at hand.
         """
@@ -220,14 +266,14 @@ class Queues:
         if whole:
             names |= {name for name in self._every() if name.partition(".")[0] in whole}
             listings = None
-        earlier = [ticket for ticket in self.tickets(sorted(names), listings) if ticket.zxid < zxid]
-        modes = {lock.object: lock.mode for lock in locks} if earlier else {}
-        return [ticket for ticket in reversed(earlier) if rules.excludes(modes, ticket.locks)]
+        modes = {lock.object: lock.mode for lock in locks}
+        tickets = self.tickets(sorted(names), listings)
+        return [ticket for ticket in reversed(tickets) if rules.excludes(modes, ticket.locks)]
 
     def tickets(
         self, names: Iterable[str] | None = None, listings: Sequence[Listing | None] | None = None
     ) -> list[Ticket]:
-        """All tickets in the queues *names*, or in every queue, earliest first.
+        """All tickets in the queues *names*, or in every queue, in the order of their places.
 
         :raises StoreCorrupted: one of them cannot be read; to pass it over would be to overtake it.
         """
@@ -259,71 +305,20 @@ class Queues:
                 self._known[path] = found[path] = ticket
         while len(self._known) > max(CACHED_TICKETS, 2 * len(paths)):
             self._known.popitem(last=False)
-        return sorted(found.values(), key=lambda ticket: ticket.zxid)
+        return sorted(found.values(), key=attrgetter("place"))
 
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Names(self._layout.queues))[0]
         return listing.names if listing else ()
 
 
-@dataclass(frozen=True)
-class _Lane:
-    """The requests that lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
-
-    zxids: list[int] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    blockers: list[Blocker] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-
-    def add(self, ticket: Ticket, blocker: Blocker) -> None:
-        self.zxids.append(ticket.zxid)
-        self.keys.append(ticket.key)
-        self.blockers.append(blocker)
-        self.waiting.append(blocker.waiting + (self.waiting[-1] if self.waiting else 0))
-
-
-class Line:
-    """Tickets by what they lock, so that the requests ahead of another are found without a look at everybody."""
-
-    def __init__(
-        self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
-    ) -> None:
-        """:param tickets: earliest first.
-        :param wanted: what will be asked for; nothing else is looked at.
-        """
-        self._all: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
-        self._exclusive: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
-        for ticket in tickets:
-            for lock in ticket.locks:
-                mode = wanted.get(lock.object)
-                if mode is None or not rules.conflict(mode, lock.mode):
-                    continue
-                blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
-                self._all[lock.object].add(ticket, blocker)
-                if lock.mode is LockMode.EXCLUSIVE:
-                    self._exclusive[lock.object].add(ticket, blocker)
-
-    def ahead(self, locks: Iterable[Lock], zxid: int) -> tuple[tuple[Blocker, ...], int]:
-        """The requests that conflict with *locks* and came before *zxid*, each once, the nearest :data:`MOST_NAMED` first;
-        and how many of them all wait themselves."""
-        lanes = []
-        for lock in locks:
-            lane = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object)
-            if lane and (earlier := bisect_left(lane.zxids, zxid)):
-                lanes.append((lane, earlier))
-        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # a table's queue has nobody twice
-            lane, earlier = lanes[0]
-            return tuple(lane.blockers[max(0, earlier - MOST_NAMED) : earlier][::-1]), lane.waiting[earlier - 1]
-        found: dict[str, tuple[int, Blocker]] = {}
-        for lane, earlier in lanes:
-            for place in range(earlier):
-                found.setdefault(lane.keys[place], (lane.zxids[place], lane.blockers[place]))
-        nearest = [blocker for _, blocker in sorted(found.values(), key=itemgetter(0), reverse=True)]
-        return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
-
-
-def _ticket_data(owner: str, locks: Iterable[Lock], drains: int | None = None) -> bytes:
-    data = {"owner": owner, "locks": locks_to_json(locks)} | ({} if drains is None else {"drains": drains})
+def _ticket_data(
+    owner: str, locks: Iterable[Lock], drains: int | None = None, priority: int = 1, claim: Claim | None = None
+) -> bytes:
+    data: dict[str, Any] = {"owner": owner, "locks": locks_to_json(locks)}
+    data |= {"drains": drains} if drains is not None else {}
+    data |= {"priority": priority} if priority != 1 else {}
+    data |= {"place": claim.zxid, "since_ms": claim.since_ms} if claim else {}
     return json.dumps(data, separators=(",", ":")).encode()
 
 
@@ -346,10 +341,16 @@ def _decode(path: str, node: Node) -> Ticket | None:
     try:
         data = validate.load(node.data)
         stat, locks, drains = node.stat, locks_from_json(data["locks"]), data.get("drains")
-        owner = validate.text(data["owner"], "owner")
+        owner, priority = validate.text(data["owner"], "owner"), data.get("priority", 1)
         if drains is not None:
             validate.number(drains, "drains")
-        return Ticket(path, name[1], int(name[2]), owner, stat.czxid, stat.ctime_ms, locks, drains)
+        validate.number(abs(priority), "priority", MAX_PRIORITY)
+        claim = None
+        if "place" in data:
+            since_ms = validate.number(data["since_ms"], "since_ms", validate.MOST_MS)
+            claim = Claim(validate.number(data["place"], "place", stat.czxid - 1), since_ms)
+        key, epoch = name[1], int(name[2])
+        return Ticket(path, key, epoch, owner, stat.czxid, stat.ctime_ms, locks, drains, priority, claim)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
             f"{path} is a place in the queue that this version cannot read: upgrade airflow-hivelock here too, or delete "

@@ -24,6 +24,7 @@ from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
+    MAX_PRIORITY,
     Lease,
     Lock,
     LockRequest,
@@ -59,6 +60,7 @@ class Record:
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
     :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
+    :param priority: as its tickets say; there for listings.
     :param tickets: the tickets' node names by queue; known from TRYING on.
     :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
     :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
@@ -81,6 +83,7 @@ class Record:
     lease_s: float = 0.0
     query: str = ""
     named: str = ""
+    priority: int = 1
     tickets: tuple[tuple[str, str], ...] = ()
     written: int = 0
     barrier: tuple[tuple[str, int], ...] = ()
@@ -155,6 +158,11 @@ class Record:
         return frozenset(zxid for zxid in (self.written, *(zxid for _, zxid in self.barrier)) if zxid)
 
     @property
+    def has_nodes(self) -> bool:
+        """Whether it has lock nodes: it holds, or tries, or holds a place among Hive's clients; in everybody's way."""
+        return not self.idle and bool(self.node_zxids)
+
+    @property
     def version(self) -> int:
         return self.stat.version if self.stat else -1
 
@@ -203,6 +211,7 @@ class Record:
             "lease_s": self.lease_s,
             "query": self.query,
             "named": self.named,
+            "priority": self.priority,
             "tickets": self.tickets,
             "written": self.written,
             "barrier": self.barrier,
@@ -219,6 +228,7 @@ class Record:
         validate.texts(said, _TEXTS)
         validate.numbers(said, _NUMBERS)
         validate.numbers(said, _TIMES_MS, validate.MOST_MS)
+        validate.number(abs(self.priority), "priority", MAX_PRIORITY)
         validate.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
         objects = {lock.object for lock in self.locks}
         if (self.aside or not self.idle) and not objects:
@@ -313,6 +323,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         lease_s=request.lease_s,
         query=request.query,
         named=request.named,
+        priority=request.priority,
     )
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Client,
     Commit,
+    Create,
     Delete,
     Exists,
     Names,
@@ -40,7 +41,6 @@ from airflow_hivelock.locks.model import LockMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
     from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -74,13 +74,28 @@ class Removal:
         self._retry = retry
         self._remembered: OrderedDict[tuple[str, int], _Doomed] = OrderedDict()
 
-    def remember(self, record: Record, nodes: Iterable[str], guards: Iterable[Stat], queues: Iterable[str]) -> None:
-        """Keep what the reply to a try said, so that its removal needs no reads while nobody else was there."""
-        checks = tuple(Check(queue, stat.version) for queue, stat in zip(queues, guards, strict=True))
-        made = tuple(nodes)
-        self._remembered[record.owner, record.written] = _Doomed(checks, made, self._partitions(made))
-        while len(self._remembered) > REMEMBERED:
-            self._remembered.popitem(last=False)
+    def remember(
+        self,
+        record: Record,
+        guards: Sequence[SetData],
+        creates: Sequence[Create],
+        replies: Sequence[Any],
+        *,
+        complete: bool = True,
+    ) -> set[str]:
+        """The lock nodes that a try has made, by the *replies* to its *guards* and *creates*.
+
+        :param complete: these are all that *record* has: keep what was said, so that their removal needs no reads while
+            nobody else was there.
+        """
+        stats, made = replies[: len(guards)], replies[len(guards) : len(guards) + len(creates)]
+        nodes = tuple(path for path, create in zip(made, creates, strict=True) if create.sequential)
+        if complete:
+            checks = tuple(Check(guard.path, stat.version) for guard, stat in zip(guards, stats, strict=True))
+            self._remembered[record.owner, record.written] = _Doomed(checks, nodes, self._partitions(nodes))
+            while len(self._remembered) > REMEMBERED:
+                self._remembered.popitem(last=False)
+        return set(nodes)
 
     def exclusive_nodes(self, record: Record) -> list[str]:
         """The EXCLUSIVE lock nodes of *record*'s, if this process made them: their paths are nobody else's."""

@@ -22,6 +22,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Delete,
     Exists,
     Get,
+    Names,
     Refused,
     SetData,
     Sync,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Children, Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+    from airflow_hivelock.locks.backends.zookeeper.queue import Place
     from airflow_hivelock.locks.model import Lease, Lock
 
 log = logging.getLogger(__name__)
@@ -51,26 +53,32 @@ HISTORY_S = 7 * 86_400.0
 
 
 class Snapshot(NamedTuple):
-    """The root of the queues, the queues, and Hive's objects, as they were: whatever is in the way is among these."""
+    """Who has claimed a place, the root of the queues, the queues, and Hive's objects, as they were: whatever is in the way is
+    among these.
 
+    :param objects: None where they have not been looked at.
+    """
+
+    urgents: Sequence[Node | None]
     root: Node | None
     queues: Sequence[Listing | None]
-    objects: Sequence[Any]
+    objects: Sequence[Any] | None
 
 
 class SnapshotReads(NamedTuple):
     """What to read for that, in this order."""
 
+    urgents: Sequence[Get]
     root: Get
     queues: Sequence[Children]
     objects: Sequence[Get | Children]
 
     def all(self) -> list[Get | Children]:
-        return [self.root, *self.queues, *self.objects]
+        return [*self.urgents, self.root, *self.queues, *self.objects]
 
     def snapshot(self, replies: Sequence[Any]) -> Snapshot:
-        root, *others = replies
-        return Snapshot(root, others[: len(self.queues)], others[len(self.queues) :])
+        urgents, (root, *others) = replies[: len(self.urgents)], replies[len(self.urgents) :]
+        return Snapshot(urgents, root, others[: len(self.queues)], others[len(self.queues) :])
 
 
 class LocalWaiter(Protocol):
@@ -91,9 +99,9 @@ class LocalWaiters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: WeakKeyDictionary[LocalWaiter, int] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[LocalWaiter, Place] = WeakKeyDictionary()
 
-    def stands(self, waiter: LocalWaiter, place: int) -> None:
+    def stands(self, waiter: LocalWaiter, place: Place) -> None:
         with self._lock:
             self._places[waiter] = place
 
@@ -102,13 +110,13 @@ class LocalWaiters:
         with self._lock:
             self._places.pop(waiter, None)
 
-    def before(self, place: int) -> list[LocalWaiter]:
+    def before(self, place: Place) -> list[LocalWaiter]:
         """The waiters with an earlier place, in their order."""
         with self._lock:
             earlier = [(theirs, waiter) for waiter, theirs in self._places.items() if theirs < place]
         return [waiter for _, waiter in sorted(earlier, key=lambda entry: entry[0])]
 
-    def is_back(self, waiter: LocalWaiter, place: int) -> bool:
+    def is_back(self, waiter: LocalWaiter, place: Place) -> bool:
         """Note the place that it was given again; False if it has left meanwhile."""
         with self._lock:
             if waiter not in self._places:
@@ -157,6 +165,7 @@ class ZooKeeperStore:
         written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
         if isinstance(written, Refused):
             raise StoreUnavailable(f"{self.layout.root} is gone from ZooKeeper; connect again")
+        self.tell_time(written[0])
         return instant(written[0].mtime_ms)
 
     def now_ms(self) -> int | None:
@@ -225,6 +234,18 @@ class ZooKeeperStore:
         if record.state is State.LOST:
             return "one of its locks was removed behind its back"
         return f"attempt {record.attempt} of its owner has taken over"
+
+    def writes(self, record: Record, existing: Record | None) -> list[Op]:
+        """The operations that write *record* in the place of *existing*; the last one is the write itself.
+
+        A new record is made empty and then written, for only a write's reply tells its zxid and time.
+        """
+        path, aside = self.layout.record(record.key), self.layout.aside(record.key)
+        write = SetData(path, record.encode(), existing.version if existing else 0)
+        ops: list[Op] = [] if existing else [Create(path)]
+        if record.aside != (existing is not None and existing.aside):
+            ops.append(Create(aside) if record.aside else Delete(aside))
+        return [*ops, write]
 
     def remember(self, record: Record) -> None:
         """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
@@ -295,9 +316,16 @@ class ZooKeeperStore:
     # What requests leave to one another.
 
     def make_queues(self, locks: Iterable[Lock]) -> None:
-        """Make the queues that a request needs: those of its tickets, and the guards of its locks."""
+        """Make the queues that a request needs: those of its tickets, and the guards of its locks; with what tells of claims."""
         given = tuple(locks)
-        self._make(self.layout.queue(name) for name in sorted({*ticket_units(given), *map(unit, given)}))
+        names = sorted({*ticket_units(given), *map(unit, given)})
+        self._make([*map(self.layout.urgent, names), *map(self.layout.queue, names)])
+
+    def look(self, locks: tuple[Lock, ...]) -> Snapshot:
+        """Who has claimed a place for *locks*, then the queues."""
+        urgents = self.queues.urgents(locks)
+        replies = self.client.submit(*urgents, *(Names(read.path) for read in self.queues.reads(locks)))
+        return Snapshot(replies[: len(urgents)], None, replies[len(urgents) :], None)
 
     def abandon(self, end: Callable[[], None]) -> None:
         """Remember how to end what could not be withdrawn or handed over; it is ended with the next step of any request."""
