@@ -306,7 +306,9 @@ INPUTS = st.one_of(
     _at("airflow_hivelock/audit/x", damaged(_ENTRY)),
     st.builds(
         lambda kind, key, data: f"airflow_hivelock/{kind}/{key}".encode() + b"\n" + data,
-        st.sampled_from(["requests", "alive", "away", "queue", "audit", "else"]),
+        st.sampled_from(
+            ["requests", "alive", "away", "queue", "audit", "groups", "groups/g/permits", "groups/g/queue", "else"]
+        ),
         st.sampled_from(_KEYS),
         st.binary(max_size=30),
     ),

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.claims import Claims, Violation
+from tests.simulation.group_checks import GroupChecks
 from tests.simulation.state import NAMESPACE, ROOT, State
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ class Checks:
     def __init__(
         self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None], passing_s: float = 3600.0
     ) -> None:
-        self._passing_ms = passing_s * 1000
+        self.passing_ms = passing_s * 1000
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
+        self.groups = GroupChecks(self)
         self.grants = 0
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
@@ -125,6 +127,8 @@ class Checks:
                     self._given_up[path] = self.tickets[key].pop(path)
                 else:
                     self.tickets[key][path] = Place.of(node)
+            elif self.groups.changed(change):
+                continue
             elif match := _LOCK.fullmatch(path):
                 if len(match[3]) == 10:
                     self._foreign_changed(write, change, match)
@@ -141,6 +145,7 @@ class Checks:
             self._check_key(key)
         for key, earlier in before.items():
             self._check_step(key, earlier, self.states.get(key))
+        self.groups.check(before)
 
     def all_nodes(self) -> list[Placed]:
         """Every lock node, ours and Hive's."""
@@ -154,19 +159,27 @@ class Checks:
         foreign = [(placed.target, placed.mode) for placed in self.foreign.values()]
         waiting: list[tuple[State, bool]] = []
         stand = [(key, state) for key, state in self.states.items() if state.holds or (state.queued and state.places)]
-        free = {}
-        queued = [(min(self.tickets[key].values()), key, state) for key, state in self.states.items() if state.queued]
-        for _, key, state in sorted(queued):
+        blocked_keys: set[str] = set()
+        last = Place(1 << 62, 0, 0, 0)
+        waits = [(key, state) for key, state in self.states.items() if state.waits]
+        places = [(min(self.tickets[key].values()) if state.queued else last, key, state) for key, state in waits]
+        for _, key, state in sorted(places):
             blocked = (
                 any(state.conflict(other) for other_key, other in stand if other_key != key)
                 or any(blocks and state.conflict(other) for other, blocks in waiting)
                 or any("X" in (mode, state.modes.get(target, "")) and target in state.modes for target, mode in foreign)
                 or any(self._exclusive_above(target, state) for target, _ in foreign)
             )
-            waiting.append((state, blocked or key in self.alive))
-            if not blocked and key in self.alive:
-                free[key, state.ticket_epoch] = state.owner
-        return free
+            if state.queued:
+                waiting.append((state, blocked or key in self.alive))
+            if blocked:
+                blocked_keys.add(key)
+        free = [(key, state) for key, state in self.states.items() if state.waits and key not in blocked_keys]
+        return {
+            (key, state.ticket_epoch): state.owner
+            for key, state in free
+            if key in self.alive and not self.groups.is_behind(key, state, blocked_keys)
+        }
 
     def _placed(self, write: Write, change: Change, match: re.Match[str]) -> Placed:
         assert change.after is not None
@@ -232,7 +245,7 @@ class Checks:
 
     def _check_step(self, key: str, before: State | None, after: State | None) -> None:
         if after is None:
-            if before and (before.queued or before.holds or before.aside):
+            if before and (before.waits or before.holds or before.aside):
                 raise Violation(f"{before.owner}'s record was deleted while it was {before.state}")
             return
         if before is not None:
@@ -247,7 +260,7 @@ class Checks:
                 self._replaced.add(before.process)
         if after.process in self._replaced:
             raise Violation(f"{after.process} acts for {after.owner} again, after it has been replaced")
-        if (after.queued or after.holds) and not (before and (before.queued or before.holds)):
+        if (after.waits or after.holds) and not (before and (before.waits or before.holds)):
             attempt, zxid = self._ended.get(key, (-1, 0))
             if after.order[0] == attempt and after.order[1] < zxid:
                 raise Violation(f"{after.owner} asks, though its lease was released after this call began: {after}")
@@ -290,7 +303,7 @@ class Checks:
                 raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
             if theirs > place and theirs.czxid < seen and theirs.before <= place.before:
                 raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
-            if place < theirs < (place.czxid,) and seen_ms - theirs.since_ms > self._passing_ms:
+            if place < theirs < (place.czxid,) and seen_ms - theirs.since_ms > self.passing_ms:
                 raise Violation(
                     f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
                 )
@@ -380,7 +393,7 @@ class Checks:
 
     def at_rest(self, tree: dict[str, Znode], *, calm: bool) -> None:
         """All is over, and all has been swept; a drain whose reply was lost may stay while its session lives."""
-        ours = re.compile(rf"{ROOT}/(alive/.*|away/.*|requests/.*|queue/.*/.*)")
+        ours = re.compile(rf"{ROOT}/(alive/.*|away/.*|requests/.*|queue/.*/.*|groups/.*/.*/.*)")
         left = [path for path in tree if _LOCK.fullmatch(path) or ours.fullmatch(path)]
         left = [path for path in left if calm or path not in self.drains]
         if left:

@@ -38,7 +38,7 @@ class Claims:
 
     def follow(self, key: str, before: State | None, after: State) -> None:
         """Remember up to when an owner was one that a request which does not wait may be refused for."""
-        if after.holds or (after.queued and after.wait):
+        if after.holds or (after.waits and after.wait):
             self._serious[key] = ALWAYS
         elif self._serious.get(key) == ALWAYS:
             self._serious[key] = after.zxid
@@ -150,7 +150,7 @@ class Claims:
         """A process has given up its request. A lease that it only took over may stand: its work may go on."""
         state = self._checks.states.get(key)
         mine = self._checks.granted_to.get(key) == process
-        if state and state.process == process and (state.queued or state.aside or (state.holds and mine)):
+        if state and state.process == process and (state.waits or state.aside or (state.holds and mine)):
             raise Violation(f"{state.owner} has withdrawn, and is {state.state}")
 
     def refused(self, owner: str, by: str, since: int) -> None:

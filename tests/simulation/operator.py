@@ -66,7 +66,7 @@ class Operator:
         if (
             schedule.quiet
             or world.dice.chance(0.3)
-            or any(state.queued and not workload.works_for(key) for key, state in checks.states.items())
+            or any(state.waits and not workload.works_for(key) for key, state in checks.states.items())
         ):
             self._worker.insist(lambda: self._worker.manager.sweep())
 
@@ -76,7 +76,7 @@ class Operator:
         for key, state in list(world.checks.states.items()):
             path = f"{ROOT}/requests/{key}"
             node = world.zookeeper.tree.get(path)
-            if node is None or state.queued or state.holds or state.aside:
+            if node is None or state.waits or state.holds or state.aside:
                 continue
             stat = node.stat
             if schedule.now_ms - max(stat.mtime_ms, world.workload.worked_ms(key)) < OVER_MS:

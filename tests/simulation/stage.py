@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcqui
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import Lease, owner_key
+from airflow_hivelock.locks.model import Lease, LeaseLimit, owner_key
 from airflow_hivelock.locks.pending import Silent
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names
@@ -116,16 +116,27 @@ class Process:
         wait: bool = True,
         late: bool = False,
         priority: int = 1,
+        limit: LeaseLimit | None = None,
     ) -> Asked:
         flag, stage = Flag(self._stage.schedule), self._stage
-        request = rules.request(owner, reads, writes, attempt=attempt, wait=wait, late=late, priority=priority)
+        request = rules.request(
+            owner, reads, writes, attempt=attempt, wait=wait, late=late, priority=priority, limit=limit
+        )
         asked = Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
         stage.checks.claims.begins(process_of(asked.pending), stage.zookeeper.zxid, stage.schedule.now_ms, late=late)
         return asked
 
-    def gets(self, owner: str, reads: Sequence[str] = (), writes: Sequence[str] = (), *, attempt: int = 0) -> Lease:
+    def gets(
+        self,
+        owner: str,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        *,
+        attempt: int = 0,
+        limit: LeaseLimit | None = None,
+    ) -> Lease:
         """Ask, and be granted at once."""
-        outcome = self.asks(owner, reads, writes, attempt=attempt).poll()
+        outcome = self.asks(owner, reads, writes, attempt=attempt, limit=limit).poll()
         assert isinstance(outcome, Lease), f"{owner} is blocked: {outcome}"
         return outcome
 

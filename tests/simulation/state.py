@@ -17,6 +17,17 @@ QUEUED = ("waiting", "trying")
 HOLDING = ("granted", "lost")
 
 
+class Share(NamedTuple):
+    """What a record says of its request's group of leases."""
+
+    group: str
+    most: int
+    permit: int | None
+    ticket: str
+    place: int
+    placed_ms: int
+
+
 class State(NamedTuple):
     """What a record says.
 
@@ -36,6 +47,8 @@ class State(NamedTuple):
     places: dict[str, int]
     token: int
     zxid: int
+    share: Share | None = None
+    priority: int = 1
 
     @classmethod
     def of(cls, node: Znode) -> State:
@@ -59,6 +72,8 @@ class State(NamedTuple):
             places,
             data["token"] or zxid,
             zxid,
+            Share(*data["share"]) if "share" in data else None,
+            data["priority"],
         )
 
     @property
@@ -68,6 +83,14 @@ class State(NamedTuple):
     @property
     def queued(self) -> bool:
         return self.state in QUEUED
+
+    @property
+    def parked(self) -> bool:
+        return self.state == "parked"
+
+    @property
+    def waits(self) -> bool:
+        return self.queued or self.parked
 
     @property
     def aside(self) -> bool:

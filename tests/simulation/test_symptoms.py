@@ -52,3 +52,18 @@ def test_a_dead_waiter_behind_others_is_passed_once_they_have_gone() -> None:
         waiter.lease()
 
     play(script)
+
+
+def test_a_session_that_ends_meanwhile_does_not_make_the_wait_longer() -> None:
+    def script(stage: Stage) -> None:
+        ours, mine = stage.process("ours"), stage.process("mine")
+        ours.gets("holder", [], ["w.a"])
+        waiter = mine.asks("waiter", [], ["w.a"])
+        waiter.poll()
+        stage.schedule.sleep(60.0)
+        mine.session.move(0)
+        blocked = waiter.poll()
+        assert isinstance(blocked, Blocked)
+        assert blocked.waited_s < 1.0, "this acquisition has counted its own minute already"
+
+    play(script)

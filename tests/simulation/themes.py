@@ -60,7 +60,28 @@ LAGGING: Theme = {
 }  # fmt: skip
 """Sessions end, and the next ones are with servers that lag."""
 
-THEMES: tuple[Theme, ...] = ({}, {}, {}, CLEAN_UP, DRAINS, SWEPT, DATABASES, QUEUES, IMPATIENT_HIVE)
+LIMITED: Theme = {
+    "limits": 1.0, "groups": 1, "reads": 0.9, "databases": 0.0, "hives": 0, "owners": 6, "threads": 2, "machines": 3,
+    "refuse": 0.0, "counting": 0.0,
+}  # fmt: skip
+"""Nearly all can have their locks, and wait for one of few leases."""
+
+LIMITED_AND_LOCKED: Theme = LIMITED | {"reads": 0.3, "limits": 0.7, "hives": 1}
+"""They wait for both, and some for locks alone."""
+
+THEMES: tuple[Theme, ...] = (
+    {},
+    {},
+    {},
+    CLEAN_UP,
+    DRAINS,
+    SWEPT,
+    DATABASES,
+    QUEUES,
+    IMPATIENT_HIVE,
+    LIMITED,
+    LIMITED_AND_LOCKED,
+)
 
 
 @dataclass(frozen=True)

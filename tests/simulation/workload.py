@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.model import LeaseLimit, owner_key
 from tests.simulation.state import path_of
 from tests.simulation.worker import Job, Worker
 
@@ -48,6 +48,10 @@ class Workload:
         self._changes = draw("changes", 0.0, 0.1)
         self._urgent = draw("urgent", 0.0, 0.2, 0.7)
         self._lates = draw("lates", 0.0, 0.0, 0.2, 0.7)
+        self._limits = draw("limits", 0.0, 0.0, 0.3, 1.0)
+        self._groups = ("g", "h")[: draw("groups", 1, 2)]
+        self._most = draw("most", 1, 2, 3)
+        self._unequal = draw("unequal", 0.0, 0.0, 0.5)
         self._reads = draw("reads", 0.3, 0.9)
         self._databases = draw("databases", 0.03, 0.03, 0.4)
         self._naps = draw("naps", 3, 10)
@@ -116,7 +120,8 @@ class Workload:
             targets = [DATABASE]
         writes = [target for target in targets if not dice.chance(self._reads)]
         reads = [target for target in targets if target not in writes]
-        return rules.request(name, reads, writes)
+        limit = LeaseLimit(dice.pick(self._groups), self._most) if dice.chance(self._limits) else None
+        return rules.request(name, reads, writes, limit=limit)
 
     def _start_worker(self, rounds: int) -> None:
         number = 1 + self._world.started
@@ -149,5 +154,7 @@ class Workload:
         late, priority = dice.chance(self._lates), 1 + dice.chance(self._urgent) * dice.below(4)
         asked = owner.requests[dice.chance(self._changes)]
         request = replace(asked, attempt=owner.attempt, wait=wait, late=late, priority=priority)
+        if request.limit and dice.chance(self._unequal):
+            request = replace(request, limit=replace(request.limit, most=1 + dice.below(3)))
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
         return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8)

@@ -14,13 +14,26 @@ in this form of the protocol:
   has done. Only drains are taken without the record, and a second set is void as soon as the first is.
 """
 
-from tests.simulation.mutations import drain, late, lease, nodes, priority, queue, record, sequence, session, turn
+from tests.simulation.mutations import (
+    drain,
+    groups,
+    late,
+    lease,
+    nodes,
+    priority,
+    queue,
+    record,
+    sequence,
+    session,
+    turn,
+)
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
 __all__ = [
     "MUTATIONS",
     "Mutation",
     "drain",
+    "groups",
     "late",
     "lease",
     "nodes",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import places, retry
+from airflow_hivelock.locks.backends.zookeeper import parking, places, retry
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -36,8 +36,10 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Stat,
     Sync,
 )
+from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, fitting
 from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
+from airflow_hivelock.locks.backends.zookeeper.parking import DEAD_RECHECK_S
 from airflow_hivelock.locks.backends.zookeeper.queue import named, place, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
@@ -53,9 +55,6 @@ if TYPE_CHECKING:
 
 STEP_S = 1.0
 """How long one step goes on, though it gets on, before its manager looks at the deadline."""
-
-DEAD_RECHECK_S = 5.0
-"""How often a request behind a dead waiter looks whether nobody else is in the way any more."""
 
 _NO_PLACE = 1 << 63
 """Later than every write."""
@@ -92,6 +91,7 @@ class ZooKeeperAcquisition:
         self._granting = 0
         self._refused_at: float | None = None
         self._waited_s = 0.0
+        self._began_s = store.clock()
         self._tickets: tuple[tuple[str, str], ...] = ()
         self._snapshot: Snapshot | None = None
         self._vain = 0
@@ -105,6 +105,8 @@ class ZooKeeperAcquisition:
                 if self._record is None or self._session != store.client.session:
                     self._start()
                 outcome = self._advance()
+                if isinstance(outcome, Blocked) and self._gives_way():
+                    outcome = None
             except _Again:
                 self._record = outcome = None
             except StoreUnavailable:
@@ -140,7 +142,7 @@ class ZooKeeperAcquisition:
         self._store.waiters.leaves(self)
         try:
             mine = self._store.read(self._key, fresh=True)
-            if mine is not None and mine.process == self._process and mine.queued:
+            if mine is not None and mine.process == self._process and mine.waits:
                 # Refused where another process has taken over by now, or where its session has ended.
                 self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
         except StoreUnavailable:
@@ -159,7 +161,7 @@ class ZooKeeperAcquisition:
             elif mine.aside:
                 if self._store.forget_aside(mine):
                     return
-            elif not mine.queued:
+            elif not mine.waits:
                 return
             else:
                 also: list[Op] = [*self._store.queues.deletes(mine), *self._delete_alive()]
@@ -194,31 +196,66 @@ class ZooKeeperAcquisition:
         if fresh and self._place is not None:  # it was taken for dead
             self._bring_back_earlier_waiters()
         life = [Delete(self._alive)] if alive is not None else []
-        if fresh and reads.queues:
-            at_once = self._step_aside_at_once if self._request.late else self._grant_at_once
-            if at_once(mine, existing, reads.snapshot(replies), life):
+        look = store.groups.look(mine.share) if fresh and mine.share else None
+        if look and look.free(mine, None) is None:
+            parked, stands_there = parking.park(store, mine, self._passing_s)
+            self._enter(parked, existing, [*life, stands_there])
+        elif fresh:
+            self._arrive(mine, existing, reads.snapshot(replies) if reads.queues else None, life, look)
+        else:
+            self._enter(mine, existing, life)
+
+    def _arrive(
+        self,
+        mine: Record,
+        existing: Record | None,
+        snapshot: Snapshot | None,
+        life: Sequence[Op],
+        look: GroupLook | None = None,
+    ) -> None:
+        """A new arrival among those that want its locks: at once, or with tickets."""
+        if snapshot:
+            if self._request.late:
+                ended = self._step_aside_at_once(mine, existing, snapshot, life)
+            else:
+                ended = self._grant_at_once(mine, existing, snapshot, life, look)
+            if ended:
                 return
-        claim = self._claim(mine, reads.snapshot(replies).queues if reads.queues else None) if fresh else None
-        ops = self._store.writes(mine, existing)
+        claim = self._claim(mine, snapshot and snapshot.queues)
+        self._enter(mine, existing, life, self._store.queues.creates(mine, claim), claim)
+
+    def _enter(
+        self,
+        mine: Record,
+        existing: Record | None,
+        also: Sequence[Op],
+        creates: Mapping[str, Create] | None = None,
+        claim: Claim | None = None,
+    ) -> None:
+        """Write the record, with *also*, the sign of life, and the tickets that it *creates*."""
+        store = self._store
+        ops = store.writes(mine, existing)
         written = len(ops) - 1
-        creates = store.queues.creates(mine, claim) if fresh else {}
-        ops += [*creates.values(), *life]
-        if mine.queued:
-            ops.append(Create(self._alive, mine.process.encode(), ephemeral=True))
+        creates = creates or {}
+        ops += creates.values()
+        if not (existing and existing.parked and mine.queued):  # a parked request keeps its sign of life
+            ops += [*also, *([Create(self._alive, mine.process.encode(), ephemeral=True)] if mine.waits else [])]
         ops += [*store.queues.announces(creates), *(store.queues.claims(mine.locks) if claim else ())]
         reads = self._reads(mine.locks)._replace(urgents=store.queues.urgents(mine.locks))
-        outcome, *replies = client.submit(Commit(tuple(ops)), *reads.all())
+        outcome, *replies = store.client.submit(Commit(tuple(ops)), *reads.all())
         if isinstance(outcome, Refused):
-            if fresh and outcome.reason == Refused.NO_NODE:
+            if creates and outcome.reason == Refused.NO_NODE:
                 store.make_queues(mine.locks)
             raise _Again
         self._record = mine.at(outcome[written])
         store.tell_time(outcome[written])
         self._snapshot = reads.snapshot(replies)
-        if fresh:
+        if creates:
             self._take_place(store.queues.made(self._record, outcome[written + 1 : written + 1 + len(creates)], claim))
         elif self._record.queued:
             self._take_place(store.queues.of(self._record))
+        elif self._record.parked:
+            self._parks()
 
     def _reads(self, locks: tuple[Lock, ...]) -> SnapshotReads:
         store = self._store
@@ -227,14 +264,20 @@ class ZooKeeperAcquisition:
     def _take_place(self, tickets: Sequence[Ticket]) -> None:
         """Remember the place, and how long the owner had had it when this acquisition began."""
         assert self._record is not None
-        assert self._record.stat is not None
         if not tickets:
             raise _Again
         self._place = tickets[0].place
         self._store.waiters.stands(self, self._place)
         self._tickets = named(ticket.path for ticket in tickets)
-        self._asked_ms = tickets[0].since_ms
-        self._waited_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
+        self._asked_ms = self._record.asked_ms or tickets[0].since_ms
+        self._has_waited()
+
+    def _has_waited(self) -> None:
+        # Started again, when its session has ended, it has itself waited for a part of that.
+        assert self._record is not None
+        assert self._record.stat is not None
+        in_all_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
+        self._waited_s = max(0.0, in_all_s - (self._store.clock() - self._began_s))
 
     def _bring_back_earlier_waiters(self) -> None:
         """Queue again for the waiters of this process that were taken for dead with this one and stood before it."""
@@ -266,7 +309,9 @@ class ZooKeeperAcquisition:
 
     # At once, where nobody is in the way.
 
-    def _grant_at_once(self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]) -> bool:
+    def _grant_at_once(
+        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Op], look: GroupLook | None
+    ) -> bool:
         """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
         tickets = store.queues.creates_at_once(mine, snapshot.queues)
@@ -279,6 +324,9 @@ class ZooKeeperAcquisition:
             return False
         if store.namespace.foreign_conflicts(locks, survey.children, {}):
             return False
+        if (permitted := store.groups.permitted(mine, look)) is None:
+            return False
+        mine, permit = permitted
         granted = replace(mine, state=State.GRANTED, tickets=named(check.path for _, check in tickets))
         written = self._store.writes(granted, existing)
         first = [*written, Check(store.layout.queues, snapshot.root.stat.version)]
@@ -291,7 +339,7 @@ class ZooKeeperAcquisition:
         ]
         self._granting = granted.ticket_epoch
         try:
-            outcome = store.client.submit(Commit((*first, *guards, *creates, *life)))[0]
+            outcome = store.client.submit(Commit((*first, *guards, *creates, *permit, *life)))[0]
         except RequestTooLarge:  # it says more than a try does
             return False
         except AccessDenied:  # and writes to more nodes
@@ -307,16 +355,16 @@ class ZooKeeperAcquisition:
     # A late request's end.
 
     def _step_aside_at_once(
-        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Delete]
+        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Op]
     ) -> bool:
         """AWAY in one transaction, if nobody is in the way, without a ticket. False: nothing happened."""
         if self._store.queues.conflicting(mine.locks, snapshot.queues):
             return False
         if self._foreign(mine.locks, self._store.namespace.survey(mine.locks, snapshot.objects).children, {}):
             return False
-        away = replace(mine, state=State.AWAY)
+        away = replace(mine.outside(), state=State.AWAY)
         written = self._store.writes(away, existing)
-        outcome = self._store.client.submit(Commit((*written, *life)))[0]
+        outcome = self._store.client.submit(Commit((*written, *gives_back(self._store.layout, mine), *life)))[0]
         if isinstance(outcome, Refused):
             return False
         self._record = away.at(outcome[len(written) - 1])
@@ -326,9 +374,10 @@ class ZooKeeperAcquisition:
     def _step_aside(self) -> Free:
         """My turn: give the place up instead of trying."""
         assert self._record is not None
-        away = replace(self._record, state=State.AWAY, tickets=(), asked_ms=self._asked_ms)
+        away = replace(self._record.outside(), state=State.AWAY, tickets=(), asked_ms=self._asked_ms)
+        stands_there = gives_back(self._store.layout, self._record)
         tickets = self._store.queues.deletes(replace(self._record, tickets=self._tickets))
-        self._rewrite(away, [*tickets, Delete(self._alive), Create(self._store.layout.aside(self._key))])
+        self._rewrite(away, [*tickets, *stands_there, Delete(self._alive), Create(self._store.layout.aside(self._key))])
         return Free(self._waited_s)
 
     # Turn, try, verify, grant.
@@ -345,6 +394,8 @@ class ZooKeeperAcquisition:
             return self._verify(self._record, None)
         if self._record.holds:
             return self._record.lease()
+        if self._record.parked:
+            return self._wait_for_permit(self._record)
         if self._record.has_nodes:  # a place held among Hive's clients is in the way of all, also of those before it
             return self._try(snapshot and snapshot.objects)
         assert self._place is not None
@@ -422,6 +473,10 @@ class ZooKeeperAcquisition:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
         assert self._record is not None
         store, locks = self._store, self._record.locks
+        if (permitted := store.groups.permitted(self._record)) is None:
+            self._park(replace(self._record, tickets=self._tickets, asked_ms=self._asked_ms))
+            return None
+        mine, permit = permitted
         survey = store.namespace.survey(locks, objects)
         children = survey.children
         held = self._barrier()
@@ -430,7 +485,7 @@ class ZooKeeperAcquisition:
             return self._wait_for_hive(foreign)
         if self._request.late:
             return self._step_aside()
-        trying = replace(self._record, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
+        trying = replace(mine, state=State.TRYING, written=0, tickets=self._tickets, asked_ms=self._asked_ms)
         guards = store.queues.guards(locks)
         missing = [lock for lock in locks if lock.object not in held]
         creates = [
@@ -439,7 +494,7 @@ class ZooKeeperAcquisition:
         ]
         write = SetData(self.path, trying.encode(), self._record.version)
         checks = self._still_first()
-        ops: list[Op] = [write, *checks, *guards, *creates]
+        ops: list[Op] = [write, *checks, *guards, *creates, *permit]
         existed = [lock.object for lock in locks if lock.object in children]
         outcome, *listings = store.client.submit(
             Commit(tuple(ops)), *(Children(store.layout.object(target)) for target in existed)
@@ -481,7 +536,7 @@ class ZooKeeperAcquisition:
     def _verify(
         self, trying: Record, own: set[str] | None, children: Mapping[LockObject, Listing | None] | None = None
     ) -> Lease | Blocked:
-        """Look at what existed before once more: my nodes still there, and nothing of Hive's before them."""
+        """GroupLook at what existed before once more: my nodes still there, and nothing of Hive's before them."""
         namespace, locks = self._store.namespace, trying.locks
         if children is None or own is None:  # taken over, or the reply was lost
             own = {placed.path for placed in namespace.own_nodes(locks, trying.node_zxids).values()}
@@ -515,7 +570,7 @@ class ZooKeeperAcquisition:
 
     def _refuse(self, trying: Record, foreign: list[PlacedLock]) -> Blocked:
         """Take everything back but the place in the queue, then wait for what was in the way."""
-        waiting = replace(trying, state=State.WAITING, written=0, barrier=())
+        waiting = replace(trying.outside(), state=State.WAITING, written=0, barrier=())
         self._record = self._store.removal.commit(trying, waiting)
         if self._record is None or not foreign:
             raise _Again
@@ -546,6 +601,43 @@ class ZooKeeperAcquisition:
         ] or [Blocker("Hive", nearest.object, nearest.node.mode)]
         recheck_s = None if holding or not self._request.wait else max(0.01, self._patience_s - spent_s)
         return Blocked(tuple(by), self._waited_s, recheck_s=recheck_s)
+
+    # A lease of the group: see :mod:`.groups` and :mod:`.parking`.
+
+    def _wait_for_permit(self, parked: Record) -> Blocked | None:
+        """Parked. At its turn it is a new arrival among those that want its locks, and keeps its place while it tries."""
+        outcome = parking.wait(self._store, parked, self._wake)
+        if isinstance(outcome, Blocked):
+            self._check_mine(self._store.client.submit(Exists(self.path, self._wake))[0])
+            return replace(outcome, waited_s=self._waited_s)
+        if outcome is not None:
+            reads = self._reads(parked.locks)
+            snapshot = reads.snapshot(self._store.client.submit(*reads.all()))
+            self._arrive(replace(parked, state=State.WAITING), parked, snapshot, self._delete_alive())
+        return None
+
+    def _park(self, asking: Record) -> None:
+        """Its turn, but not in its group: step aside, with nothing left that anybody waits behind."""
+        parked, stands_there = parking.park(self._store, asking, self._passing_s)
+        also: list[Op] = [*self._store.queues.deletes(asking), stands_there]
+        self._record = self._store.removal.commit(asking, parked, also)
+        if self._record is None:
+            raise _Again
+        self._parks()
+
+    def _parks(self) -> None:
+        assert self._record is not None
+        self._place, self._refused_at, self._asked_ms = None, None, self._record.asked_ms
+        self._has_waited()
+        self._store.waiters.leaves(self)
+
+    def _gives_way(self) -> bool:
+        """Blocked by others' locks: whoever is next in the group need not wait for that."""
+        record = self._record
+        if record is None or record.share is None or not record.share.ticket or not record.queued:
+            return False
+        self._rewrite(record.outside(), gives_back(self._store.layout, record))
+        return True
 
     # The barrier: Hive's clients neither queue nor give way, so a lock node of mine that they see holds my place among
     # them. It is the lock later, never swapped for another. Hive keeps earlier locks while it waits for later ones, in

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import listings
+from airflow_hivelock.locks.backends.zookeeper import listings, parking
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -72,7 +72,7 @@ class ZooKeeperBackend:
     :param clock: monotonic seconds; *sleep* waits by it.
     """
 
-    capabilities = Capabilities(seen_by_hive=True, prioritized=True, limits=False)
+    capabilities = Capabilities(seen_by_hive=True)
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ZooKeeperBackend:
             if record is None or record.stat is None:
                 continue
             age_s = (now_ms - record.stat.mtime_ms) / 1000
-            if record.queued and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
+            if record.waits and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
                 # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
                 if record.node_zxids or age_s > WAITER_KEPT_S:
                     swept += self.store.break_dead(record) is not None
@@ -156,7 +156,7 @@ class ZooKeeperBackend:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
                 swept += not isinstance(gone, Refused)
-        return swept
+        return swept + parking.sweep(self.store)
 
     def now(self) -> datetime:
         return self.store.now()

@@ -9,6 +9,8 @@
     /airflow_hivelock/queue/<db.table>             the table's queue; its version is the table's guard
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
     /airflow_hivelock/urgent/<db.table>            its version is how often somebody has claimed a place in the queue
+    /airflow_hivelock/groups/<group's key>/permits/<number>    one of the group's leases stands
+    /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
     /airflow_hivelock/audit/<sequence>             force releases
 
 Nothing but lock nodes and object nodes is ever to be seen below Hive's namespace: anything else breaks its SHOW LOCKS.
@@ -187,6 +189,17 @@ class Layout:
 
     def urgent(self, unit: str) -> str:
         return f"{self.root}/urgent/{unit}"
+
+    @property
+    def groups(self) -> str:
+        """Made with the first request that has a limit."""
+        return f"{self.root}/groups"
+
+    def permits(self, key: str) -> str:
+        return f"{self.root}/groups/{key}/permits"
+
+    def parked(self, key: str) -> str:
+        return f"{self.root}/groups/{key}/queue"
 
     @property
     def audit(self) -> str:

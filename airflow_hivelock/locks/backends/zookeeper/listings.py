@@ -8,11 +8,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks.backends.zookeeper import groups, parking
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
-from airflow_hivelock.locks.backends.zookeeper.line import Line
+from airflow_hivelock.locks.backends.zookeeper.line import MOST_NAMED, Line
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
-from airflow_hivelock.locks.backends.zookeeper.record import instant
+from airflow_hivelock.locks.backends.zookeeper.record import State, instant
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
+    from airflow_hivelock.locks.backends.zookeeper.parking import Group
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
@@ -68,13 +70,15 @@ def leases(store: ZooKeeperStore) -> list[Lease]:
 
 
 def waiters(store: ZooKeeperStore, target: LockObject | None) -> list[Waiter]:
-    return _waiters(store, *_listed(store), target)
+    parked = parking.every(store)
+    return _waiters(store, *_listed(store), parked, target)
 
 
 def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
     """Leases and waiters of one look."""
+    parked = parking.every(store)  # first: who is at its turn since is found among the tickets
     tickets, records = _listed(store)
-    return _leases(records), _waiters(store, tickets, records, None)
+    return _leases(records), _waiters(store, tickets, records, parked, None)
 
 
 def history(store: ZooKeeperStore, target: LockObject | None) -> list[Tenure]:
@@ -104,7 +108,11 @@ def _leases(records: Mapping[str, Record]) -> list[Lease]:
 
 
 def _waiters(
-    store: ZooKeeperStore, tickets: Sequence[Ticket], records: Mapping[str, Record], target: LockObject | None
+    store: ZooKeeperStore,
+    tickets: Sequence[Ticket],
+    records: Mapping[str, Record],
+    parked: Iterable[Group],
+    target: LockObject | None,
 ) -> list[Waiter]:
     in_all_ways = {key for key, record in records.items() if record.has_nodes}
     placed = [replace(ticket, claim=_BEFORE_ALL) if ticket.key in in_all_ways else ticket for ticket in tickets]
@@ -126,7 +134,24 @@ def _waiters(
     front = [waiter for waiter in found if not waiter.blocked_by]
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
     queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
-    return queue + _aside(records.values(), target)
+    return queue + _parked(parked, records, target) + _aside(records.values(), target)
+
+
+def _parked(every: Iterable[Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
+    """The requests that wait for one of the leases of their groups."""
+    found = []
+    for group in every:
+        holders = [groups.blocker(record, record.queued) for _, record in sorted(group.holders.items())]
+        ahead: list[Blocker] = []
+        for place, record in group.waiters:
+            moved = record.state is not State.PARKED or (record.key in records and not records[record.key].idle)
+            if not moved and rules.concern(record.locks, target):
+                blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
+                since, waits_for = instant(record.asked_ms), WaitsFor.LEASE
+                waiter = Waiter(record.owner, record.locks, 1 + len(ahead), since, blockers, -place.rank, waits_for)
+                found.append(waiter)
+            ahead.append(groups.blocker(record, True))
+    return found
 
 
 def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:

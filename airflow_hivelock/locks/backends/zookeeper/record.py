@@ -8,7 +8,8 @@
 
 WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. One that is granted at once leaves
 out those between. A late request goes from WAITING, or from FREE at once, to AWAY: its turn has come, it has stepped
-aside, and its owner starts as from FREE. A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
+aside, and its owner starts as from FREE. PARKED, from FREE or WAITING and back to WAITING, waits for one of its group's
+permits without a ticket (:mod:`.groups`). A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
 release, and is the history of the lease.
 """
 
@@ -18,7 +19,7 @@ import enum
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
@@ -26,6 +27,7 @@ from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     MAX_PRIORITY,
     Lease,
+    LeaseLimit,
     Lock,
     LockRequest,
     Tenure,
@@ -45,11 +47,44 @@ FORMAT = 1
 class State(enum.StrEnum):
     FREE = "free"
     WAITING = "waiting"
+    PARKED = "parked"
     TRYING = "trying"
     GRANTED = "granted"
     LOST = "lost"
     AWAY = "away"
     TOMBSTONE = "tombstone"
+
+
+class Share(NamedTuple):
+    """What a record says of the group whose leases its request is counted among.
+
+    :param most: how many leases of *group* may stand, its own included.
+    :param permit: the number of its permit, which it has from the try to the end of the lease; None: it has none.
+    :param ticket: its node in the group's queue; ``""``: it does not stand there.
+    :param place: its constant place in that queue, chosen when it is parked first; 0 before.
+    :param placed_ms: when that place was first taken, by the store's clock; 0 where that is when the request asked.
+    """
+
+    group: str
+    most: int
+    permit: int | None = None
+    ticket: str = ""
+    place: int = 0
+    placed_ms: int = 0
+
+    @classmethod
+    def of(cls, limit: LeaseLimit | None) -> Share | None:
+        return cls(limit.group, limit.most) if limit else None
+
+    def check(self) -> None:
+        """:raises ValueError: it says what no record of ours does."""
+        validate.texts(self._asdict(), ("group", "ticket"))
+        validate.numbers(self._asdict(), ("most", "place"))
+        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
+        if self.permit is not None:
+            validate.number(self.permit, "permit")
+        if not self.group or not self.most or "/" in self.ticket:
+            raise ValueError("no group of leases")
 
 
 @dataclass(frozen=True)
@@ -66,9 +101,10 @@ class Record:
     :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
         that made the node; 0 for one that was made with this very record.
     :param token: the zxid that granted it or last started work under it; 0, here and in *works*, while it is the record's own.
-    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on, and in AWAY. 0 while that is when
-        it was granted, or stepped aside.
+    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on, in AWAY, and where it has been
+        PARKED. 0 while that is when it was granted, parked, or stepped aside.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
+    :param share: its part in a group of leases, where the request is limited.
     """
 
     owner: str
@@ -91,6 +127,7 @@ class Record:
     works: tuple[Work, ...] = ()
     asked_ms: int = 0
     since_ms: int = 0
+    share: Share | None = None
     stat: Stat | None = None
 
     @property
@@ -113,6 +150,7 @@ class Record:
 
     @property
     def queued(self) -> bool:
+        """Whether it waits with tickets in the tables' queues."""
         return self.state in (State.WAITING, State.TRYING)
 
     @property
@@ -121,8 +159,17 @@ class Record:
         return self.state is State.AWAY
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits for locks, or for a permit of its group."""
+        return self.queued or self.parked
+
+    @property
+    def parked(self) -> bool:
+        return self.state is State.PARKED
+
+    @property
     def idle(self) -> bool:
-        """Whether it neither waits nor holds: no ticket of its is valid."""
+        """Whether it neither waits for locks nor holds any: no ticket of its in a table's queue is valid."""
         return not self.queued and not self.holds
 
     def at(self, stat: Stat) -> Record:
@@ -136,7 +183,7 @@ class Record:
             written=self.written or (stat.mzxid if self.state is State.TRYING else own),
             token=self.token or own,
             works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
-            asked_ms=self.asked_ms or (stat.mtime_ms if self.aside else own_ms),
+            asked_ms=self.asked_ms or (stat.mtime_ms if self.state in (State.AWAY, State.PARKED) else own_ms),
             since_ms=self.since_ms or own_ms,
         )
 
@@ -192,6 +239,10 @@ class Record:
         ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
         return Tenure(self.lease_id, self.owner, self.locks, instant(self.asked_ms), instant(self.since_ms), ended)
 
+    def outside(self) -> Record:
+        """This record without a permit, and without a place among those that wait for one."""
+        return replace(self, share=self.share._replace(permit=None, ticket="")) if self.share else self
+
     def freed(self) -> Record:
         """FREE, keeping order and epoch: an older call of the owner is still refused."""
         return Record(self.owner, State.FREE, self.process, self.epoch, self.attempt, self.begin)
@@ -219,7 +270,7 @@ class Record:
             "works": [(work.name, work.application, work.token) for work in self.works],
             "asked_ms": self.asked_ms,
             "since_ms": self.since_ms,
-        }
+        } | ({"share": self.share} if self.share else {})
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
     def _check(self, path: str) -> None:
@@ -231,7 +282,7 @@ class Record:
         validate.number(abs(self.priority), "priority", MAX_PRIORITY)
         validate.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
         objects = {lock.object for lock in self.locks}
-        if (self.aside or not self.idle) and not objects:
+        if (self.aside or self.waits or self.holds) and not objects:
             raise ValueError("no locks")
         if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
             raise ValueError("locks without those above them")
@@ -242,6 +293,8 @@ class Record:
             validate.number(zxid, "zxid")
             if name not in map(str, objects):
                 raise ValueError("a barrier where no lock is")
+        if self.share:
+            self.share.check()
         if self.key != path.rpartition("/")[2]:
             raise ValueError(f"{self.owner!r:.80} is not the owner whose record this is")
 
@@ -261,6 +314,7 @@ class Record:
                 "tickets": tuple((unit, name) for unit, name in data["tickets"]),
                 "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
                 "works": tuple(Work(*work) for work in data["works"]),
+                "share": Share(*data["share"]) if "share" in data else None,
             }
             record = cls(**data)
             record._check(path)
@@ -297,7 +351,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
                 f"and is {existing.state.value}; this one must stop"
             )
-        if existing.queued or existing.holds:
+        if existing.waits or existing.holds:
             same = existing.named == request.named if request.named else existing.locks == request.locks
             if not same:
                 raise rules.mismatch(request.owner, existing.locks, request.locks, held=existing.holds)
@@ -309,6 +363,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 begin=begin,
                 wait=request.wait,
                 lease_s=request.lease_s,
+                share=_retaken(existing.share, request.limit),
             )
     return Record(
         request.owner,
@@ -324,7 +379,13 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         query=request.query,
         named=request.named,
         priority=request.priority,
+        share=Share.of(request.limit),
     )
+
+
+def _retaken(share: Share | None, limit: LeaseLimit | None) -> Share | None:
+    """The part in its group of a request that is taken over: of that group, with the number that is asked for now."""
+    return share._replace(most=limit.most) if share and limit and limit.group == share.group else share
 
 
 def instant(ms: int) -> datetime:

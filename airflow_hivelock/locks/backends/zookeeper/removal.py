@@ -33,6 +33,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
     SetData,
 )
+from airflow_hivelock.locks.backends.zookeeper.groups import gives_back
 from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import shared_units
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -105,8 +106,11 @@ class Removal:
     def commit(self, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
         """One transaction: *final* in place of *current*, its lock nodes and empty partition nodes gone, and *also*.
 
+        What the request has in its group goes with them.
+
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
+        also = (*also, *gives_back(self._layout, current))
         drains: list[Op] = []
         try:
             return self._commit(current, final, also, drains)

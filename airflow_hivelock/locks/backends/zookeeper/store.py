@@ -27,6 +27,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
     Sync,
 )
+from airflow_hivelock.locks.backends.zookeeper.groups import Groups
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
@@ -148,6 +149,7 @@ class ZooKeeperStore:
         self.retry = partial(Retry, clock, sleep)
         self.namespace = Namespace(client, layout)
         self.queues = Queues(client, layout)
+        self.groups = Groups(client, layout)
         self.removal = Removal(client, layout, self.namespace, self.queues, self.retry)
         self.waiters = LocalWaiters()
         self._abandoned: list[Callable[[], None]] = []
@@ -302,7 +304,7 @@ class ZooKeeperStore:
 
     def entomb(self, record: Record, *also: Op) -> Record | None:
         """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""
-        tombstone = replace(record, state=State.TOMBSTONE)
+        tombstone = replace(record.outside(), state=State.TOMBSTONE)
         return self.removal.commit(record, tombstone, (*self.queues.deletes(record), *also))
 
     def break_dead(self, record: Record) -> Record | None:

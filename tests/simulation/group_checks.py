@@ -1,0 +1,195 @@
+"""What must hold of groups of leases after every write: how many of them stand, whose they are, and in which order they go."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_hivelock.locks.model import owner_key
+from tests.simulation.claims import Violation
+from tests.simulation.state import HOLDING, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from tests.simulation.checks import Checks
+    from tests.simulation.model import Change
+    from tests.simulation.state import State
+
+_NODE = re.compile(rf"{ROOT}/groups/([0-9a-f]+)/(permits|queue)/(.*)")
+_PLACE = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+-([0-9]+)-(-?[0-9]+)-([0-9]+)")
+TAKEN = ("trying", *HOLDING)
+
+
+class Place(NamedTuple):
+    """A place in a group's queue, as its node's name says it; they go in this order."""
+
+    place: int
+    rank: int
+    epoch: int
+    key: str
+    czxid: int
+    placed_ms: int
+
+
+class GroupChecks:
+    """Follows the groups."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self.permits: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self.queues: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+        self._places: dict[tuple[str, int], int] = {}
+        self._taken: list[tuple[str, str]] = []
+        self._arrived: list[tuple[str, Place]] = []
+        self._before: dict[str, dict[str, Place]] = {}
+        self._touched = False
+
+    def changed(self, change: Change) -> bool:
+        """Follow a change; False if it is none of a group's."""
+        if not (found := _NODE.fullmatch(change.path)):
+            return change.path.startswith(f"{ROOT}/groups")
+        group, kind, name = found.groups()
+        self._touched = True
+        if kind == "permits":
+            if change.before is not None:
+                del self.permits[group][name]
+            if change.after is not None:
+                self.permits[group][name] = change.after.data.decode()
+                self._taken.append((group, name))
+            return True
+        self._before.setdefault(group, dict(self.queues[group]))
+        if change.before is not None:
+            del self.queues[group][name]
+        if change.after is not None:
+            said = _PLACE.fullmatch(name)
+            assert said is not None
+            stat, placed_ms = change.after.stat, int(said[5])
+            place = Place(int(said[3]), -int(said[4]), int(said[2]), said[1], stat.czxid, placed_ms or stat.ctime_ms)
+            self._arrived.append((group, place))
+            self.queues[group][name] = place
+            if self._places.setdefault((place.key, place.epoch), place.place) != place.place:
+                raise Violation(f"{self._owner(place.key)} parks at {place.place}, and had another place before")
+        return True
+
+    def check(self, before: Mapping[str, State | None]) -> None:
+        """A write is complete."""
+        for key in before:
+            self._check_record(key)
+        if self._touched or any(state and state.share for state in before.values()):
+            self._check_nodes()
+        for group, name in self._taken:
+            self._check_taken(group, name, before)
+        for group, place in self._arrived:
+            self._check_arrival(group, place)
+        self._arrived.clear()
+        self._taken.clear()
+        self._before.clear()
+        self._touched = False
+
+    def is_behind(self, key: str, state: State, blocked: Container[str]) -> bool:
+        """Whether its group keeps it waiting: no lease is free, or somebody before it has yet to take one, who may."""
+        if state.share is None:
+            return False
+        group = owner_key(state.share.group)
+        if len(self.permits[group]) >= state.share.most:
+            return True
+        mine = self._place(key, state)
+        return any(self._goes_first(place, blocked) for place in self.queues[group].values() if place[:4] < mine)
+
+    def _goes_first(self, place: Place, blocked: Container[str]) -> bool:
+        state = self._checks.states[place.key]
+        assert state.share is not None
+        full = len(self.permits[owner_key(state.share.group)]) >= state.share.most
+        return full or (place.key in self._checks.alive and place.key not in blocked)
+
+    def _place(self, key: str, state: State) -> tuple[int, int, int, str]:
+        assert state.share is not None
+        standing = self.queues[owner_key(state.share.group)].get(state.share.ticket)
+        return (
+            standing[:4]
+            if standing
+            else (state.share.place or state.ticket_epoch, -state.priority, state.ticket_epoch, key)
+        )
+
+    def _owner(self, key: str) -> str:
+        state = self._checks.states.get(key)
+        return state.owner if state else key
+
+    def _check_record(self, key: str) -> None:
+        """Its permit and its place are where its record says."""
+        state = self._checks.states.get(key)
+        share = state and state.share
+        if state is None or share is None:
+            if state and state.parked:
+                raise Violation(f"{state.owner} is parked, and in no group")
+            return
+        group = owner_key(share.group)
+        taken = self.permits[group].get(str(share.permit))
+        if state.state in TAKEN and taken != f"{key}-{state.ticket_epoch}":
+            raise Violation(f"{state.owner} is {state.state}, and has no permit of {share.group}: {share}")
+        if (state.parked or (share.ticket and state.state == "waiting")) and share.ticket not in self.queues[group]:
+            raise Violation(f"{state.owner} is {state.state}, and has no place in the queue of {share.group}: {share}")
+
+    def _check_nodes(self) -> None:
+        states = self._checks.states
+        for group, permits in self.permits.items():
+            for number, lease_id in permits.items():
+                key, _, epoch = lease_id.partition("-")
+                state = states.get(key)
+                share = state and state.share
+                if (
+                    state is None
+                    or share is None
+                    or state.state not in TAKEN
+                    or (str(share.permit), owner_key(share.group), str(state.ticket_epoch)) != (number, group, epoch)
+                ):
+                    raise Violation(f"permit {number} is {lease_id}'s, and {self._owner(key)} says {state}")
+        for group, queue in self.queues.items():
+            for name, place in queue.items():
+                state = states.get(place.key)
+                share = state and state.share
+                if state is None or share is None or not state.waits or share.ticket != name:
+                    raise Violation(f"{self._owner(place.key)} stands at {name}, and says {state}")
+                if owner_key(share.group) != group:
+                    raise Violation(f"{state.owner} stands in the queue of another group")
+
+    def _check_arrival(self, group: str, mine: Place) -> None:
+        """A claimed place is that of the less urgent, who have not been passed for long."""
+        if mine.place == mine.epoch:
+            return
+        process = self._checks.states[mine.key].process
+        seen, seen_ms = self._checks.claims.began(process)
+        for other in self.queues[group].values():
+            if other.key == mine.key or not mine[:4] < other[:4] or other.czxid >= seen:
+                continue
+            if other.place < mine.epoch and other.rank <= mine.rank:
+                raise Violation(
+                    f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}), as urgent"
+                )
+            if other.place < mine.epoch and seen_ms - other.placed_ms > self._checks.passing_ms:
+                raise Violation(
+                    f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}) for too long"
+                )
+
+    def _check_taken(self, group: str, number: str, before: Mapping[str, State | None]) -> None:
+        """No more than it may be one of, and nobody before it that it must have seen."""
+        key = self.permits[group][number].partition("-")[0]
+        mine = self._checks.states[key]
+        assert mine.share is not None
+        if len(self.permits[group]) > mine.share.most:
+            raise Violation(f"{mine.owner} is one of {len(self.permits[group])} of {mine.share.group}: {mine.share}")
+        earlier = before.get(key)
+        queue = self._before.get(group, self.queues[group])
+        if earlier is None or not earlier.waits:
+            seen, place = mine.order[1], None
+        else:
+            seen = earlier.zxid
+            standing = queue.get(earlier.share.ticket) if earlier.share else None
+            place = standing[:4] if standing else self._place(key, earlier)
+        for other in queue.values():
+            if other.key != key and other.czxid < seen and (place is None or other[:4] < place):
+                raise Violation(
+                    f"{mine.owner} ({place}) is counted before {self._owner(other.key)}, which waits at {other}"
+                )

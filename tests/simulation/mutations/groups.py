@@ -1,0 +1,379 @@
+"""Groups of leases: their permits, and those that wait for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
+from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
+from airflow_hivelock.locks.backends.zookeeper.record import State
+from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
+from tests.simulation.mutations.mutation import edit, mutation
+from tests.simulation.stage import step_by_step, writes
+from tests.simulation.themes import LIMITED, LIMITED_AND_LOCKED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from tests.simulation.stage import Stage
+
+    Patch = pytest.MonkeyPatch
+
+ONE = LeaseLimit("g", 1)
+THREE = LeaseLimit("g", 3)
+
+
+def one_after_the_other(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    waiter = mine.asks("b", [], ["w.b"], limit=ONE)
+    assert isinstance(waiter.poll(), Blocked)
+    ours.releases(ours.gets("c", [], ["w.b"]))  # one that waits for a lease of its group is in nobody's way
+    ours.releases(lease)
+    assert waiter.flag.raised
+    waiter.lease()
+
+
+@mutation(one_after_the_other)
+def granted_without_a_permit(patch: Patch) -> None:
+    """Whoever comes next counts one lease too few."""
+    edit(patch, Groups, "permitted", "*count_it, take,", "*count_it,")
+
+
+@mutation(one_after_the_other)
+def permits_not_counted(patch: Patch) -> None:
+    """More leases of the group stand than may."""
+    edit(patch, GroupLook, "free", "len(self.numbers) >= mine.share.most", "False")
+
+
+@mutation(one_after_the_other)
+def permits_not_watched(patch: Patch) -> None:
+    """A permit is given back, and nobody is told."""
+    edit(patch, parking, "wait", "store.groups.look(record.share, wake)", "store.groups.look(record.share)")
+
+
+@mutation(one_after_the_other)
+def permit_kept_at_release(patch: Patch) -> None:
+    """Its lease is over, and is counted for ever."""
+    _keep(patch, lambda record: record.holds)
+
+
+@step_by_step
+def hive_refuses_a_limited_request(stage: Stage) -> None:
+    ours, hive = stage.process("ours"), stage.hive()
+    ours.releases(ours.gets("b", [], ["w.a"]))
+    ours.session.before(writes("a", "trying"), lambda: hive.lock_table("w/a", "SHARED"))
+    assert isinstance(ours.asks("a", [], ["w.a"], limit=ONE).poll(), Blocked)
+    assert isinstance(stage.process("other").gets("c", [], ["w.b"], limit=ONE), Lease)
+
+
+@mutation(hive_refuses_a_limited_request)
+def permit_kept_at_refusal(patch: Patch) -> None:
+    """Hive's client was quicker, and whoever waits for Hive keeps the others of its group waiting."""
+    original = Removal.commit
+
+    def commit(self: Removal, current: Record, final: Record, also: Any = ()) -> Record | None:
+        if final.state is not State.WAITING:
+            return original(self, current, final, also)
+        with patch.context() as within:
+            within.setattr(removal, "gives_back", lambda layout, record: [])
+            return original(self, current, final, also)
+
+    patch.setattr(Removal, "commit", commit)
+
+
+@step_by_step
+def one_dies_while_it_tries(stage: Stage) -> None:
+    dead, mine = stage.process("dead"), stage.process("mine")
+    dead.session.lose_reply(writes("a", "trying"))
+    with pytest.raises(StoreUnavailable):
+        dead.asks("a", [], ["w.a"], limit=ONE).poll()
+    dead.session.close()
+    assert stage.state("a").state == "trying"
+    assert isinstance(mine.asks("b", [], ["w.b"], limit=ONE).poll(), Lease)
+
+
+@mutation(one_dies_while_it_tries)
+def permit_kept_at_break(patch: Patch) -> None:
+    """Who died is counted for ever."""
+    _keep(patch, lambda record: record.state is State.TRYING)
+
+
+@mutation(one_dies_while_it_tries)
+def dead_one_counted(patch: Patch) -> None:
+    """It died before it was granted, and nobody but its group waits for it."""
+    edit(patch, parking, "_wait_for_one", "if life is None]", "if False]")
+
+
+def _keep(patch: Patch, concerned: Callable[[Record], bool]) -> None:
+    original = groups.gives_back
+    patch.setattr(removal, "gives_back", lambda layout, record: [] if concerned(record) else original(layout, record))
+
+
+def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
+    ours, mine, late = stage.process("ours"), stage.process("mine"), stage.process("late")
+    late.releases(late.gets("x", [], ["w.b", "w.c"]))
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    waiter = mine.asks("b", [], ["w.b"], limit=ONE)
+    waiter.poll()
+    ours.releases(lease)
+    newcomer = late.asks("c", [], ["w.c"], limit=ONE)
+    assert isinstance(newcomer.poll(), Blocked)
+    mine.releases(waiter.lease())
+    assert newcomer.flag.raised
+    newcomer.lease()
+
+
+@mutation(a_newcomer_finds_a_free_lease)
+def newcomers_go_first(patch: Patch) -> None:
+    """A lease is free, and whoever has waited for it is not woken yet."""
+    edit(patch, GroupLook, "free", "else [other for other in self.parked if other.key != mine.key]", "else []")
+
+
+def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
+    ours, mine, other = stage.process("ours"), stage.process("mine"), stage.process("other")
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    held = ours.gets("h", [], ["w.b"])
+    first, second = mine.asks("b", [], ["w.b"], limit=ONE), other.asks("c", [], ["w.c"], limit=ONE)
+    first.poll()
+    second.poll()
+    ours.releases(lease)
+    assert isinstance(first.poll(), Blocked)
+    assert second.flag.raised
+    theirs = second.poll()
+    assert isinstance(theirs, Lease)
+    ours.releases(held)
+    assert first.flag.raised
+    assert isinstance(first.poll(), Blocked)
+    assert stage.state("b").parked
+    third = ours.asks("d", [], ["w.d"], limit=ONE)
+    third.poll()
+    other.releases(theirs)
+    assert isinstance(third.poll(), Blocked)
+    assert isinstance(first.poll(), Lease), "it has the place that it had, before newcomers"
+
+
+@mutation(first_in_its_group_and_blocked_by_locks)
+def place_ahead_not_watched(patch: Patch) -> None:
+    """The one ahead has left the queue, to wait for its locks, and nobody tells me."""
+    edit(patch, parking, "_wait_behind", "Exists(path, wake)", "Exists(path)")
+
+
+@mutation(first_in_its_group_and_blocked_by_locks)
+def place_kept_while_blocked_by_locks(patch: Patch) -> None:
+    """A lease of the group is free, and the first in line waits for a table."""
+    patch.setattr(ZooKeeperAcquisition, "_gives_way", lambda self: False)
+
+
+@mutation(first_in_its_group_and_blocked_by_locks)
+def tickets_kept_aside(patch: Patch) -> None:
+    """Who waits for a lease of its group keeps others waiting for a table."""
+    edit(patch, ZooKeeperAcquisition, "_park", "*self._store.queues.deletes(asking), ", "")
+
+
+@mutation(first_in_its_group_and_blocked_by_locks)
+def place_lost_while_blocked_by_locks(patch: Patch) -> None:
+    """Whoever has waited for a table begins at the end of its group's queue, again and again."""
+    edit(patch, Parked, "of", "record.share.place or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
+
+
+@step_by_step
+def seen_before_a_release_and_after(stage: Stage) -> None:
+    ours, slow, mine = stage.process("ours"), stage.process("slow"), stage.process("mine")
+    for process in slow, mine:
+        process.releases(process.gets("x", [], ["w.a", "u.b", "v.c"]))
+    lease = ours.gets("a", [], ["w.a"], limit=THREE)
+    slow.session.before(writes("b", "trying"), lambda: stage.schedule.sleep(1.0))
+    stage.meanwhile("slow", slow.asks("b", [], ["u.b"], limit=THREE).poll)
+    stage.schedule.sleep(0.5)
+    ours.releases(lease)
+    mine.session.before(writes("c", "trying"), lambda: stage.schedule.sleep(1.0))
+    assert isinstance(mine.asks("c", [], ["v.c"], limit=ONE).poll(), Blocked)
+
+
+@mutation(seen_before_a_release_and_after)
+def numbers_alone(patch: Patch) -> None:
+    """Number 1 is taken by one that saw number 0 taken, and number 0, free since, by one that saw none taken."""
+    edit(patch, Groups, "permitted", "look.version", "-1")
+
+
+def one_ahead_in_its_group_dies(stage: Stage) -> None:
+    ours, dead, mine = stage.process("ours"), stage.process("dead"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    dead.asks("b", [], ["w.b"], limit=ONE).poll()
+    waiter = mine.asks("c", [], ["w.c"], limit=ONE)
+    waiter.poll()
+    dead.session.close()
+    assert waiter.flag.raised
+    assert isinstance(waiter.poll(), Blocked)
+    assert stage.state("b").parked, "nothing is lost yet: its owner may be back before its turn"
+    ours.releases(lease)
+    assert waiter.flag.raised
+    assert isinstance(waiter.poll(), Lease)
+
+
+@mutation(one_ahead_in_its_group_dies)
+def dead_one_waited_for(patch: Patch) -> None:
+    """Its turn has come, and it never comes back."""
+    edit(patch, parking, "_wait_behind", "if look.free(leader, first) is not None:", "if False:")
+
+
+@mutation(one_ahead_in_its_group_dies)
+def dead_one_broken_too_soon(patch: Patch) -> None:
+    """A triggerer starts anew, and its requests have lost their places in their groups."""
+    edit(patch, parking, "_wait_behind", "if look.free(leader, first) is not None:", "if True:")
+
+
+@mutation(one_ahead_in_its_group_dies)
+def life_ahead_not_watched(patch: Patch) -> None:
+    """The one ahead dies, and nobody tells me."""
+    edit(
+        patch,
+        parking,
+        "_wait_behind",
+        "Exists(store.layout.alive(nearest.key), wake)",
+        "Exists(store.layout.alive(nearest.key))",
+    )
+
+
+def a_more_urgent_one_comes(stage: Stage) -> None:
+    ours, low, high, higher = (stage.process(name, passing_s=60.0) for name in ("ours", "low", "high", "higher"))
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    first = low.asks("b", [], ["w.b"], limit=ONE)
+    first.poll()
+    second = high.asks("c", [], ["w.c"], limit=ONE, priority=2)
+    second.poll()
+    assert [waiter.owner for waiter in ours.manager.waiters()] == ["c", "b"]
+    stage.schedule.sleep(61.0)
+    third = higher.asks("d", [], ["w.d"], limit=ONE, priority=3)
+    third.poll()
+    assert [waiter.owner for waiter in ours.manager.waiters()] == ["c", "b", "d"], "b has been passed for long enough"
+    ours.releases(lease)
+    high.releases(second.lease())
+    low.releases(first.lease())
+    third.lease()
+
+
+@mutation(a_more_urgent_one_comes)
+def places_in_groups_not_claimed(patch: Patch) -> None:
+    """The more urgent waits for a lease behind the less urgent."""
+    patch.setattr(parking, "_claim", lambda *given: None)
+
+
+@mutation(a_more_urgent_one_comes)
+def passed_in_groups_for_ever(patch: Patch) -> None:
+    """A request of low priority gets none of its group's leases as long as others come."""
+    edit(patch, parking, "_claim", "placed_ms < now_ms - passing_s * 1000", "False")
+
+
+def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
+    ours, low, high, higher = (stage.process(name, passing_s=60.0) for name in ("ours", "low", "high", "higher"))
+    ours.gets("a", [], ["w.a"], limit=ONE)
+    first = low.asks("b", [], ["w.b"], limit=ONE)
+    first.poll()
+    stage.schedule.sleep(40.0)
+    high.asks("c", [], ["w.c"], limit=ONE, priority=2).poll()
+    low.withdraws(first)
+    stage.schedule.sleep(25.0)
+    higher.asks("d", [], ["w.d"], limit=ONE, priority=3).poll()
+    assert [waiter.owner for waiter in ours.manager.waiters()] == ["c", "d"]
+
+
+@mutation(a_more_urgent_one_is_left_alone)
+def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
+    """Whoever claims a place makes it young again, and the next one passes."""
+    edit(patch, parking, "park", "placed_ms=claim[1]", "placed_ms=0")
+
+
+def taken_up_while_it_is_parked(stage: Stage) -> None:
+    ours, first, again, other = (stage.process(name) for name in ("ours", "first", "again", "other"))
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    first.asks("b", [], ["w.b"], limit=ONE).poll()
+    behind = other.asks("c", [], ["w.c"], limit=ONE)
+    behind.poll()
+    first.session.close()
+    waiter = again.asks("b", [], ["w.b"], limit=ONE)
+    assert isinstance(waiter.poll(), Blocked)
+    ours.releases(lease)
+    assert isinstance(behind.poll(), Blocked)
+    assert isinstance(waiter.poll(), Lease)
+
+
+@mutation(taken_up_while_it_is_parked)
+def parked_one_begins_anew(patch: Patch) -> None:
+    """A parked request whose process was replaced begins at the end of its group's queue."""
+    original = ZooKeeperAcquisition._start
+
+    def start(self: ZooKeeperAcquisition) -> None:
+        found = self._store.read(self._key)
+        if found is not None and found.state is State.PARKED and found.process != self._process:
+            self._store.break_dead(found)
+        original(self)
+
+    patch.setattr(ZooKeeperAcquisition, "_start", start)
+
+
+def a_parked_one_gives_up(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    ours.gets("a", [], ["w.a"], limit=ONE)
+    asked = mine.asks("b", [], ["w.b"], limit=ONE)
+    asked.poll()
+    listed = ours.manager.waiters()
+    assert [(waiter.owner, waiter.place, waiter.waits_for) for waiter in listed] == [("b", 1, WaitsFor.LEASE)]
+    assert [(by.owner, by.group, by.waiting) for by in listed[0].blocked_by] == [("a", "g", False)]
+    mine.withdraws(asked)
+    assert not ours.manager.waiters()
+    assert not stage.state("b").waits
+
+
+@mutation(a_parked_one_gives_up)
+def place_kept_after_a_withdrawal(patch: Patch) -> None:
+    """Nobody waits, and those behind wait for it."""
+    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif not mine.waits:", "elif not mine.queued:")
+
+
+@mutation(a_parked_one_gives_up)
+def nobody_lists_the_parked(patch: Patch) -> None:
+    """People cannot see that it waits for a lease of its group."""
+    patch.setattr(listings, "_parked", lambda every, records, target: [])
+
+
+def a_late_one_is_limited(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    late = mine.asks("b", [], ["w.b"], limit=ONE, late=True)
+    assert isinstance(late.poll(), Blocked)
+    ours.releases(lease)
+    assert isinstance(late.poll(), Free)
+    assert isinstance(ours.gets("c", [], ["w.b"], limit=ONE), Lease)
+
+
+@mutation(a_late_one_is_limited)
+def late_one_keeps_its_place(patch: Patch) -> None:
+    """It has stepped aside, and its group waits for it."""
+    edit(patch, ZooKeeperAcquisition, "_step_aside_at_once", "*gives_back(self._store.layout, mine), ", "")
+
+
+@mutation(theme=LIMITED_AND_LOCKED)
+def the_same_on_the_long_way(patch: Patch) -> None:
+    """The same where its locks were not free at once."""
+    edit(patch, ZooKeeperAcquisition, "_step_aside", "[*tickets, *place, ", "[*tickets, ")
+
+
+@mutation(theme=LIMITED)
+def another_ones_permit_struck(patch: Patch) -> None:
+    """A permit was given back between two looks and taken by another, who is no longer counted."""
+    edit(patch, Groups, "strike", "Commit((unchanged, Delete", "Commit((Delete")
+
+
+@mutation(theme=LIMITED)
+def one_that_is_gone_watched(patch: Patch) -> None:
+    """Somebody came before me between two looks, goes away with nothing taken, and nobody tells me."""
+    edit(patch, parking, "wait", "if look.ahead(mine):\n            return None", "if False:\n            return None")
