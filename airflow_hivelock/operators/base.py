@@ -175,8 +175,8 @@ class AcquiresLocks(NamesLocks):
     """Base of the operators that acquire locks.
 
     :param lease_duration: how long the lease is trusted without renewal.
-    :param timeout: how long to wait; ``timedelta(0)``: fail at once; None: as the connection says, by default as long as
-        it takes.
+    :param timeout: how long to wait for locks, and not for a worker slot; ``timedelta(0)``: fail at once; None: as the
+        connection says, by default as long as it takes.
     :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
         the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
         worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.

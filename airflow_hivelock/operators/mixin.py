@@ -52,7 +52,8 @@ class HiveLockMixin(AcquiresLocks):
 
     A class whose own order, or whose own ``execute``, would let the work go without them cannot be made.
 
-    They are acquired before ``execute()``, kept while the operator defers, renewed while it runs, and released when
+    They are acquired before ``execute()``, once the task has its worker slot: till then it waits in the triggerer, and holds
+    nothing. They are kept while the operator defers, renewed while it runs, and released when
     the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
     The lease records what runs. A later try first ends what an earlier one has left running, on the same host, and does
@@ -91,6 +92,10 @@ class HiveLockMixin(AcquiresLocks):
         """Go on once the trigger has found the locks free, or has acquired them."""
         lease, idle_s = None, 0.0
         if (given := Round.of(event)) is not None:
+            # Airflow's triggerer overwrites what it has logged for a task once the task waits there again.
+            self.log.info(
+                "Found free in %s, having waited %.0f s for the locks; taking them now", given, given.waited_s
+            )
             lease = self._acquire_late(context, given)
         elif event != OFF:
             lease = self._retake(context, event)

@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import TaskFailedEvent
 
-from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator
+from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, waiting
 from airflow_hivelock.locks import Lease, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.model import WaitsFor
@@ -197,7 +197,32 @@ def test_the_second_try_begins_anew(manager: LockManager, run: Callable[..., Ran
     assert not manager.show()
 
 
-def test_its_trigger_tells_how_long_it_has_waited_in_all(manager: LockManager, triggerer: Triggerer) -> None:
+def test_where_nobody_is_in_the_way_it_costs_two_requests_as_a_trigger_does_that_keeps_its_locks(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    step = MemoryAcquisition.step
+
+    def counted(self: MemoryAcquisition) -> Any:
+        outcome = step(self)
+        steps.append(type(outcome).__name__)
+        return outcome
+
+    async def body() -> Any:
+        return (await triggerer.event(await triggerer.start(task(), logical_date=DAY))).payload
+
+    monkeypatch.setattr(MemoryAcquisition, "step", counted)
+    on_worker(asyncio.run(body()))
+    assert steps == ["Free", "Lease"], "one write each"
+    monkeypatch.setattr(waiting, "ROUNDS", 0)
+    steps.clear()
+    on_worker(asyncio.run(body()))
+    assert steps == ["Lease", "Lease"], "granted, and taken over"
+
+
+def test_its_trigger_tells_how_long_it_has_waited_in_all(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
     async def body() -> None:
         held = manager.acquire(owner="somebody", writes=[OBJECT])
         trigger_id = await triggerer.defer(trigger(round_number=2, waited_s=40.0))
@@ -213,6 +238,7 @@ def test_its_trigger_tells_how_long_it_has_waited_in_all(manager: LockManager, t
     assert aside(manager) == [OWNER]
     assert on_worker({"free": 2, "waited_s": 40.1}) is None
     assert not manager.show()
+    assert "Found free in round 2 of 3, having waited 40 s for the locks" in lines()
 
 
 def test_the_time_out_spans_all_rounds(manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]) -> None:
@@ -279,7 +305,7 @@ def test_a_task_that_ends_while_it_has_stepped_aside_leaves_nothing(
 
 @pytest.mark.parametrize("state", ALIVE)
 def test_what_has_stepped_aside_stays_known_while_its_task_lives(
-    state: str, manager: LockManager, triggerer: Triggerer
+    state: str, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
 ) -> None:
     async def body() -> None:
         trigger_id = await triggerer.defer(trigger())
@@ -289,6 +315,7 @@ def test_what_has_stepped_aside_stays_known_while_its_task_lives(
 
     asyncio.run(body())
     assert aside(manager) == [OWNER]
+    assert "Left the place" not in lines(), "it has none"
     forget(manager)
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks.model import WaitsFor
 from tests.airflow import first_example
 from tests.support.airflow_server import AirflowServer
 from tests.system.deaths import chained, waiting, working
@@ -146,6 +147,11 @@ def owners(manager: LockManager, table: str) -> list[str]:
     return [holder.owner for holder in manager.show(f"{table}/dt=2013-01-15")]
 
 
+def works(af: AirflowServer, manager: LockManager, run: Run, table: str) -> None:
+    """Wait until the run's task works under its locks: it takes them once it runs."""
+    af.wait(lambda: owners(manager, table) == [run.owner("work")], RUN_TIMEOUT_S, f"{run.run_id} to have its locks")
+
+
 def test_the_first_example_of_the_readme_on_postgresql(af: AirflowServer, manager: LockManager) -> None:
     assert af.postgres
     first_example.play(af, manager)
@@ -183,6 +189,36 @@ def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
     assert "'token': " in str(lease["value"]) or '"token": ' in str(lease["value"])
 
 
+def test_a_task_that_waits_for_its_slot_keeps_nobody_waiting(
+    af: AirflowServer, manager: LockManager, start: Start
+) -> None:
+    busy = [start("single", f"dw.busy_{n}") for n in range(2)]
+    for run in busy:
+        run.reach("work", "running")
+    run = start("single", "dw.late")
+    aside = [(run.owner("work"), WaitsFor.SLOT)]
+    af.wait(
+        lambda: [(each.owner, each.waits_for) for each in manager.waiters("dw.late")] == aside, RUN_TIMEOUT_S, "no slot"
+    )
+    assert not manager.show("dw.late")
+    said = "waiting for a worker slot, holding nothing (round 1 of 3)"
+    af.wait(lambda: said in run.log("work"), RUN_TIMEOUT_S, "its log to say so")
+    altering = manager.acquire(owner="alter", writes=["dw.late"])
+    assert busy[0].end() == "success"
+    af.wait(lambda: "Outrun by alter" in run.log("work"), RUN_TIMEOUT_S, "it to find its table taken")
+    af.wait(
+        lambda: [each.waits_for for each in manager.waiters("dw.late")] == [WaitsFor.LOCK], RUN_TIMEOUT_S, "it to wait"
+    )
+    manager.release(altering)
+    works(af, manager, run, "dw.late")
+    assert [run.end(), busy[1].end()] == ["success", "success"]
+    log = run.log("work")
+    assert "Found free in round 1 of 3, having waited 0 s for the locks; taking them now" in log
+    assert "back to waiting in the triggerer (round 2 of 3)" in log
+    assert not manager.requests()[1]
+    assert not manager.show("dw.late")
+
+
 @pytest.mark.parametrize(("dag_id", "task_id"), [("chain", "lock"), ("single", "work")])
 def test_a_waiter_that_is_marked_failed_leaves_the_queue(
     dag_id: str, task_id: str, af: AirflowServer, manager: LockManager, start: Start
@@ -200,20 +236,20 @@ def test_a_waiter_that_is_marked_failed_leaves_the_queue(
 
 def test_a_cleared_waiter_keeps_its_place(af: AirflowServer, manager: LockManager, start: Start) -> None:
     held = manager.acquire(owner="cleared", writes=["dw.cleared/dt=2013-01-15"])
-    first = start("single", "dw.cleared")
+    first = start("chain", "dw.cleared")
     af.wait(lambda: len(manager.waiters("dw.cleared")) == 1, RUN_TIMEOUT_S, "the first waiter")
-    second = start("single", "dw.cleared")
+    second = start("chain", "dw.cleared")
     af.wait(lambda: len(manager.waiters("dw.cleared")) == 2, RUN_TIMEOUT_S, "the second waiter")
-    af.clear("single", first.run_id)
+    af.clear("chain", first.run_id)
     af.wait(
-        lambda: (task := af.task("single", first.run_id, "work")).try_number == 2 and task.trigger_id,
+        lambda: (task := af.task("chain", first.run_id, "lock")).try_number == 2 and task.trigger_id,
         RUN_TIMEOUT_S,
         "the second try to wait",
     )
     manager.release(held)
-    first.reach("work", "running")
-    assert owners(manager, "dw.cleared") == [first.owner("work")]
-    assert [waiter.owner for waiter in manager.waiters("dw.cleared")] == [second.owner("work")]
+    first.reach("job", "running")
+    assert owners(manager, "dw.cleared") == [first.owner("lock")]
+    assert [waiter.owner for waiter in manager.waiters("dw.cleared")] == [second.owner("lock")]
     assert [first.end(), second.end()] == ["success", "success"]
     assert not manager.show("dw.cleared")
 
@@ -222,7 +258,7 @@ def test_a_killed_tasks_lock_stands_until_its_run_is_over(
     af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     run = start("single", "dw.killed")
-    run.reach("work", "running")
+    works(af, manager, run, "dw.killed")
     assert start("force", "dw.killed").end() == "success"
     assert owners(manager, "dw.killed") == [run.owner("work")], "the run is not over"
     os.kill(af.task_process("single", run.run_id, "work").pid, signal.SIGKILL)
@@ -278,7 +314,7 @@ def test_a_callback_in_the_dag_processor_frees_the_lock_of_a_killed_task(
     af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     run = start("called_back", "dw.called_back")
-    run.reach("work", "running")
+    works(af, manager, run, "dw.called_back")
     os.kill(af.task_process("called_back", run.run_id, "work").pid, signal.SIGKILL)
     assert run.end() == "failed"
     af.wait(lambda: not manager.show("dw.called_back"), RUN_TIMEOUT_S, "the callback to free the lock")
@@ -288,7 +324,7 @@ def test_a_task_marked_failed_while_it_runs_frees_its_locks(
     af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     run = start("single", "dw.stopped")
-    run.reach("work", "running")
+    works(af, manager, run, "dw.stopped")
     af.set_task_state("single", run.run_id, "work", "failed")
     af.wait(lambda: not manager.show("dw.stopped"), RUN_TIMEOUT_S, "on_kill to free the lock")
 
