@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.bench.rerun.play import blocked, clear, rerun
 from tests.bench.rerun.report import markdown
 from tests.bench.rerun.stage import STORES, staged
-from tests.bench.rerun.ways import BLOCKED, SLOTS, UNLOCKED, WAYS
+from tests.bench.rerun.ways import BLOCKED, MORE_SLOTS, SLOTS, UNLOCKED, WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -51,7 +51,7 @@ def measure(
             say(repr(results[way]))
             loads.append(os.getloadavg()[0])
             conditions = (
-                f"{days} days on {SLOTS} slots, {job_s:g} s a job, locks in {store}; load of the machine "
+                f"{days} days on {SLOTS} slots and {MORE_SLOTS} for unlock tasks, {job_s:g} s a job, locks in {store}; load of the machine "
                 f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores."
             )
             output.write_text(markdown(results, conditions))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_hivelock.locks import LockManager, LockMode, LockObject, connect
-from tests.bench.rerun.ways import SLOTS, WAYS
+from tests.bench.rerun.ways import MORE_SLOTS, POOL, SLOTS, WAYS
 from tests.support.airflow_server import AirflowServer
 from tests.support.servers import PostgresServer, ZooKeeperServer
 from tests.support.servers.lock_manager import HiveLockManagers
@@ -78,13 +78,11 @@ def staged(workdir: Path, store: str, job_s: float) -> Iterator[Stage]:
             workdir / "airflow",
             Path(__file__).parent / "dags",
             connections={"hivelock_default": fields},
-            config={("triggerer", "capacity"): "2000", ("core", "parallelism"): str(SLOTS)},
+            config={("triggerer", "capacity"): "2000", ("core", "parallelism"): str(SLOTS + MORE_SLOTS)},
             env={"RERUN_SCRATCH": str(scratch), "RERUN_JOB_S": str(job_s)},
         )
         stack.enter_context(airflow)
-        # LocalExecutor's own parallelism bounds what runs, not what it has taken off the scheduler (Airflow 3.3.2): only a
-        # pool lets a task of higher weight pass those that are due as well.
-        airflow.api.call("PATCH", "pools/default_pool", params={"update_mask": ["slots"]}, json={"slots": SLOTS})
+        airflow.api.call("POST", "pools", json={"name": POOL, "slots": SLOTS})
         for way in WAYS:
             airflow.unpause(f"{way.name}_daily", READY_S)
         yield Stage(airflow, locks, scratch, *clients)

@@ -6,7 +6,13 @@ import enum
 from dataclasses import dataclass
 
 SLOTS = 4
-"""Of Airflow's workers."""
+"""For the jobs: of a pool, for LocalExecutor's own parallelism bounds what runs, not what it has taken off the scheduler
+(Airflow 3.3.2), so that without a pool no task of higher weight passes those that are due as well."""
+
+MORE_SLOTS = 2
+"""For what is no job: the unlock tasks."""
+
+POOL = "work"
 
 HIVES_SLEEP_S = 60.0
 """``hive.lock.sleep.between.retries``, by default."""

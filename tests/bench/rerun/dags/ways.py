@@ -16,7 +16,7 @@ from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, Hive
 from airflow_hivelock.locks import LockTimeout
 from airflow_hivelock.spec import Owner
 from tests.bench.rerun import job
-from tests.bench.rerun.ways import HIVES_SLEEP_S, URGENT, WAYS, Kind, Way
+from tests.bench.rerun.ways import HIVES_SLEEP_S, POOL, URGENT, WAYS, Kind, Way
 
 SCRATCH = Path(os.environ["RERUN_SCRATCH"])
 JOB_S = os.environ["RERUN_JOB_S"]
@@ -63,6 +63,7 @@ def work(way: Way) -> dict[str, Any]:
         "task_id": "job",
         "bash_command": f"exec {script} {SCRATCH}/{way.name}.notes {{{{ ds }}}} {JOB_S} {partition}",
         "pre_execute": started,
+        "pool": POOL,
     }
 
 
