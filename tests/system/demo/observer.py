@@ -1,4 +1,5 @@
-"""Watches Airflow from outside, once a second: who used a slot while waiting, and how late the unrelated DAG was."""
+"""Watches Airflow and the lock store from outside, once a second: who used a slot while waiting, since when each waits, and
+how late the unrelated DAG was."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from airflow_hivelock.locks import LockManager
     from tests.support.airflow_server import AirflowServer
 
 WAITING_TASKS = {"lock", "range_is_free"}
@@ -24,13 +26,18 @@ IN_A_SLOT = {"queued", "running", "restarting"}
 
 @dataclass
 class Observer:
-    """Samples until its ``with`` block is left."""
+    """Samples until its ``with`` block is left.
+
+    :ivar asked: by owner, since when it waits: for its locks at first, and then for its slot, holding nothing.
+    """
 
     airflow: AirflowServer
+    locks: LockManager
     waited_in_slot: set[tuple[str, str, str]] = field(default_factory=set)
     waiting: int = 0
     most_waiting: int = 0
     samples: int = 0
+    asked: dict[str, datetime] = field(default_factory=dict)
 
     def __enter__(self) -> Observer:
         self._over = threading.Event()
@@ -68,6 +75,8 @@ class Observer:
                 tasks = self.airflow.task_instances()
             except sa.exc.OperationalError:
                 continue  # the database is being written; the next sample comes in a second
+            for waiter in self.locks.waiters():
+                self.asked[waiter.owner] = min(waiter.since, self.asked.get(waiter.owner, waiter.since))
             self.samples += 1
             self.waiting = sum(task.state == "deferred" for task in tasks)
             self.most_waiting = max(self.most_waiting, self.waiting)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.system.demo.truth import Delays
     from tests.system.demo.work import Holds, Jobs
 
-WIDTH = 48
+WIDTH = 42
 
 
 def timeline(tenures: Sequence[Tenure], done: Jobs) -> Table:
