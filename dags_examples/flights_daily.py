@@ -5,7 +5,7 @@ A rerun over a date range is an ordinary backfill of this DAG::
     airflow backfill create --dag-id flights_daily --from-date 2013-01-01 --to-date 2013-01-31 --max-active-runs 20
 
 A run that meets a lock waits in the triggerer and uses no worker slot; so a month of them may wait for one Hive
-session, and every other DAG goes on.
+session, and every other DAG goes on. No more days are locked at a time than are worked on.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ with DAG(
         task_id="lock",
         reads=["dw.flights/dt={{ ds }}"],
         writes=["dw.delays/dt={{ ds }}"],
+        max_leases=2,  # what the cluster bears; the locks alone would allow all days at once
     )
     delays = HiveLockedSparkSubmitOperator(
         task_id="delays",
         lease=lock.output,
         application=str(JOBS / "daily_delays.py"),
         application_args=["--dt", "{{ ds }}"],
-        max_active_tis_per_dag=2,  # what the cluster bears; the locks would allow all days at once
         on_success_callback=release_locks,
         on_failure_callback=release_locks,
     )
