@@ -110,6 +110,18 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "metavar": "SECONDS",
         "help": "where the lock store frees by time: after how long it frees what LOCK takes; by default the longest",
     }),
+    ("--priority", {
+        "type": int,
+        "default": 1,
+        "metavar": "N",
+        "help": "of those that wait for a lock the larger goes first, within the lock store's bound; by default 1, as all have",
+    }),
+    ("--max-leases", {
+        "type": int,
+        "metavar": "N",
+        "help": "LOCK waits until fewer than that many leases of its group stand, its own and other people's; needs --lease-group",
+    }),
+    ("--lease-group", {"default": "", "metavar": "NAME", "help": "whose leases --max-leases counts"}),
     ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
     ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
     ("--reason", {"default": "", "help": "why something is freed by force; the audit trail keeps it"}),

@@ -19,7 +19,7 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import check
-from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model import LeaseLimit, LockObject
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
 
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 _manager = logging.getLogger("airflow_hivelock.locks.manager")
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
+_OPTIONS = {
+    "lease_s": "--lease",
+    "timeout_s": "--timeout",
+    "max_leases": "--max-leases",
+    "priority": "--priority",
+}
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -91,6 +97,8 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 partition_columns=args.partition_columns,
                 timeout_s=args.timeout,
                 lease_s=args.lease,
+                priority=args.priority,
+                limit=_limit(args.lease_group, args.max_leases),
                 force=args.force,
                 reason=args.reason,
             )
@@ -99,6 +107,12 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         return _failed(error)
     except KeyboardInterrupt:
         return _interrupted()
+
+
+def _limit(group: str, most: int | None) -> LeaseLimit | None:
+    if bool(group) != (most is not None):
+        raise InvalidRequest("give both of --max-leases and --lease-group, or none: how many leases, and of which")
+    return None if most is None else LeaseLimit(group, most)
 
 
 def _text(args: argparse.Namespace) -> str | None:
@@ -158,7 +172,10 @@ def _failed(error: HiveLockError) -> Exit:
 def _said(message: str) -> str:
     """*message*, which names arguments of the library, with the options that they are here."""
     message = _COLUMNS.sub(r'--partition-columns "\1"', message)
-    return _ARGUMENT.sub(r"(--\1)", message).replace("lease_s=", "--lease=").replace("timeout_s=", "--timeout=")
+    message = _ARGUMENT.sub(r"(--\1)", message)
+    for name, option in _OPTIONS.items():
+        message = message.replace(f"{name}=", f"{option}=")
+    return message
 
 
 def _interrupted() -> Exit:

@@ -71,6 +71,29 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
     assert not manager.show()
 
 
+def test_no_more_leases_of_a_group_are_taken_than_it_is_said(run: Run, manager: LockManager) -> None:
+    limit = ("--lease-group", "rerun", "--max-leases", "1")
+    assert run(*limit, "-e", "lock table dw.a exclusive") == (0, "", "")
+    code, out, err = run(*limit, "-e", "lock table dw.b exclusive")
+    assert (code, out) == (75, "")
+    assert "holds a lease of 'rerun'" in err
+    assert run("-e", "lock table dw.b exclusive") == (0, "", "")
+    assert run(*limit[:2], "-e", "lock table dw.c exclusive")[0] == 2
+    assert run(*limit[2:], "-e", "lock table dw.c exclusive")[0] == 2
+    code, _, err = run(*limit[:3], "0", "-e", "lock table dw.c exclusive")
+    assert code == 2
+    assert "--max-leases=0" in err
+
+
+def test_the_more_urgent_goes_before_those_that_wait(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="holder", writes=["dw.a"])
+    waits = manager.begin(rules.request("waits", writes=["dw.a", "dw.b"]), lambda: None)
+    waits.poll()
+    assert run("-e", "lock table dw.b exclusive")[0] == 75
+    assert run("--priority", "2", "-e", "lock table dw.b exclusive") == (0, "", "")
+    waits.withdraw()
+
+
 def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: LockManager) -> None:
     declared = ("--partition-columns", "{'dw.t': ['d date', 'n string']}")
     assert run(*declared, "-e", "lock table dw.t partition (n='07', d='2024-2-9') exclusive") == (0, "", "")

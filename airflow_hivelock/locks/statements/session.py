@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Holder, Lease, Lock
+    from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock
 
 
 class StatementSession:
@@ -45,6 +45,8 @@ class StatementSession:
     :param partition_columns: of tables that no catalog knows, as :func:`.plan` takes them.
     :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
     :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
+    :param priority: of those that wait for what LOCK takes, the larger goes first.
+    :param limit: how many leases of a group may stand with the one that LOCK takes.
     :param force: UNLOCK frees the leases of others, too.
     :param reason: why something is freed by force; the audit trail keeps it.
     :param actor: who is on record for that, where *user* is only who was named.
@@ -60,6 +62,8 @@ class StatementSession:
         partition_columns: Mapping[str, Sequence[str]] | None = None,
         timeout_s: float | None = 0.0,
         lease_s: float = MAX_LEASE_S,
+        priority: int = 1,
+        limit: LeaseLimit | None = None,
         force: bool = False,
         reason: str = "",
         actor: str = "",
@@ -76,6 +80,8 @@ class StatementSession:
         KnownTables(None, (), partition_columns)  # refuses what cannot be meant
         self.timeout_s = timeout_s
         self.lease_s = lease_s
+        self.priority = priority
+        self.limit = limit
         self.force = force
         self.reason = reason
         self.actor = actor or user
@@ -140,6 +146,8 @@ class StatementSession:
                 lease_s=self.lease_s,
                 timeout_s=self.timeout_s,
                 query=statement.text,
+                priority=self.priority,
+                limit=self.limit,
             )
         except KeyboardInterrupt:
             if granted := self.manager.lease_of(owner):  # at the last moment; nobody would know of it
