@@ -170,7 +170,7 @@ class HiveLockHook(BaseHook):
     :param hivelock_conn_id: the connection. In its extra ``installation`` (required: the id of this Airflow), ``backend``
         (``zookeeper`` unless it says ``postgresql``, ``sqlite``, ``metastore``, ``hiveserver2`` or ``memory``),
         ``metastore_uri``, and the options of that backend's URL (:func:`airflow_hivelock.locks.connect`: ``root``,
-        ``timeout_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
+        ``timeout_s``, ``passing_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
         the file; ``schema`` is Hive's ``hive.zookeeper.namespace``, or the database; ``login`` and ``password`` are for
         those that take them. And Hive's ``concurrency`` (false turns locking off), ``numretries`` and ``sleep_between_retries`` (their product is the
         time-out of tasks that name none) and ``dynamic`` (``hive``: lock dynamic partitions as weakly as Hive does).

@@ -35,9 +35,10 @@ def connect(url: str) -> LockManager:
         and for ``passing_s``, 0 to a year, those of higher priority go before one that waits.
         ``auth=DIGEST|SASL|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
         ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
-    ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&prefix=hivelock_&schema=…&timeout_s=10]``
+    ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``
         ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
-        longest that a lease may last, renewals included. What else is given is libpq's (``sslmode``, say).
+        longest that a lease may last, renewals included. ``passing_s``: for how long a request that waits is passed by those
+        of higher priority; 0: never. What else is given is libpq's (``sslmode``, say).
     ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
         The same in a file that the processes of one host share.
     ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``

@@ -40,27 +40,27 @@ class TestZooKeeper(BackendConformance, capabilities=ZooKeeperBackend.capabiliti
         return connect_zookeeper
 
 
-class TestSQLite(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
+class TestSQLite(BackendConformance):
     @pytest.fixture
     def connect(self, sqlite_url: str) -> Callable[..., LockManager]:
         return lambda **options: connect(_with(f"{sqlite_url}?expiry=suspect", options))
 
 
-class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
+class TestSQLiteFrees(BackendConformance, capabilities=Capabilities(expires=True)):
     @pytest.fixture
     def connect(self, sqlite_url: str) -> Callable[..., LockManager]:
         return lambda **options: connect(_with(f"{sqlite_url}?expiry=frees", options))
 
 
 @pytest.mark.integration
-class TestPostgreSQL(BackendConformance, capabilities=Capabilities(prioritized=False, limits=False)):
+class TestPostgreSQL(BackendConformance):
     @pytest.fixture
     def connect(self, postgres_url: str) -> Callable[..., LockManager]:
         return lambda **options: connect(_with(f"{postgres_url}&expiry=suspect", options))
 
 
 @pytest.mark.integration
-class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True, prioritized=False, limits=False)):
+class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=True)):
     @pytest.fixture
     def connect(self, postgres_url: str) -> Callable[..., LockManager]:
         return lambda **options: connect(_with(f"{postgres_url}&expiry=frees", options))

@@ -15,10 +15,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.database import record as records
+from airflow_hivelock.locks.backends.database.notifier import WaitsBehind
+from airflow_hivelock.locks.backends.database.order import Outcome
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, State
-from airflow_hivelock.locks.backends.database.store import Outcome
+from airflow_hivelock.locks.backends.database.request import group_key
 from airflow_hivelock.locks.errors import StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import owner_key
 
@@ -41,22 +43,23 @@ _numbers = itertools.count(1)
 class _TakenForDead(Exception):
     """It queues again, after those of its process that stood before it."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, waited: WaitsBehind) -> None:
+        self.waited = waited
 
 
 class DatabaseAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`.
 
     :ivar process: its name, unique for ever; begins with its client's.
-    :ivar waits: its place and epoch, and the place that it waits for; None while it does not wait.
+    :ivar waits: what it waits for; None while it does not wait.
     """
 
     def __init__(self, store: Store, notifier: Notifier, request: LockRequest, wake: Callable[[], None]) -> None:
         self._store = store
         self._notifier = notifier
         self._request = request
-        self._locks = store.requested(owner_key(request.owner), request.locks)
+        self._group_key = group_key(request.limit)
+        self._locks = store.requested(owner_key(request.owner), request.locks, self._group_key)
         self._owner = store.requested(self._locks.owner_key)
         self._asked = self._locks.locks
         self._began: int | None = None
@@ -65,22 +68,24 @@ class DatabaseAcquisition:
         self._telling = threading.Lock()
         self.process = f"{notifier.client}{next(_numbers):016x}"
         self.wake = wake
-        self.waits: tuple[int, int, int] | None = None
+        self.waits: WaitsBehind | None = None
         self._mine = self._start(None, 0, 0)
         notifier.know(self)
 
-    def step(self) -> Lease | Blocked:
+    def step(self) -> Lease | Free | Blocked:
         self._untold = True
         outcome = self._in_order()
         mine = outcome.record
         self._mine = mine.again() if mine.state is State.FREE else mine
         with self._telling:
             self._untold = False
-            self.waits = (mine.place, mine.epoch, outcome.ahead[0].place) if mine.state is State.WAITING else None
-        if not outcome.ahead:
+            self.waits = WaitsBehind(mine.order, mine.place, mine.epoch, outcome.behind) if mine.queued else None
+        if mine.state is State.GRANTED:
             return mine.lease_of(self._locks.locked)
         if self._waited_s is None:
             self._waited_s = _seconds(mine.asked_us, outcome.now_us)
+        if mine.state is State.AWAY:
+            return Free(self._waited_s)
         if self.waits:
             self._notifier.begin()
         return self._blocked(outcome)
@@ -108,7 +113,7 @@ class DatabaseAcquisition:
         try:
             return self._advance(self._mine, comes_back=False)
         except _TakenForDead as dead:
-            for earlier in self._notifier.waiting_before(dead.place):
+            for earlier in self._notifier.waiting_before(dead.waited):
                 earlier.come_back()
         return self._advance(self._mine, comes_back=True)
 
@@ -116,12 +121,13 @@ class DatabaseAcquisition:
         """The grant, or the place in the queue, of the request, of which *mine* was the last that was known."""
         store = self._store
         for _ in range(MAX_TRIES):
-            if mine.locks != self._locks.locks:  # the owner's request, which stands, is for these
-                self._locks = store.requested(self._owner.owner_key, mine.locked)
-            outcome = store.grant(mine, self._locks, waits=self._request.wait or mine.place > 0)
+            if (mine.locks, mine.group_key) != (self._locks.locks, self._locks.group_key):  # the owner's request stands
+                self._locks = store.requested(self._owner.owner_key, mine.locked, mine.group_key)
+            waits = self._request.wait or mine.place > 0
+            outcome = store.grant(mine, self._locks, waits=waits, late=self._request.late)
             if outcome is None:
                 now_us, mine = store.transact(partial(self._prepare, comes_back=comes_back))
-                if mine.state is State.GRANTED:
+                if mine.state in (State.GRANTED, State.AWAY):
                     return Outcome(mine, now_us)
             elif outcome.void:
                 store.take_away(outcome.void)
@@ -136,13 +142,13 @@ class DatabaseAcquisition:
         now_us, number, existing = store.enter(connection, self._owner)
         self._began = self._began or number
         acts = existing is not None and existing.process == self.process
-        if existing and acts and existing.state in (State.WAITING, State.GRANTED):
+        if existing and acts and (existing.queued or existing.state in (State.GRANTED, State.AWAY)):
             return now_us, existing
         if existing and acts and self.waits and not comes_back:
-            raise _TakenForDead(existing.place)
+            raise _TakenForDead(self.waits)
         mine = self._start(existing, number, now_us)
         if existing and mine.place:
-            self._untold = mine.state is State.WAITING
+            self._untold = mine.queued
             store.put(connection, mine, existing)
             store.dialect.call(connection, existing.process)
             if existing.audience == EVERYBODY:  # every process that verifies the lease for an earlier one
@@ -153,14 +159,15 @@ class DatabaseAcquisition:
 
     def _start(self, existing: Record | None, number: int, now_us: int) -> Record:
         began, frees = self._began or number, self._store.frees
-        return records.start(existing, self._request, self._asked, self.process, number, began, now_us, frees)
+        given = (self._request, self._asked, self.process, number, began, now_us, frees, self._group_key)
+        return records.start(existing, *given)
 
     def _withdraw(self, connection: Connection) -> None:
         _, _, mine = self._store.enter(connection, self._owner)
         if mine is None or mine.process != self.process:
             return
-        if mine.state is State.WAITING:
-            self._store.end(connection, State.FREE, "queued", of_place=mine.place)
+        if mine.queued or mine.state is State.AWAY:
+            self._store.end(connection, State.FREE, "queued" if mine.queued else "aside", of_place=mine.place)
         elif mine.state is State.GRANTED and self._untold:  # granted after all, but nobody was told
             self._store.end(connection, State.ENDED, "held", of_place=mine.place)
 

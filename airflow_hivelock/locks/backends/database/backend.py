@@ -18,8 +18,9 @@ from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, MOST_US, Record, State, decode, instant, later
 from airflow_hivelock.locks.backends.database.request import object_key
 from airflow_hivelock.locks.backends.database.store import of, parse_id
+from airflow_hivelock.locks.backends.database.waiters import listed
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
-from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Waiter, owner_key
+from airflow_hivelock.locks.model import ForcedRelease, Holder, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Row, Update
 
     from airflow_hivelock.locks.backends.database.store import Store
-    from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Tenure
+    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure, Waiter
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class DatabaseBackend:
     def __init__(self, store: Store, *, max_lease_s: float | None = None) -> None:
         self.store = store
         self.max_lease_s = max_lease_s
-        self.capabilities = Capabilities(expires=store.frees, prioritized=False, limits=False)
+        self.capabilities = Capabilities(expires=store.frees)
         self._notifier = Notifier(store)
         if not store.read(store.tables.prepared):  # to write is to wait for others
             store.transact(lambda connection: store.tables.prepare(connection, store.dialect))
@@ -125,7 +126,7 @@ class DatabaseBackend:
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
         records = self._standing()
-        return [record.lease for record in records if record.state is not State.WAITING], _waiters(records, None)
+        return [record.lease for record in records if record.state is State.GRANTED], listed(records, None)
 
     def lease_of(self, owner: str) -> Lease | None:
         return self._lease(self.store.tables.request.c.owner_key == owner_key(owner))
@@ -170,7 +171,7 @@ class DatabaseBackend:
         return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return _waiters(self._standing(), target)
+        return listed(self._standing(), target)
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         request = self.store.tables.request.c
@@ -214,8 +215,13 @@ class DatabaseBackend:
             or_(request.c.ended_us.is_(None), request.c.ended_us < week_ago),
         )
 
+        stays_away = update(request).where(store.aside, request.c.seen_us < day_ago).values(state=State.FREE.value)
+
         def sweep(connection: Connection) -> int:
-            return store.clear(connection, late) + connection.execute(delete(request).where(over)).rowcount
+            left = sum(
+                connection.execute(statement).rowcount for statement in (stays_away, delete(request).where(over))
+            )
+            return store.clear(connection, late) + left
 
         return store.transact(sweep)
 
@@ -276,8 +282,8 @@ class DatabaseBackend:
         return self.store.read(lambda connection: self.store.records(connection, *where))
 
     def _standing(self) -> list[Record]:
-        """Of waiters and holders, in their order."""
-        return self._listed(or_(self.store.tables.request.c.state == State.WAITING.value, self.store.standing))
+        """Of holders, and of whoever waits or has stepped aside."""
+        return self._listed(or_(self.store.queued, self.store.aside, self.store.standing))
 
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
         """For listings: a row that cannot be read is logged, and hides none of the others."""
@@ -289,25 +295,6 @@ class DatabaseBackend:
     def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
         request, (key, place) = self.store.tables.request.c, parse_id(lease_id)
         return request.owner_key == key, request.place == place
-
-
-def _waiters(records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
-    earlier: dict[LockObject, list[tuple[Record, Lock]]] = {}
-    found = []
-    for record in records:
-        if record.state is State.WAITING and rules.concern(record.locked, target):
-            ahead = {
-                other.place: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
-                for mine in reversed(record.locked)
-                for other, theirs in earlier.get(mine.object, ())
-                if rules.conflict(mine.mode, theirs.mode)
-            }
-            blockers = tuple(ahead[place] for place in sorted(ahead, reverse=True))
-            place = 1 + sum(blocker.waiting for blocker in blockers)
-            found.append(Waiter(record.owner, record.locked, place, instant(record.asked_us), blockers))
-        for lock in record.locked:
-            earlier.setdefault(lock.object, []).append((record, lock))
-    return found
 
 
 def _readable(row: Row[Any]) -> Record | None:

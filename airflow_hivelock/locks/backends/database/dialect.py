@@ -92,6 +92,10 @@ class DatabaseDialect(Protocol):
         """A request, if it is a new row, and its locks, in a constant number of round trips."""
         ...
 
+    def remove(self, connection: Connection, place: int) -> None:
+        """Take away the locks of the request at *place*."""
+        ...
+
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
         """Run an update that ends a request, and take away its locks; the place and its audience, if there was one.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import exc, make_url
 
-from airflow_hivelock.locks.backends.database.store import Store
+from airflow_hivelock.locks.backends.database.store import PASSING_S, Store
 from airflow_hivelock.locks.backends.database.tables import StoreTables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.url import seconds
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
 EXPIRY = ("suspect", "frees")
-OPTIONS = ("expiry", "max_lease_s", "prefix", "schema", "timeout_s")
+OPTIONS = ("expiry", "max_lease_s", "passing_s", "prefix", "schema", "timeout_s")
 
 
 def open_store(text: str) -> tuple[Store, float | None]:
@@ -47,9 +47,10 @@ def open_store(text: str) -> tuple[Store, float | None]:
     url = url.difference_update_query(OPTIONS)
     tables = StoreTables(options.get("prefix", "hivelock_"), options.get("schema", ""))
     timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
+    passing_s = seconds("passing_s", options.get("passing_s", PASSING_S), or_none=True)
     dialect = _dialect(url, tables)
     try:
-        store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s)
+        store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s, passing_s=passing_s)
     except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
         raise InvalidRequest(f"{shown} is no URL of {url.get_backend_name()}'s: an option, or its form") from None
     return store, seconds("max_lease_s", most) if most is not None else None

@@ -11,14 +11,14 @@ import time
 import uuid
 from collections import defaultdict
 from contextlib import closing
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
 from airflow_hivelock.locks.errors import HiveLockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_hivelock.locks.backends.database.dialect import Heard, Listener
     from airflow_hivelock.locks.backends.database.store import Store
@@ -33,11 +33,26 @@ LOOK_S = 5.0
 RECONNECT_S = 1.0
 
 
+class WaitsBehind(NamedTuple):
+    """What an acquisition waits for.
+
+    :param order: in its queue; the smaller is the earlier.
+    :param place: its own.
+    :param epoch: its own, too.
+    :param behind: the places in the way, of which none may change; and whether it is there as one that is parked.
+    """
+
+    order: tuple[int, int, int]
+    place: int
+    epoch: int
+    behind: Mapping[int, bool]
+
+
 class Waiting(Protocol):
     """An acquisition, as far as it is woken here."""
 
     process: str
-    waits: tuple[int, int, int] | None
+    waits: WaitsBehind | None
     wake: Wake
 
     def come_back(self) -> None: ...
@@ -70,9 +85,10 @@ class Notifier:
             self._expected[place][wake] = epoch
         self.begin()
 
-    def waiting_before(self, place: int) -> list[Waiting]:
-        """Those that wait here with an earlier place, in their order."""
-        waiting = sorted((waits, process) for process, waits in self._waiting().items() if waits[0] < place)
+    def waiting_before(self, mine: WaitsBehind) -> list[Waiting]:
+        """Those that wait here and go before *mine*, in their order."""
+        found = ((waits.order, process) for process, waits in self._waiting().items() if waits.order < mine.order)
+        waiting = sorted(found)
         with self._lock:
             known = [self._acquisitions.get(process) for _, process in waiting]
         return [acquisition for acquisition in known if acquisition is not None]
@@ -110,7 +126,7 @@ class Notifier:
             while not self._over.is_set():
                 if time.monotonic() >= look_at:
                     self._look()
-                    self._store.sign([(place, epoch) for place, epoch, _ in self._waiting().values()])
+                    self._store.sign([(waits.place, waits.epoch) for waits in self._waiting().values()])
                     look_at = time.monotonic() + LOOK_S
                 self._tell(self._listener.wait(max(0.0, look_at - time.monotonic())))
 
@@ -124,19 +140,23 @@ class Notifier:
         waiting = self._waiting()
         with self._lock:
             expected = {place: set(wakes.values()) for place, wakes in self._expected.items()}
-        places = {place for mine, _, ahead in waiting.values() for place in (mine, ahead)}.union(expected)
-        living = self._store.epochs(places) if places else {}
+        places = {place for waits in waiting.values() for place in (waits.place, *waits.behind)}.union(expected)
+        living = self._store.living(places) if places else {}
+        parked = {place: is_parked for place, (_, is_parked) in living.items()}
+        living_epochs = {place: epoch for place, (epoch, _) in living.items()}
         called = [
             process
-            for process, (place, epoch, ahead) in waiting.items()
-            if ahead not in living or living.get(place) != epoch
+            for process, waits in waiting.items()
+            if waits.behind.items() - parked.items() or living_epochs.get(waits.place) != waits.epoch
         ]
         gone = [
-            place for place, epochs in expected.items() if epochs - {None, living.get(place)} or place not in living
+            place
+            for place, epochs in expected.items()
+            if epochs - {None, living_epochs.get(place)} or place not in living
         ]
         self._wake(called, gone)
 
-    def _waiting(self) -> dict[str, tuple[int, int, int]]:
+    def _waiting(self) -> dict[str, WaitsBehind]:
         with self._lock:
             known = list(self._acquisitions.items())
         return {process: acquisition.waits for process, acquisition in known if acquisition.waits}

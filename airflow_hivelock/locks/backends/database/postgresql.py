@@ -164,6 +164,9 @@ class PostgreSQL:
         values = {column.name: bindparam(f"request_{column.name}", type_=column.type) for column in table.c}
         return self._add_locks.add_cte(insert(table).values(**values).cte("request"))
 
+    def remove(self, connection: Connection, place: int) -> None:
+        connection.execute(delete(self._tables.lock).where(self._tables.lock.c.place == place))
+
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
         if ended not in self._ends:
             request, lock = self._tables.request.c, self._tables.lock
@@ -186,8 +189,7 @@ class PostgreSQL:
     def _tell_those_behind(self) -> Select[Any]:
         request = self._tables.request.c
         channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
-        waits = (request.ahead == bindparam("of_place"), request.state == "waiting")
-        return select(func.pg_notify(channel, request.process)).where(*waits)
+        return select(func.pg_notify(channel, request.process)).where(self._tables.behind)
 
     def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
         return PostgreSQLListener(self.reading(engine), self._channel, f"{self._channel} {client}")

@@ -2,12 +2,14 @@
 
 ::
 
-    FREE ──▶ WAITING ──▶ GRANTED ──▶ ENDED
-     ▲          │                      │
-     └──────────┘◀─────────────────────┘  (asked again)
+             ┌▶ WAITING ─┬▶ GRANTED ──▶ ENDED
+    FREE ────┤    ▲▼     │                │
+     ▲       └▶ PARKED ──┴▶ AWAY          │
+     └──────────────┴──────────┴──────────┘  (withdrawn, or asked again)
 
-FREE and ENDED keep attempt and beginning, so that a slow first process of the owner does not acquire again; ENDED is
-the history of the lease, too.
+WAITING is for locks, PARKED for a lease of its group, in no lock's way: it has no rows of locks. AWAY is a late request
+that has stepped aside. FREE, AWAY and ENDED keep attempt and beginning, so that a slow first process of the owner does
+not acquire again; ENDED is the history of the lease, too.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ CLIENT_LENGTH = 16
 class State(enum.StrEnum):
     FREE = "free"
     WAITING = "waiting"
+    PARKED = "parked"
+    AWAY = "away"
     GRANTED = "granted"
     ENDED = "ended"
 
@@ -58,12 +62,19 @@ class Record(NamedTuple):
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before. Of a request that
         has no row yet, the one of the row that it replaces; 0: there is none.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
-    :param place: the store's number when the request was made; among requests that conflict, their order. 0: it has none
-        yet.
-    :param ahead: the place of the request that it waits for.
+    :param place: the store's number when the request was made. 0: it has none yet.
+    :param ahead: the place of the request that it waits for; or its group's key, below 0, for any lease of that.
     :param audience: what is to be told when it is gone; written by those, and not by its owner.
     :param locks: :func:`encode`'s.
     :param works: as JSON.
+    :param turn: among requests that conflict, their order, with priority and place: the store's number when it began to
+        wait for locks; or, claimed, the turn of the first that it passed. 0: it does not wait for locks.
+    :param turn_us: how old the turn is: one that is claimed was there before.
+    :param lease_group: of whose leases it is one; "": of no group's.
+    :param most_leases: how many of them may be out.
+    :param group_key: the group's, while it counts there.
+    :param group_turn: and *group_turn_us*, as *turn*, among those of the group that wait for a lease; kept from the first
+        time that it is one of them. 0: it was none yet.
     :param seen_us: the last sign of life of a waiter.
     :param end_us: when the lease ends unless it is renewed.
     :param ended_us: when it was released, or taken away.
@@ -83,8 +94,16 @@ class Record(NamedTuple):
     works: str
     query: str
     named: str
+    priority: int
+    lease_group: str
+    most_leases: int
     asked_us: int
     seen_us: int
+    turn: int = 0
+    turn_us: int = 0
+    group_key: int | None = None
+    group_turn: int = 0
+    group_turn_us: int = 0
     ahead: int | None = None
     audience: int = NOBODY
     granted_us: int | None = None
@@ -99,12 +118,24 @@ class Record(NamedTuple):
             validate.texts(values, _TEXTS)
             validate.numbers(values, _NUMBERS)
             validate.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
+            validate.number(abs(values["priority"]), "priority")
             validate.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
         except (AttributeError, ValueError, TypeError) as error:
             raise StoreCorrupted(
                 f"{row!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
             ) from error
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits, for locks or for a lease of its group."""
+        return self.state in (State.WAITING, State.PARKED)
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """In the queue in which it stands: of two there, the smaller goes first."""
+        turn = self.group_turn if self.state is State.PARKED else self.turn
+        return turn, -self.priority, self.place
 
     @property
     def lease_id(self) -> str:
@@ -151,23 +182,24 @@ class Record(NamedTuple):
             self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
         )
 
-    def tried(self, number: int, now_us: int, ahead: int | None, *, waits: bool) -> Record:
-        """This record after an attempt at the grant: with the place *ahead* in the way, or with its locks.
+    def placed(self, number: int, now_us: int) -> Record:
+        """This record with a place: its own, or else that of its arrival."""
+        if self.place:
+            return self
+        began = self.began or number
+        return self._replace(place=number, epoch=number, began=began, asked_us=now_us, seen_us=now_us)
 
-        :param waits: it takes a place where it does not get its locks, or keeps the one that it has.
-        """
-        mine = self
-        if not mine.place:
-            began = mine.began or number
-            mine = mine._replace(place=number, epoch=number, began=began, asked_us=now_us, seen_us=now_us)
-        if ahead is not None:
-            return mine._replace(ahead=ahead) if waits else mine._replace(state=State.FREE)
-        end_us = later(now_us, mine.lease_s)
-        return mine._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+    def granted(self, number: int, now_us: int) -> Record:
+        end_us = later(now_us, self.lease_s)
+        return self._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+
+    def aside(self) -> Record:
+        """This record, which holds nothing and waits for no lock."""
+        return self._replace(state=State.AWAY, turn=0, group_turn=0, group_key=None, ahead=None)
 
     def again(self) -> Record:
         """This record, which is over, for one more attempt: a fresh place, if nothing else is written meanwhile."""
-        return self._replace(state=State.WAITING, place=0)
+        return self._replace(state=State.WAITING, place=0, turn=0, group_turn=0)
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
@@ -193,9 +225,9 @@ class Record(NamedTuple):
 
 
 MOST_US = validate.MOST_MS * 1000
-_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named")
-_NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience")
-_TIMES = ("asked_us", "seen_us", "granted_us", "end_us", "ended_us")
+_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named", "lease_group")
+_NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience", "turn", "group_turn", "most_leases")
+_TIMES = ("asked_us", "seen_us", "turn_us", "group_turn_us", "granted_us", "end_us", "ended_us")
 
 
 def start(
@@ -207,12 +239,15 @@ def start(
     began: int,
     now_us: int,
     frees: bool,
+    group_key: int | None,
 ) -> Record:
     """The record with which *process* starts, or takes over, the owner's request: a pure decision.
 
     :param wanted: the request's locks, as :func:`encode` has them.
     :param frees: an expired lease may be replaced by a request for other locks.
-    :return: WAITING, without a place, for a fresh start; else the existing state, taken over.
+    :param group_key: of the request's limit.
+    :return: WAITING, without a place, for a fresh start; else the existing state, taken over, as urgent and in the group
+        that it was.
     :raises Superseded: a later call acts for the owner.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
@@ -223,7 +258,7 @@ def start(
                 f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
                 f"and is {existing.state.value}; this one must stop"
             )
-        if existing.state in (State.WAITING, State.GRANTED):
+        if existing.state in (State.WAITING, State.PARKED, State.GRANTED):
             if existing.named == request.named if request.named else existing.locks == wanted:
                 taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
                 end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
@@ -246,6 +281,10 @@ def start(
         works="[]",
         query=request.query,
         named=request.named,
+        priority=request.priority,
+        lease_group=request.limit.group if request.limit else "",
+        most_leases=request.limit.most if request.limit else 0,
+        group_key=group_key,
         asked_us=now_us,
         seen_us=now_us,
     )

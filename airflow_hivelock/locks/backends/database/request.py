@@ -16,7 +16,7 @@ from airflow_hivelock.locks.model import LockMode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.model import Lock, LockObject
+    from airflow_hivelock.locks.model import LeaseLimit, Lock, LockObject
 
 
 @lru_cache(maxsize=4_096)
@@ -29,6 +29,11 @@ def number(*parts: str) -> int:
 def object_key(target: LockObject) -> int:
     """What a lock's row is found by."""
     return number(*target.path)
+
+
+def group_key(limit: LeaseLimit | None) -> int | None:
+    """What the requests of its group are found by: above 0."""
+    return None if limit is None else 1 + number("group", limit.group) % (1 << 62)
 
 
 def units(locks: Iterable[Lock]) -> dict[int, bool]:
@@ -49,15 +54,17 @@ class RequestedLocks:
     :param tables: their name.
     :ivar locks: as its record has them.
     :ivar rows: of the locks, without their place.
-    :ivar keys: what keeps out every request that may conflict, and every process that acts for the owner; those of the
-        owner alone are all that its record needs.
+    :ivar keys: what keeps out every request that may conflict, all others of its group, and every process that acts for
+        the owner; those of the owner alone are all that its record needs.
     """
 
-    def __init__(self, tables: str, owner_key: str, locked: tuple[Lock, ...]) -> None:
-        self.owner_key, self.locked = owner_key, locked
+    def __init__(self, tables: str, owner_key: str, locked: tuple[Lock, ...], group_key: int | None = None) -> None:
+        self.owner_key, self.locked, self.group_key = owner_key, locked, group_key
         self.locks = encode(locked)
         self.rows: Sequence[Mapping[str, Any]] = [_row(position, lock) for position, lock in enumerate(locked)]
         keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
+        if group_key is not None:
+            keys[number(tables, "group", str(group_key))] = True
         self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
 
     @cached_property

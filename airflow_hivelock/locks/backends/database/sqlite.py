@@ -64,8 +64,7 @@ class SQLite:
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
-        waits = (tables.request.c.ahead == bindparam("of_place"), tables.request.c.state == "waiting")
-        self._behind = select(tables.request.c.process).where(*waits)
+        self._behind = select(tables.request.c.process).where(tables.behind)
         self._take_away = delete(tables.lock).where(tables.lock.c.place == bindparam("of_place"))
 
     @property
@@ -111,10 +110,13 @@ class SQLite:
             connection.execute(insert(self._tables.request), request)
         connection.execute(insert(self._tables.lock), locks)
 
+    def remove(self, connection: Connection, place: int) -> None:
+        connection.execute(self._take_away, {"of_place": place})
+
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
         if not connection.execute(ended, values).rowcount:
             return None
-        connection.execute(self._take_away, {"of_place": values["of_place"]})
+        self.remove(connection, values["of_place"])
         return values["of_place"], THOSE_BEHIND
 
     def call(self, connection: Connection, process: str) -> None:

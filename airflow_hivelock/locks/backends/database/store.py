@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     and_,
@@ -17,20 +16,17 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    union_all,
     update,
 )
 
-from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State
+from airflow_hivelock.locks.backends.database.functions import Bounds
+from airflow_hivelock.locks.backends.database.order import Attempt, Other, Outcome, decide
+from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State, later
 from airflow_hivelock.locks.backends.database.request import RequestedLocks
 from airflow_hivelock.locks.backends.database.sessions import Sessions
-from airflow_hivelock.locks.errors import StoreCorrupted
-from airflow_hivelock.locks.model import Blocker, LockMode, LockObject
-from airflow_hivelock.locks.model.object import unescape_level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from sqlalchemy import URL, ColumnElement, Connection, Select, Update
 
@@ -41,48 +37,29 @@ if TYPE_CHECKING:
 DEAD_US = 30_000_000
 """How long after its last sign of life a waiter's place keeps others waiting."""
 
-
-EVERY_PLACE = 1 << 62
-"""Larger than any."""
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """A request that came earlier, and a lock of its that conflicts.
-
-    :param end_us: when its lease ends; None while it waits.
-    """
-
-    place: int
-    end_us: int | None
-    blocker: Blocker
-
-
-class Outcome(NamedTuple):
-    """How an attempt at the grant has left the request.
-
-    :param ahead: what lives and is in the way, the nearest and then the first; nothing of a lease.
-    :param void: places of what alone is in the way, for nothing: dead waiters, and expired leases where those are free.
-        Until they are taken away, the request is as it was.
-    """
-
-    record: Record
-    now_us: int
-    ahead: Sequence[Ahead] = ()
-    void: Sequence[int] = ()
+PASSING_S = 3600.0
+"""How long a request that waits is passed by more urgent ones, unless the URL says otherwise."""
 
 
 class Store(Sessions):
     """The tables behind one engine.
 
     :param frees: an expired lease blocks nobody.
+    :param passing_s: how long a request that waits is passed by more urgent ones, in seconds; 0: never.
     """
 
     def __init__(
-        self, url: URL, dialect: DatabaseDialect, tables: StoreTables, *, frees: bool, timeout_s: float
+        self,
+        url: URL,
+        dialect: DatabaseDialect,
+        tables: StoreTables,
+        *,
+        frees: bool,
+        timeout_s: float,
+        passing_s: float = PASSING_S,
     ) -> None:
         super().__init__(url, dialect, tables.name, timeout_s)
-        self.tables, self.frees = tables, frees
+        self.tables, self.frees, self.passing_us = tables, frees, later(0, passing_s)
 
     # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
 
@@ -97,7 +74,13 @@ class Store(Sessions):
 
     @cached_property
     def queued(self) -> ColumnElement[bool]:
-        return self.tables.request.c.state == State.WAITING.value
+        """Whether a request waits, for locks or for a lease of its group."""
+        return self.tables.request.c.state.in_((State.WAITING.value, State.PARKED.value))
+
+    @cached_property
+    def aside(self) -> ColumnElement[bool]:
+        """Whether a request has stepped aside."""
+        return self.tables.request.c.state == State.AWAY.value
 
     @cached_property
     def expired(self) -> ColumnElement[bool]:
@@ -128,9 +111,9 @@ class Store(Sessions):
 
     # Reading.
 
-    def requested(self, owner_key: str, locks: tuple[Lock, ...] = ()) -> RequestedLocks:
+    def requested(self, owner_key: str, locks: tuple[Lock, ...] = (), group_key: int | None = None) -> RequestedLocks:
         """What an owner's request for *locks* is to the statements."""
-        return RequestedLocks(self.tables.name, owner_key, locks)
+        return RequestedLocks(self.tables.name, owner_key, locks, group_key)
 
     def enter(self, connection: Connection, locks: RequestedLocks) -> tuple[int, int, Record | None]:
         """Keep out every request that may conflict, and every process that acts for the owner.
@@ -147,17 +130,17 @@ class Store(Sessions):
         rows = connection.execute(select(request).where(*where).order_by(request.c.place), values)
         return [Record.of(row) for row in rows]
 
-    def epochs(self, places: Iterable[int]) -> dict[int, int]:
-        """The epoch of each request, among those at *places*, that still keeps others waiting."""
+    def living(self, places: Iterable[int]) -> dict[int, tuple[int, bool]]:
+        """Of the requests at *places* that still keep others waiting: their epoch, and whether they are parked."""
         given = {"places": self.dialect.numbers(places)}
-        rows = self.read(lambda connection: connection.execute(self._epochs, given).all())
-        return {row.place: row.epoch for row in rows}
+        rows = self.read(lambda connection: connection.execute(self._living, given).all())
+        return {row.place: (row.epoch, row.state == State.PARKED.value) for row in rows}
 
     @cached_property
-    def _epochs(self) -> Select[tuple[int, int]]:
+    def _living(self) -> Select[tuple[int, int, str]]:
         request = self.tables.request.c
         alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
-        return select(request.place, request.epoch).where(*alive)
+        return select(request.place, request.epoch, request.state).where(*alive)
 
     @cached_property
     def _enter(self) -> Select[Any]:
@@ -169,8 +152,8 @@ class Store(Sessions):
         )
 
     @cached_property
-    def _in_the_way(self) -> Select[Any]:
-        """Requests that came before ``of_place`` and conflict: of the living the nearest and the first, and all void."""
+    def _conflicting(self) -> Select[Any]:
+        """The requests other than ``of_place`` that wait for or hold what conflicts, each with its first such lock."""
         request, lock = self.tables.request, self.tables.lock
         excluded = or_(
             self.dialect.among(lock.c.object_key, "exclusive"),
@@ -181,62 +164,82 @@ class Store(Sessions):
         found = (
             select(lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
             .add_columns(place.label("place"), nth.label("nth"))
-            .where(excluded, place < bindparam("of_place"))
+            .where(excluded, place != bindparam("of_place"))
             .subquery("found")
         )
-        met = (
-            select(request.c.owner, request.c.state, request.c.end_us, case((self.void, 1), else_=0).label("void"))
-            .add_columns(found.c.place, found.c.db_name, found.c.table_name, found.c.partition_name, found.c.lease_type)
+        return (
+            select(found.c.place, found.c.db_name, found.c.table_name, found.c.partition_name, found.c.lease_type)
+            .add_columns(request.c.owner, request.c.state, request.c.priority, request.c.end_us)
+            .add_columns(request.c.turn, request.c.turn_us, case((self.void, 1), else_=0).label("void"))
             .join_from(found, request, request.c.place == found.c.place)
             .where(found.c.nth == 1)
-            .cte("met")
         )
-        ends = (select(end(met.c.place)).where(met.c.void == 0) for end in (func.max, func.min))
+
+    @cached_property
+    def _in_group(self) -> Select[Any]:
+        """The requests other than ``of_place`` that wait for or have a lease of the group ``of_group``."""
+        request = self.tables.request.c
         return (
-            select(met)
-            .where(or_(met.c.void == 1, met.c.place.in_(union_all(*ends))))
-            .order_by(met.c.void, met.c.place.desc())
+            select(request.place, request.owner, request.state, request.priority, request.end_us, request.locks)
+            .add_columns(request.group_turn.label("turn"), request.group_turn_us.label("turn_us"))
+            .add_columns(case((self.void, 1), else_=0).label("void"))
+            .where(request.group_key == bindparam("of_group"), request.place != bindparam("of_place"))
+            .where(request.state.in_((State.PARKED.value, State.GRANTED.value)))
         )
 
     # Granting.
 
-    def grant(self, mine: Record, locks: RequestedLocks, *, waits: bool) -> Outcome | None:
+    def grant(self, mine: Record, locks: RequestedLocks, *, waits: bool, late: bool = False) -> Outcome | None:
         """In one transaction, keep out every request that may conflict, and grant *mine* or have it wait.
 
-        :param mine: WAITING in its place, or without one: then a new place is drawn, and what is over is replaced.
+        :param mine: WAITING or PARKED in its place, or without one: then a new place is drawn, and what is over is
+            replaced.
         :param waits: it takes a place, or keeps its own, where it does not get its locks.
+        :param late: it steps aside where it could have them.
         :return: None where its row is not, or no longer, what *mine* says, or what is in the way ends at this moment; at
             most, word was left then for a request that does not wait.
         """
         functions = self.dialect.functions
         if functions is None:
-            return self.transact(lambda connection: self._grant(connection, mine, locks, waits))
-        tried = self.drive(
-            lambda session: functions.grant(session, mine, locks, waits=waits, frees=self.frees, dead_us=DEAD_US)
-        )
-        if tried is None:
-            return None
-        now_us, ahead, void = tried["now_us"], tried.get("ahead", ()), tried.get("void", ())
-        return _outcome(mine, tried["number"], now_us, ahead, void, waits)
+            return self.transact(lambda connection: self._grant(connection, mine, locks, waits, late))
+        bounds = Bounds(self.frees, DEAD_US, self.passing_us)
+        return self.drive(lambda session: functions.grant(session, mine, locks, bounds, waits=waits, late=late))
 
-    def _grant(self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool) -> Outcome | None:
+    def _grant(
+        self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool, late: bool = False
+    ) -> Outcome | None:
         now_us, number, existing = self.enter(connection, locks)
         known = existing is None or existing.epoch == mine.epoch
-        over = existing is None or existing.state in (State.FREE, State.ENDED)
-        waiting = existing is not None and existing.state is State.WAITING
-        if not known or not (waiting if mine.place else over):
+        over = existing is None or existing.state in (State.FREE, State.AWAY, State.ENDED)
+        queued = existing is not None and existing.queued and existing.state is mine.state
+        if not known or not (queued if mine.place else over):
             return None
-        given = {name: self.dialect.numbers(keys) for name, keys in locks.objects.items()}
-        found = connection.execute(self._in_the_way, {**given, "of_place": mine.place or EVERY_PLACE}).all()
-        ahead, void = [row._asdict() for row in found if not row.void], [row.place for row in found if row.void]
-        outcome = _outcome(mine, number, now_us, ahead, void, waits)
-        if ahead and waits and not self.queue_behind(connection, ahead[0]["place"]):
+        given: dict[str, Any] = {name: self.dialect.numbers(keys) for name, keys in locks.objects.items()}
+        found = self._others(connection, self._conflicting, {**given, "of_place": mine.place})
+        in_group = {"of_group": mine.group_key, "of_place": mine.place}
+        group = [] if mine.group_key is None else self._others(connection, self._in_group, in_group)
+        outcome = decide(mine, Attempt(now_us, number, waits, late, self.passing_us), found, group)
+        if outcome.void:
+            return outcome
+        if waits and not self._queue_behind(connection, outcome.behind):
             return None
-        if not outcome.void:
-            record = outcome.record
-            fresh = record.place != mine.place and record.state is not State.FREE
-            self.put(connection, record, existing, locks.rows if fresh else ())
+        self._move(connection, mine, outcome.record, existing, locks)
         return outcome
+
+    def _others(self, connection: Connection, what: Select[Any], given: Mapping[str, Any]) -> list[Other]:
+        return [Other.of(row._asdict()) for row in connection.execute(what, given)]
+
+    def _move(
+        self, connection: Connection, mine: Record, record: Record, existing: Record | None, locks: RequestedLocks
+    ) -> None:
+        """Write what has become of *mine*, with its locks where it is in their queue, and tell whom it was in the way of."""
+        queued = (State.WAITING, State.GRANTED)
+        had, has = bool(mine.place) and mine.state in queued, record.state in queued
+        self.put(connection, record, existing, locks.rows if has and not had else ())
+        if had and not has:
+            self.dialect.remove(connection, record.place)
+        if mine.place and (had, mine.state is State.PARKED) != (has, record.state is State.PARKED):
+            self.dialect.tell(connection, record.place, THOSE_BEHIND)
 
     def release(self, lease: Lease) -> bool:
         """End a grant; False if there is none, or if it is another process's now."""
@@ -260,14 +263,15 @@ class Store(Sessions):
         elif values:
             connection.execute(insert(request), values)
 
-    def queue_behind(self, connection: Connection, place: int) -> bool:
-        """Have the end of the request at *place* be told to its waiters; False if it has ended."""
-        return connection.execute(self._behind, {"of_place": place}).rowcount > 0
+    def _queue_behind(self, connection: Connection, places: Collection[int]) -> bool:
+        """Have the ends of the requests at *places* be told to their waiters; False if one of them has ended."""
+        given = {"places": self.dialect.numbers(places)}
+        return not places or connection.execute(self._behind, given).rowcount == len(places)
 
     @cached_property
     def _behind(self) -> Update:
         request = self.tables.request
-        there = (request.c.place == bindparam("of_place"), or_(self.queued, self.held))
+        there = (self.dialect.among(request.c.place, "places"), or_(self.queued, self.held))
         heard = case((request.c.audience < THOSE_BEHIND, THOSE_BEHIND), else_=request.c.audience)
         return update(request).where(*there).values(audience=heard)
 
@@ -279,7 +283,7 @@ class Store(Sessions):
     def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
         """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
 
-        :param which: at the place ``of_place``, ``standing``, ``queued``, ``held`` or ``void``; or ``of_lease``.
+        :param which: at the place ``of_place``, ``standing``, ``queued``, ``aside``, ``held`` or ``void``; or ``of_lease``.
         """
         gone = self.dialect.end(connection, self._ends[state, which], values)
         if gone is None:
@@ -298,6 +302,7 @@ class Store(Sessions):
             "queued": and_(at_place, self.queued),
             "void": and_(at_place, self.void),
             "held": and_(at_place, self.held),
+            "aside": and_(at_place, self.aside),
             "of_lease": self.of_lease,
         }
         now_us = self.clock_us
@@ -344,7 +349,8 @@ class Store(Sessions):
     def _signing(self) -> tuple[Select[tuple[int, int]], Update]:
         request = self.tables.request
         among = self.dialect.among(request.c.place, "places")
-        waiting = select(request.c.place, request.c.epoch).where(among, self.queued).order_by(request.c.place)
+        mine = (among, self.queued, request.c.seen_us > 0)  # or one that was just handed over would live on
+        waiting = select(request.c.place, request.c.epoch).where(*mine).order_by(request.c.place)
         return waiting.with_for_update(skip_locked=True), update(request).where(among).values(seen_us=self.clock_us)
 
 
@@ -358,26 +364,3 @@ def parse_id(lease_id: str) -> tuple[str, int]:
     """The owner's key, and the place; -1 for what is not an id of this backend's."""
     key, _, place = lease_id.rpartition("-")
     return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
-
-
-def _outcome(
-    mine: Record, number: int, now_us: int, ahead: Sequence[Mapping[str, Any]], void: Sequence[int], waits: bool
-) -> Outcome:
-    if void and not ahead:
-        return Outcome(mine, now_us, void=void)
-    record = mine.tried(number, now_us, ahead[0]["place"] if ahead else None, waits=waits)
-    return Outcome(record, now_us, [_ahead(row) for row in ahead])
-
-
-def _ahead(row: Mapping[str, Any]) -> Ahead:
-    try:
-        validate.texts(row, ("db_name", "table_name", "partition_name", "owner"))
-        levels = tuple(unescape_level(level) for level in row["partition_name"].split("/") if level)
-        target = LockObject(row["db_name"], row["table_name"], levels)
-    except (TypeError, ValueError) as error:
-        raise StoreCorrupted(
-            f"{dict(row)!r:.200} is no lock of airflow-hivelock's ({error}); somebody else wrote it"
-        ) from error
-    mode = LockMode.EXCLUSIVE if row["lease_type"] == "x" else LockMode.SHARED
-    waiting = row["state"] == State.WAITING.value
-    return Ahead(row["place"], None if waiting else row["end_us"], Blocker(row["owner"], target, mode, waiting))

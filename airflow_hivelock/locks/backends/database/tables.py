@@ -31,8 +31,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
+    bindparam,
     insert,
     inspect,
+    or_,
     select,
     text,
     update,
@@ -45,7 +48,7 @@ from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
@@ -65,6 +68,7 @@ class StoreTables:
                 raise InvalidRequest(f"{option}={name!r}: use up to 40 lower-case letters, digits and '_'")
         self.prefix, self.schema = prefix, schema
         self.metadata = MetaData(schema=schema or None)
+        in_group = text("group_key IS NOT NULL")
         self.sequence = Sequence(f"{prefix}number", metadata=self.metadata)
         self.store = Table(
             f"{prefix}store",
@@ -84,6 +88,14 @@ class StoreTables:
             Column("began", BigInteger, nullable=False),
             Column("place", BigInteger, nullable=False),
             Column("ahead", BigInteger),
+            Column("priority", Integer, nullable=False),
+            Column("turn", BigInteger, nullable=False),
+            Column("turn_us", BigInteger, nullable=False),
+            Column("lease_group", Text, nullable=False),
+            Column("most_leases", Integer, nullable=False),
+            Column("group_key", BigInteger),
+            Column("group_turn", BigInteger, nullable=False),
+            Column("group_turn_us", BigInteger, nullable=False),
             Column("audience", SmallInteger, nullable=False),
             Column("token", BigInteger, nullable=False),
             Column("lease_s", Float(53), nullable=False),
@@ -98,6 +110,7 @@ class StoreTables:
             Column("ended_us", BigInteger),
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
+            Index(f"{prefix}request_group", "group_key", postgresql_where=in_group, sqlite_where=in_group),
         )
         self.lock = Table(
             f"{prefix}lock",
@@ -137,6 +150,14 @@ class StoreTables:
     def key(self) -> int:
         """The same as a number."""
         return number("tables", self.name)
+
+    @cached_property
+    def behind(self) -> ColumnElement[bool]:
+        """Whether a request waits for the one at ``of_place``, or for any lease of that one's group."""
+        request, ended = self.request, self.request.alias("ended")
+        group = select(-ended.c.group_key).where(ended.c.place == bindparam("of_place")).scalar_subquery()
+        waits_for = or_(request.c.ahead == bindparam("of_place"), request.c.ahead == group)
+        return and_(waits_for, request.c.state.in_(("waiting", "parked")))
 
     def prepared(self, connection: Connection) -> bool:
         """Whether the tables are of this version.
