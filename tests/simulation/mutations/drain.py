@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import removal, retry
+from airflow_hivelock.locks.backends.zookeeper import places, removal, retry
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -192,8 +192,8 @@ def void_at_the_head_of_the_line(patch: Patch) -> None:
     """A waiter dies behind a drain that is void by now: who comes next neither breaks the one nor deletes the other."""
     edit(
         patch,
-        ZooKeeperAcquisition,
-        "_wait_for",
-        "places.owner_of(store, first, head)",
-        "places.owner_of(store, first, head) or (head and Record.decode(head, store.layout.record(first.key)))",
+        places,
+        "wait",
+        "owner_of(store, first, head)",
+        "owner_of(store, first, head) or (head and Record.decode(head, store.layout.record(first.key)))",
     )

@@ -10,7 +10,7 @@ from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
-from airflow_hivelock.locks.backends.zookeeper.record import State
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
@@ -21,7 +21,6 @@ from tests.simulation.themes import LIMITED, LIMITED_AND_LOCKED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Stage
 
     Patch = pytest.MonkeyPatch
@@ -169,7 +168,7 @@ def place_ahead_not_watched(patch: Patch) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_kept_while_blocked_by_locks(patch: Patch) -> None:
     """A lease of the group is free, and the first in line waits for a table."""
-    patch.setattr(ZooKeeperAcquisition, "_gives_way", lambda self: False)
+    patch.setattr(Record, "first_in_group", False)
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
@@ -364,7 +363,7 @@ def late_one_keeps_its_place(patch: Patch) -> None:
 @mutation(theme=LIMITED_AND_LOCKED)
 def the_same_on_the_long_way(patch: Patch) -> None:
     """The same where its locks were not free at once."""
-    edit(patch, ZooKeeperAcquisition, "_step_aside", "[*tickets, *place, ", "[*tickets, ")
+    edit(patch, ZooKeeperAcquisition, "_step_aside", "*stands_there, ", "")
 
 
 @mutation(theme=LIMITED)

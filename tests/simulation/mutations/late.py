@@ -58,7 +58,7 @@ def mark_kept_on_return(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def aside_is_taken_over(patch: Patch) -> None:
     """Its owner comes back, and is told again that it could have its locks."""
-    edit(patch, records, "start", "if existing.queued or existing.holds:", "if existing.state is not State.TOMBSTONE:")
+    edit(patch, records, "start", "if existing.waits or existing.holds:", "if existing.state is not State.TOMBSTONE:")
 
 
 def a_late_one_finds_all_free(stage: Stage) -> None:
@@ -70,8 +70,9 @@ def a_late_one_finds_all_free(stage: Stage) -> None:
 @mutation(a_late_one_finds_all_free)
 def late_one_is_granted_at_once(patch: Patch) -> None:
     """Nobody was in the way, and it holds while it waits for its worker slot."""
-    old = "self._step_aside_at_once if self._request.late else self._grant_at_once"
-    edit(patch, ZooKeeperAcquisition, "_start", old, "self._grant_at_once")
+    patch.setattr(
+        ZooKeeperAcquisition, "_step_aside_at_once", lambda self, *given: self._grant_at_once(*given, look=None)
+    )
 
 
 def hive_reads_what_a_late_one_writes(stage: Stage) -> None:

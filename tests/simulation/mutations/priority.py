@@ -157,7 +157,7 @@ def _gives_up(owner: str) -> Callable[[Request], bool]:
 @mutation(one_behind_tries_in_vain)
 def try_behind_not_watched(patch: Patch) -> None:
     """Its ticket stays when Hive refuses it, and nobody tells the one that waits for that."""
-    edit(patch, ZooKeeperAcquisition, "_wait_for", "if drain or passed else None", "if drain else None")
+    edit(patch, places, "wait", "if drain or passed else None", "if drain else None")
 
 
 @step_by_step

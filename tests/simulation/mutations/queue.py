@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition
+from airflow_hivelock.locks.backends.zookeeper import places
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -118,7 +118,7 @@ def one_ahead_releases(stage: Stage) -> None:
 def next_not_woken(patch: Patch) -> None:
     """The one ahead is gone, and nobody tells me."""
     patch.setattr(
-        acquisition, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
+        places, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
     )
 
 
@@ -185,7 +185,7 @@ def two_that_do_not_wait(stage: Stage) -> None:
 @mutation(two_that_do_not_wait)
 def refused_for_one_that_does_not_wait(patch: Patch) -> None:
     """Two requests that do not wait refuse each other, and both go for nothing."""
-    patch.setattr(acquisition, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
+    patch.setattr(places, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
 
 
 def a_process_restarts(stage: Stage) -> None:

@@ -17,9 +17,8 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import parking, places, retry
+from airflow_hivelock.locks.backends.zookeeper import barrier, parking, places, retry
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -39,12 +38,11 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode, fitting
 from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
-from airflow_hivelock.locks.backends.zookeeper.parking import DEAD_RECHECK_S
-from airflow_hivelock.locks.backends.zookeeper.queue import named, place, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import named, place
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, LockRequest, owner_key
+from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockObject, LockRequest, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +103,9 @@ class ZooKeeperAcquisition:
                 if self._record is None or self._session != store.client.session:
                     self._start()
                 outcome = self._advance()
-                if isinstance(outcome, Blocked) and self._gives_way():
+                if isinstance(outcome, Blocked) and self._record is not None and self._record.first_in_group:
+                    # Blocked by others' locks: whoever is next in the group need not wait for that.
+                    self._rewrite(self._record.outside(), gives_back(store.layout, self._record))
                     outcome = None
             except _Again:
                 self._record = outcome = None
@@ -214,14 +214,11 @@ class ZooKeeperAcquisition:
         look: GroupLook | None = None,
     ) -> None:
         """A new arrival among those that want its locks: at once, or with tickets."""
-        if snapshot:
-            if self._request.late:
-                ended = self._step_aside_at_once(mine, existing, snapshot, life)
-            else:
-                ended = self._grant_at_once(mine, existing, snapshot, life, look)
-            if ended:
-                return
-        claim = self._claim(mine, snapshot and snapshot.queues)
+        if snapshot and self._request.late and self._step_aside_at_once(mine, existing, snapshot, life):
+            return
+        if snapshot and not self._request.late and self._grant_at_once(mine, existing, snapshot, life, look):
+            return
+        claim = places.claim(self._store, mine, snapshot and snapshot.queues, self._passing_s)
         self._enter(mine, existing, life, self._store.queues.creates(mine, claim), claim)
 
     def _enter(
@@ -269,13 +266,13 @@ class ZooKeeperAcquisition:
         self._place = tickets[0].place
         self._store.waiters.stands(self, self._place)
         self._tickets = named(ticket.path for ticket in tickets)
-        self._asked_ms = self._record.asked_ms or tickets[0].since_ms
-        self._has_waited()
+        self._has_waited(tickets[0].since_ms)
 
-    def _has_waited(self) -> None:
+    def _has_waited(self, since_ms: int) -> None:
         # Started again, when its session has ended, it has itself waited for a part of that.
         assert self._record is not None
         assert self._record.stat is not None
+        self._asked_ms = self._record.asked_ms or since_ms
         in_all_s = (self._record.stat.mtime_ms - self._asked_ms) / 1000
         self._waited_s = max(0.0, in_all_s - (self._store.clock() - self._began_s))
 
@@ -293,7 +290,7 @@ class ZooKeeperAcquisition:
         if free.process != self._process or free.state is not State.FREE:
             return
         mine = records.start(free, self._request, self._process, self._begin)
-        claim = self._claim(mine, None)
+        claim = places.claim(self._store, mine, None, self._passing_s)
         creates = self._store.queues.creates(mine, claim)
         life = Create(self._alive, mine.process.encode(), ephemeral=True)
         ops = [*self._store.writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates)]
@@ -303,9 +300,6 @@ class ZooKeeperAcquisition:
             return
         if not self._store.waiters.is_back(self, place(outcome[0].mzxid, mine.priority, claim)):
             self._withdraw()  # it left meanwhile, and did not see this
-
-    def _claim(self, mine: Record, listings: Sequence[Listing | None] | None) -> Claim | None:
-        return places.claim(self._store, mine, listings, self._passing_s)
 
     # At once, where nobody is in the way.
 
@@ -414,60 +408,11 @@ class ZooKeeperAcquisition:
         return outcome
 
     def _wait_for(self, nearest: Ticket, first: Ticket) -> Blocked | None:
-        """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again.
-
-        A dead waiter is broken where it leads the line; behind others it keeps its place, and is looked at again.
-        """
-        store = self._store
-        drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
-        passed = not self._is_behind(nearest)  # and only the record tells when it has given up its try
-        mine, standing, node, head = store.client.submit(
-            Exists(self.path, self._wake),
-            Exists(nearest.path, self._wake),
-            Get(store.layout.record(nearest.key), self._wake if drain or passed else None),
-            Get(store.layout.record(first.key)),
-        )
-        self._check_mine(mine)
-        if standing is None:
-            return None
-        other, leader = places.owner_of(store, nearest, node), places.owner_of(store, first, head)
-        if other is None or leader is None:
-            void = {ticket.path for ticket, record in ((nearest, other), (first, leader)) if record is None}
-            store.client.submit(*(Commit((Delete(path),)) for path in sorted(void)))
-            return None
-        if any(not (self._is_behind(t) or places.holds(t, r)) for t, r in ((nearest, other), (first, leader))):
-            return None
-        by = [self._blocker(nearest, other.queued)]
-        if first.path != nearest.path:
-            by.append(self._blocker(first, leader.queued))
-        recheck_s = places.drain_left_s(store, nearest) if drain else None
-        if other.queued:
-            # Signs of life are read after the records: gone while it still waits means dead.
-            life, leaders_life = store.client.submit(
-                Exists(store.layout.alive(nearest.key), self._wake), Exists(store.layout.alive(first.key))
-            )
-            if life is None:
-                # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
-                # own for as long as somebody else is in the way all the same. Lock nodes block Hive, and do not stay.
-                if leader.queued and leaders_life is None:
-                    store.break_dead(leader)
-                    return None
-                if other.node_zxids or other.state is State.TRYING:
-                    store.break_dead(other)
-                    return None
-                recheck_s = DEAD_RECHECK_S
-        passing = drain or (other.queued and not other.wait)
-        return Blocked(tuple(by), self._waited_s, passing=passing, recheck_s=recheck_s)
-
-    def _is_behind(self, ticket: Ticket) -> bool:
-        """Whether this request's place is behind that one."""
-        assert self._place is not None
-        return ticket.place < self._place
-
-    def _blocker(self, ticket: Ticket, waiting: bool) -> Blocker:
+        """Watch the nearest ticket in the way. None: look again."""
         assert self._record is not None
-        lock = rules.conflicts(self._record.locks, ticket.locks)[0]
-        return Blocker(ticket.owner, lock.object, lock.mode, waiting)
+        assert self._place is not None
+        outcome = places.wait(self._store, self._record, self._place, nearest, first, self._wake, self._check_mine)
+        return outcome and replace(outcome, waited_s=self._waited_s)
 
     def _try(self, objects: Sequence[Any] | None) -> Lease | Free | Blocked | None:
         """My turn: all lock nodes in one transaction. None: an object node came or went, look again."""
@@ -536,7 +481,7 @@ class ZooKeeperAcquisition:
     def _verify(
         self, trying: Record, own: set[str] | None, children: Mapping[LockObject, Listing | None] | None = None
     ) -> Lease | Blocked:
-        """GroupLook at what existed before once more: my nodes still there, and nothing of Hive's before them."""
+        """Look at what existed before once more: my nodes still there, and nothing of Hive's before them."""
         namespace, locks = self._store.namespace, trying.locks
         if children is None or own is None:  # taken over, or the reply was lost
             own = {placed.path for placed in namespace.own_nodes(locks, trying.node_zxids).values()}
@@ -556,12 +501,7 @@ class ZooKeeperAcquisition:
 
     def _grant(self, trying: Record) -> Lease:
         assert trying.stat is not None
-        granted = replace(
-            trying,
-            state=State.GRANTED,
-            token=trying.written,
-            since_ms=trying.stat.mtime_ms,
-        )
+        granted = replace(trying, state=State.GRANTED, token=trying.written, since_ms=trying.stat.mtime_ms)
         self._granting = trying.ticket_epoch
         self._record = self._store.rewrite(trying, granted, Delete(self._alive))
         if self._record is None:
@@ -595,10 +535,7 @@ class ZooKeeperAcquisition:
         self._check_mine(mine)
         if standing is None:
             self._wake()
-        holders = store.namespace.read(foreign[:3])
-        by = [
-            Blocker(LockData.decode(node.data).query_id, placed.object, placed.node.mode) for placed, node in holders
-        ] or [Blocker("Hive", nearest.object, nearest.node.mode)]
+        by = store.namespace.blockers(foreign[:3]) or [Blocker("Hive", nearest.object, nearest.node.mode)]
         recheck_s = None if holding or not self._request.wait else max(0.01, self._patience_s - spent_s)
         return Blocked(tuple(by), self._waited_s, recheck_s=recheck_s)
 
@@ -626,54 +563,24 @@ class ZooKeeperAcquisition:
         self._parks()
 
     def _parks(self) -> None:
-        assert self._record is not None
-        self._place, self._refused_at, self._asked_ms = None, None, self._record.asked_ms
-        self._has_waited()
+        self._place = self._refused_at = None
+        self._has_waited(0)
         self._store.waiters.leaves(self)
-
-    def _gives_way(self) -> bool:
-        """Blocked by others' locks: whoever is next in the group need not wait for that."""
-        record = self._record
-        if record is None or record.share is None or not record.share.ticket or not record.queued:
-            return False
-        self._rewrite(record.outside(), gives_back(self._store.layout, record))
-        return True
-
-    # The barrier: Hive's clients neither queue nor give way, so a lock node of mine that they see holds my place among
-    # them. It is the lock later, never swapped for another. Hive keeps earlier locks while it waits for later ones, in
-    # sorted order; so I wait only at an object that sorts at or after every one where I have a node.
 
     def _barrier(self) -> dict[LockObject, LockNode]:
         """My barrier's nodes that are still there; one that Hive has unlocked is struck from the record."""
         assert self._record is not None
-        if not self._record.barrier:
-            return {}
-        listed = {name for name, _ in self._record.barrier}
-        locks = [lock for lock in self._record.locks if str(lock.object) in listed]
-        own = self._store.namespace.own_nodes(locks, self._record.node_zxids)
-        if len(own) < len(listed):
+        own = barrier.standing(self._store, self._record)
+        if len(own) < len(self._record.barrier):
             kept = tuple(entry for entry in self._record.barrier if entry[0] in map(str, own))
             self._rewrite(replace(self._record, barrier=kept), [])
             raise _Again
-        return {target: placed.node for target, placed in own.items()}
+        return own
 
     def _hold_place(self, target: LockObject) -> None:
-        """One transaction: a lock node of mine on *target*; what I hold on objects that sort after it is dropped."""
         assert self._record is not None
-        store, record = self._store, self._record
-        names = {str(lock.object): lock for lock in record.locks}
-        dropped = [names[name] for name, _ in record.barrier if hives_order(names[name].object) > hives_order(target)]
-        kept = tuple(entry for entry in record.barrier if hives_order(names[entry[0]].object) < hives_order(target))
-        guards = store.removal.guards(dropped)
-        gone = store.namespace.own_nodes(dropped, record.node_zxids)
-        lock = names[str(target)]
-        bump = [SetData(store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, self._said(self._asked_ms))
-        holding = replace(record, barrier=(*kept, (str(target), 0)))
-        self._rewrite(
-            holding,
-            [*self._still_first(), *guards, *bump, *(Delete(placed.path) for placed in gone.values()), *created],
-        )
+        holding, ops = barrier.hold(self._store, self._record, target, self._said(self._asked_ms))
+        self._rewrite(holding, [*self._still_first(), *ops])
 
     def _rewrite(self, record: Record, ops: Sequence[Op]) -> None:
         """Compare and set my record, with *ops* in the same transaction."""

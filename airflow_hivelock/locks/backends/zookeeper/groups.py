@@ -115,7 +115,7 @@ class Groups:
         self._layout = layout
 
     def look(self, share: Share, wake: Callable[[], None] | None = None) -> GroupLook:
-        """GroupLook at the group, which is made on demand.
+        """Look at the group, which is made on demand.
 
         :param wake: called once a permit is taken or given back.
         """

@@ -20,9 +20,9 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Node,
     Op,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockNode, unchanged
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData, LockNode, unchanged
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, unescape
 
 if TYPE_CHECKING:
@@ -245,6 +245,11 @@ class Namespace:
             czxids = (stat and stat.czxid for stat in stats)  # another's may have come to the path of mine since
             own = {target: own[target] for target, czxid in zip(own, czxids, strict=True) if czxid in zxids}
         return [lock.object for lock in locks if lock.object not in own]
+
+    def blockers(self, foreign: Sequence[PlacedLock]) -> list[Blocker]:
+        """Hive's locks that are in the way, and still there."""
+        found = self.read(foreign)
+        return [Blocker(LockData.decode(node.data).query_id, at.object, at.node.mode) for at, node in found]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
         """The lock nodes with their data; one that has gone meanwhile is left out.

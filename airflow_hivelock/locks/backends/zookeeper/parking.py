@@ -10,6 +10,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import groups
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Parked
+from airflow_hivelock.locks.backends.zookeeper.places import DEAD_RECHECK_S
 from airflow_hivelock.locks.backends.zookeeper.record import Record, Share
 from airflow_hivelock.locks.model import owner_key
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Create
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
-
-DEAD_RECHECK_S = 5.0
-"""How often a request behind a dead waiter looks whether nobody else is in the way any more."""
 
 MOST_SAID = 3
 """How many requests that are in the way a waiter is told."""

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backends.zookeeper.client import Get
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim
-from airflow_hivelock.locks.backends.zookeeper.record import Record
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
+from airflow_hivelock.locks.model import Blocker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node
+    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Stat
     from airflow_hivelock.locks.backends.zookeeper.queue import Place, Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
     from airflow_hivelock.locks.model import Lock
+
+DEAD_RECHECK_S = 5.0
+"""How often a request behind a dead waiter looks whether nobody else is in the way any more."""
 
 DRAIN_S = 30.0
 """How long a drain stands at most, longer than any removal takes that goes on."""
@@ -73,6 +79,66 @@ def in_the_way(store: ZooKeeperStore, locks: tuple[Lock, ...], place: Place, sna
     nodes = store.client.submit(*(Get(store.layout.record(ticket.key)) for ticket in passed))
     owners = (owner_of(store, ticket, node) for ticket, node in zip(passed, nodes, strict=True))
     return before + [ticket for ticket, owner in zip(passed, owners, strict=True) if owner and holds(ticket, owner)]
+
+
+def wait(
+    store: ZooKeeperStore,
+    record: Record,
+    place: Place,
+    nearest: Ticket,
+    first: Ticket,
+    wake: Callable[[], None],
+    check_mine: Callable[[Stat | None], None],
+) -> Blocked | None:
+    """Watch the nearest ticket in the way, and the life of its owner while that waits. None: look again.
+
+    A dead waiter is broken where it leads the line; behind others it keeps its place, and is looked at again.
+
+    :param check_mine: raises if the record, which has been looked at first, is no longer *record*.
+    """
+    drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
+    passed = not nearest.place < place  # and only the record tells when it has given up its try
+    mine, stat, node, head = store.client.submit(
+        Exists(store.layout.record(record.key), wake),
+        Exists(nearest.path, wake),
+        Get(store.layout.record(nearest.key), wake if drain or passed else None),
+        Get(store.layout.record(first.key)),
+    )
+    check_mine(mine)
+    if stat is None:
+        return None
+    other, leader = owner_of(store, nearest, node), owner_of(store, first, head)
+    if other is None or leader is None:
+        void = {ticket.path for ticket, owner in ((nearest, other), (first, leader)) if owner is None}
+        store.client.submit(*(Commit((Delete(path),)) for path in sorted(void)))
+        return None
+    if any(not (ticket.place < place or holds(ticket, owner)) for ticket, owner in ((nearest, other), (first, leader))):
+        return None
+    by = [_blocker(record, nearest, other)]
+    if first.path != nearest.path:
+        by.append(_blocker(record, first, leader))
+    recheck_s = drain_left_s(store, nearest) if drain else None
+    if other.queued:
+        # Signs of life are read after the records: gone while it still waits means dead.
+        life, leaders_life = store.client.submit(
+            Exists(store.layout.alive(nearest.key), wake), Exists(store.layout.alive(first.key))
+        )
+        if life is None:
+            # It may be about to come back, as all waiters of a triggerer are when that starts anew: its place is its
+            # own for as long as somebody else is in the way all the same. Lock nodes block Hive, and do not stay.
+            if leader.queued and leaders_life is None:
+                store.break_dead(leader)
+                return None
+            if other.node_zxids or other.state is State.TRYING:
+                store.break_dead(other)
+                return None
+            recheck_s = DEAD_RECHECK_S
+    return Blocked(tuple(by), passing=drain or (other.queued and not other.wait), recheck_s=recheck_s)
+
+
+def _blocker(mine: Record, ticket: Ticket, owner: Record) -> Blocker:
+    lock = rules.conflicts(mine.locks, ticket.locks)[0]
+    return Blocker(ticket.owner, lock.object, lock.mode, owner.queued)
 
 
 def holds(ticket: Ticket, owner: Record) -> bool:

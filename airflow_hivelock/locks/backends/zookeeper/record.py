@@ -168,6 +168,11 @@ class Record:
         return self.state is State.PARKED
 
     @property
+    def first_in_group(self) -> bool:
+        """Whether it is its turn in its group, and it looks for its locks."""
+        return self.queued and self.share is not None and bool(self.share.ticket)
+
+    @property
     def idle(self) -> bool:
         """Whether it neither waits for locks nor holds any: no ticket of its in a table's queue is valid."""
         return not self.queued and not self.holds
