@@ -307,7 +307,18 @@ INPUTS = st.one_of(
     st.builds(
         lambda kind, key, data: f"airflow_hivelock/{kind}/{key}".encode() + b"\n" + data,
         st.sampled_from(
-            ["requests", "alive", "away", "queue", "audit", "groups", "groups/g/permits", "groups/g/queue", "else"]
+            [
+                "requests",
+                "alive",
+                "away",
+                "queue",
+                "urgent",
+                "audit",
+                "groups",
+                "groups/g/permits",
+                "groups/g/queue",
+                "else",
+            ]
         ),
         st.sampled_from(_KEYS),
         st.binary(max_size=30),

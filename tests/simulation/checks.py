@@ -49,6 +49,9 @@ class Place(NamedTuple):
 
 NOWHERE = Place(0, 0, 0, 0)
 
+SLACK_MS = 5_000
+"""How far behind the store's clock a process may think it is: for as long as the reply to its last write took to reach it."""
+
 
 class Placed(NamedTuple):
     """A lock node. *mode* is ``"S"`` or ``"X"``, *target* the object's path below the namespace."""
@@ -70,7 +73,7 @@ class Checks:
     def __init__(
         self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None], passing_s: float = 3600.0
     ) -> None:
-        self.passing_ms = passing_s * 1000
+        self.passing_ms = passing_s * 1000 + SLACK_MS
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
         self.groups = GroupChecks(self)

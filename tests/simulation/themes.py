@@ -52,6 +52,13 @@ IMPATIENT_HIVE: Theme = {
 }  # fmt: skip
 """Hive's locks come and go while ours wait for them."""
 
+URGENT: Theme = {
+    "hives": 1, "urgent": 0.7, "lates": 0.2, "patience_s": 0.0, "partitions": 1, "databases": 0.03, "at_once": False, "reads": 0.3,
+    "lose": 0.0, "faults": 0.002, "refuse": 0.0, "unlocks": 0.0, "cleans": 0.0, "leaves": 0.0, "pace_s": 0.01, "naps": 3,
+    "machines": 3, "threads": 2, "switch": 0.9, "no_waits": 0.0, "timeouts_s": (None,),
+}  # fmt: skip
+"""Requests of many priorities, beside a user of Hive's for whom none of them has patience."""
+
 READ_TOGETHER: Theme = IMPATIENT_HIVE | {"real_sessions": True, "version": "3.9.5", "at_once": True}
 """The same by the real session, which reads in bulk."""
 
@@ -79,6 +86,7 @@ THEMES: tuple[Theme, ...] = (
     DATABASES,
     QUEUES,
     IMPATIENT_HIVE,
+    URGENT,
     LIMITED,
     LIMITED_AND_LOCKED,
 )

@@ -18,6 +18,7 @@ from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.state import NAMESPACE, ROOT
+from tests.simulation.themes import URGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +46,13 @@ def one_is_passed_as_it_tries(stage: Stage) -> None:
     _passed(stage, writes("b", "trying"))
 
 
-@mutation(one_is_passed_as_it_tries)
+@mutation(one_is_passed_as_it_tries, theme=URGENT)
 def claim_without_a_word(patch: Patch) -> None:
     """Who is passed has looked before, and tries beside the one that has passed it."""
     patch.setattr(Queues, "claims", lambda self, locks: [])
 
 
-@mutation(one_is_passed_as_it_tries)
+@mutation(one_is_passed_as_it_tries, theme=URGENT)
 def try_though_passed(patch: Patch) -> None:
     """It is told, and does not listen."""
     patch.setattr(ZooKeeperAcquisition, "_still_first", lambda self: [])
@@ -61,7 +62,7 @@ def one_is_passed_as_it_looks(stage: Stage) -> None:
     _passed(stage, lambda request: isinstance(request, Get) and request.path.startswith(f"{ROOT}/urgent/"))
 
 
-@mutation(one_is_passed_as_it_looks)
+@mutation(one_is_passed_as_it_looks, theme=URGENT)
 def claims_looked_at_last(patch: Patch) -> None:
     """The claim is counted, and its tickets are not seen."""
 
@@ -78,7 +79,7 @@ def one_is_passed_between_its_look_and_its_try(stage: Stage) -> None:
     _passed(stage, lambda request: request == Get(NAMESPACE))
 
 
-@mutation(one_is_passed_between_its_look_and_its_try)
+@mutation(one_is_passed_between_its_look_and_its_try, theme=URGENT)
 def try_with_newer_claims(patch: Patch) -> None:
     """What has been claimed since the look counts as seen."""
 
@@ -109,7 +110,7 @@ def a_holder_is_behind(stage: Stage) -> None:
     assert isinstance(urgent.poll(), Lease)
 
 
-@mutation(a_holder_is_behind)
+@mutation(a_holder_is_behind, theme=URGENT)
 def holder_behind_ignored(patch: Patch) -> None:
     """It came after the place that is claimed, and holds what is wanted."""
     patch.setattr(places, "holds", lambda ticket, owner: False)
@@ -124,7 +125,7 @@ def one_behind_tries(stage: Stage) -> None:
     assert [type(outcome) for outcome in outcomes] == [Blocked]
 
 
-@mutation(one_behind_tries)
+@mutation(one_behind_tries, theme=URGENT)
 def try_behind_ignored(patch: Patch) -> None:
     """It is about to be granted what is wanted."""
     patch.setattr(places, "holds", lambda ticket, owner: ticket.drains is not None or owner.holds)
@@ -154,7 +155,7 @@ def _gives_up(owner: str) -> Callable[[Request], bool]:
     return lambda request: waits(request) and "LOCK-" in str(request)
 
 
-@mutation(one_behind_tries_in_vain)
+@mutation(one_behind_tries_in_vain, theme=URGENT)
 def try_behind_not_watched(patch: Patch) -> None:
     """Its ticket stays when Hive refuses it, and nobody tells the one that waits for that."""
     edit(patch, places, "wait", "if drain or passed else None", "if drain else None")
@@ -170,7 +171,7 @@ def one_behind_dies_as_it_tries(stage: Stage) -> None:
     assert isinstance(asks().poll(), Lease)
 
 
-@mutation(one_behind_dies_as_it_tries)
+@mutation(one_behind_dies_as_it_tries, theme=URGENT)
 def dead_try_behind_kept(patch: Patch) -> None:
     """Nobody else is behind it, to break it."""
     patch.setattr(ZooKeeperStore, "break_dead", lambda self, found: None)
@@ -191,13 +192,13 @@ def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
     assert isinstance(asked.poll(), Lease)
 
 
-@mutation(one_behind_holds_a_place_among_hives)
+@mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_behind_ignored(patch: Patch) -> None:
     """Its node keeps Hive back, and is the lock later."""
     patch.setattr(places, "holds", lambda ticket, owner: owner.holds or owner.state is State.TRYING)
 
 
-@mutation(one_behind_holds_a_place_among_hives)
+@mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_looks_at_tickets(patch: Patch) -> None:
     """It waits for the one that has passed it, which waits for its node."""
     edit(patch, ZooKeeperAcquisition, "_advance", "if self._record.has_nodes:", "if False:")
@@ -223,7 +224,7 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
     assert stage.clock() - began_s < 15.0
 
 
-@mutation(urgent_ones_come_without_end)
+@mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """Who has the lowest priority waits for ever."""
     edit(patch, places, "earliest", " or ticket.placed_ms < since_ms", "")
@@ -246,7 +247,7 @@ def one_is_passed_through_another(stage: Stage) -> None:
     assert isinstance(waiter.poll(), Lease)
 
 
-@mutation(one_is_passed_through_another)
+@mutation(one_is_passed_through_another, theme=URGENT)
 def claimed_place_is_as_new(patch: Patch) -> None:
     """It is passed in turn, and so is whoever it has passed, for as long again."""
     patch.setattr(Ticket, "placed_ms", property(lambda self: self.since_ms))
@@ -267,7 +268,7 @@ def two_are_as_urgent(stage: Stage) -> None:
     assert isinstance(first.poll(), Lease)
 
 
-@mutation(two_are_as_urgent)
+@mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
     """First come, first served, is no more."""
     edit(patch, places, "earliest", "ticket.priority >= priority", "ticket.priority > priority")
@@ -287,7 +288,7 @@ def the_urgent_one_restarts(stage: Stage) -> None:
     assert isinstance(urgent.poll(), Lease)
 
 
-@mutation(the_urgent_one_restarts)
+@mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
     edit(patch, ZooKeeperAcquisition, "_take_place", "tickets[0].place", "(tickets[0].zxid, 0, tickets[0].zxid)")
