@@ -230,6 +230,26 @@ def test_one_that_has_stepped_aside_is_in_nobodys_way_and_forgotten_in_time(
         assert holder.waiters() == []
 
 
+def test_coming_back_with_a_slot_is_one_write_although_it_is_the_workers_first(
+    connect_zookeeper: Callable[[], LockManager],
+) -> None:
+    with connect_zookeeper() as triggerer, connect_zookeeper() as worker:
+        triggerer.release(triggerer.acquire(owner="before", writes=[DAY]))
+        backend = triggerer.backend
+        assert isinstance(backend, ZooKeeperBackend)
+
+        def written() -> int:
+            touched = backend.store.client.submit(Commit((SetData(backend.store.layout.root, b"", -1),)))[0]
+            assert not isinstance(touched, Refused)
+            return int(touched[0].mzxid)
+
+        before = written()
+        assert isinstance(triggerer.begin(rules.request("late", [], [DAY], late=True), lambda: None).poll(), Free)
+        aside = written()
+        assert isinstance(worker.begin(rules.request("late", [], [DAY]), lambda: None).poll(), Lease)
+        assert (aside - before, written() - aside) == (2, 2), "one each, and the one that counts"
+
+
 def test_a_daily_run_passes_a_rerun_that_waits_but_not_what_has_waited_for_long(
     connect_zookeeper: Callable[..., LockManager],
 ) -> None:

@@ -308,6 +308,8 @@ class ZooKeeperAcquisition:
     ) -> bool:
         """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
         store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
+        if now_ms is None and existing is not None and existing.aside and existing.stat is not None:
+            now_ms = existing.stat.mtime_ms  # a worker's first request: its lock nodes say when its turn came
         tickets = store.queues.creates_at_once(mine, snapshot.queues)
         if now_ms is None or snapshot.root is None or tickets is None:
             return False
