@@ -107,7 +107,9 @@ class Limiting(Suite):
         holder = manager.acquire(owner="holder", writes=[day(3)])
         third, fourth = _ask(other, 3, 4)
         manager.release(leases[0])
+        fourth.blocked()
         assert third.blocked_by() == ["holder"]
+        fourth.woken()
         lease = fourth.granted()
         manager.release(holder)
         ends = time.monotonic() + PATIENCE_S

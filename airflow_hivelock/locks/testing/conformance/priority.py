@@ -53,10 +53,16 @@ class Prioritizing(Suite):
 
     @where(prioritized=True)
     def test_holders_are_not_passed(self, manager: LockManager, other: LockManager) -> None:
-        lease = manager.acquire(owner="holder", writes=[DAY1], priority=1)
-        urgent = Polling(other, "urgent", writes=[DAY1], priority=9)
-        assert urgent.blocked_by() == ["holder"]
-        manager.verify(lease)
+        """Nor are those that were granted after what is passed had begun to wait."""
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        Polling(manager, "waits", writes=[DAY1]).blocked()
+        later = manager.acquire(owner="granted later", writes=[DAY2])
+        urgent = Polling(other, "urgent", writes=[DAY1, DAY2], priority=9)
+        assert {*urgent.blocked_by()} == {"holder", "granted later"}
+        manager.release(lease)
+        assert urgent.blocked_by() == ["granted later"]
+        manager.release(later)
+        assert urgent.granted()
 
     @where(prioritized=True)
     def test_what_only_the_less_urgent_wait_for_is_granted_at_once(
@@ -91,16 +97,14 @@ class Prioritizing(Suite):
     def test_who_passes_is_as_old_as_who_is_passed(self, manager: LockManager, connect: Connect) -> None:
         """Or one after the other would, each of them young, and those at the end never get their turn."""
         manager.acquire(owner="holder", writes=[DAY1])
-        patient, passes = (
-            Polling(manager, name, writes=[DAY1], priority=n) for name, n in (("patient", 1), ("five", 5))
-        )
+        patient = Polling(manager, "patient", writes=[DAY1])
+        passes = Polling(manager, "five", writes=[DAY1, DAY2], priority=5)
         patient.blocked()
         _wait_until(manager, patient.listed().since + A_MOMENT)
         passes.blocked()
-        since = passes.listed().since
-        bound = manager.now() - since + A_MOMENT / 2
+        bound = manager.now() - passes.listed().since + A_MOMENT / 2
         with connect(passing_s=bound.total_seconds()) as late:
-            assert Polling(late, "nine", writes=[DAY1], priority=9).blocked_by() == ["patient", "five", "holder"]
+            assert Polling(late, "nine", writes=[DAY2], priority=9).blocked_by() == ["five"]
 
     @where(prioritized=True)
     def test_a_place_that_was_claimed_is_kept_by_the_owners_next_process(

@@ -46,6 +46,7 @@ class Polling:
 
     def blocked(self) -> Blocked:
         """Take the place in the queue; it must not be granted."""
+        self._changed.clear()
         outcome = self.pending.poll()
         assert isinstance(outcome, Blocked), f"granted, where it had to wait: {outcome}"
         return outcome
@@ -59,6 +60,10 @@ class Polling:
         """What is told of it to those who ask who waits."""
         (waiter,) = (waiter for waiter in self._manager.waiters() if waiter.owner == self._owner)
         return waiter
+
+    def woken(self) -> None:
+        """Wait until it is told to poll again."""
+        assert self._changed.wait(PATIENCE_S), "never woken"
 
     def granted(self, within_s: float = PATIENCE_S) -> Lease:
         """Wait for the grant, polling only when woken."""
