@@ -45,21 +45,38 @@ def waiting_lock_marked_failed(play: Play) -> None:
     play.await_waiters(0)
 
 
-@_row("waiting: cleared; the next try takes its place, before one that came later", "task")
+@_row("waiting: cleared; the next try waits on, and both work in turn", "task")
 def waiter_cleared(play: Play) -> None:
     run = _waiting(play)
     second = play.start("own")
-    play.await_waiters(2)
-    run.clear("job")
-    run.until(
-        lambda: (task := play.stage.af.task("own", run.run_id, "job")).try_number == 2 and task.trigger_id, "try 2"
-    )
-    play.stage.manager.release(play.rivals[0])
+    _cleared(play, run, "job")
     play.writing()
-    assert play.owners() == [run.owner()]
-    assert play.waiters() == [second.owner()]
+    for one in (run, second):
+        one.open()
+    play.until(lambda: len(play.lives()) == 2, "the other to write")
+
+
+@_row("waiting: a lock task cleared; the next try takes its place, before one that came later", "unlock task")
+def waiting_lock_cleared(play: Play) -> None:
+    run = _waiting(play, "chained")
+    second = play.start("chained")
+    _cleared(play, run, "lock")
+    play.writing()
+    assert play.owners() == [run.owner("lock")]
+    assert play.waiters() == [second.owner("lock")]
     run.open()
     play.writing(2)
+
+
+def _cleared(play: Play, run: Run, task_id: str) -> None:
+    """Clear what waits, with one behind it, and free the lock once the next try waits."""
+    play.await_waiters(2)
+    run.clear(task_id)
+    run.until(
+        lambda: (task := play.stage.af.task(run.dag_id, run.run_id, task_id)).try_number == 2 and task.trigger_id,
+        "try 2",
+    )
+    play.stage.manager.release(play.rivals[0])
 
 
 @_row("waiting: dagrun_timeout", NOBODY)
@@ -112,7 +129,7 @@ def waiter_in_slot_killed(play: Play) -> None:
     play.writing()
 
 
-@_row("granted as it is marked failed", "trigger", "task")
+@_row("its turn comes as it is marked failed", "task")
 def granted_marked_failed(play: Play) -> None:
     run = _waiting(play)
     run.mark("failed")
