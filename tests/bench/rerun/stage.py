@@ -42,6 +42,7 @@ class Client(Protocol):
 class Stage:
     """All that a rerun is played on.
 
+    :param job_s: how long a day's job takes.
     :param scratch: where the jobs note what they do, a file a way, and write their partitions.
     :param reader: who SELECTs.
     :param writer: who holds a day.
@@ -49,6 +50,7 @@ class Stage:
 
     airflow: AirflowServer
     locks: LockManager
+    job_s: float
     scratch: Path
     reader: Client
     writer: Client
@@ -85,7 +87,7 @@ def staged(workdir: Path, store: str, job_s: float) -> Iterator[Stage]:
         airflow.api.call("POST", "pools", json={"name": POOL, "slots": SLOTS})
         for way in WAYS:
             airflow.unpause(f"{way.name}_daily", READY_S)
-        yield Stage(airflow, locks, scratch, *clients)
+        yield Stage(airflow, locks, job_s, scratch, *clients)
 
 
 class HiveClient:
