@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.groups import Look
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from tests.system.histories import worker
@@ -46,7 +48,12 @@ def half_released() -> None:
     Removal.commit = commit  # type: ignore[method-assign]
 
 
-WAYS = {way.__name__: way for way in (conflicts_ignored, half_acquired, half_released)}
+def limits_ignored() -> None:
+    """There is always one more lease of a group."""
+    Look.free = lambda self, mine, place: next(number for number in count() if number not in self.numbers)  # type: ignore[method-assign]
+
+
+WAYS = {way.__name__: way for way in (conflicts_ignored, half_acquired, half_released, limits_ignored)}
 
 if __name__ == "__main__":
     WAYS[sys.argv[4]]()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 
+PASSING_S = 1.0
+OPTIONS = f"timeout_s={SESSION_S}&passing_s={PASSING_S}"
 SECONDS = float(os.environ.get("HISTORY_SECONDS", "12"))
 SEED = int(os.environ.get("HISTORY_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
@@ -34,7 +36,7 @@ def after(seconds: float) -> Callable[[], bool]:
 
 def history(manager: LockManager, servers: Sequence[ZooKeeperServer]) -> History:
     assert isinstance(manager.backend, ZooKeeperBackend)
-    return History.of(transactions(servers), manager.backend.store.layout)
+    return History.of(transactions(servers), manager.backend.store.layout, PASSING_S)
 
 
 def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
@@ -43,10 +45,16 @@ def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]
     # The places of those that died waiting are kept for who takes them up; they keep nobody from anything.
     assert manager.release(manager.acquire(owner="last", writes=["dw"], timeout_s=60)), f"seed {chaos.seed}"
     told = history(manager, servers)
-    print(f"seed {chaos.seed}: {told.granted} leases, {told.contended} after waiting for another, {dict(chaos.done)}")
+    print(
+        f"seed {chaos.seed}: {told.granted} leases, {told.contended} after waiting for another, {told.passed} times one was "
+        f"passed, {told.aside} stepped aside, {dict(told.most)} of a group at most, {dict(chaos.done)}"
+    )
     assert told.broken == [], f"seed {chaos.seed}"
     assert told.left_behind == [], f"lock nodes that nobody holds, with seed {chaos.seed}"
     assert told.contended > SECONDS / 2, f"too little happened to prove anything, with seed {chaos.seed}"
+    assert told.passed, f"nobody was passed, with seed {chaos.seed}"
+    assert told.aside, f"nobody stepped aside, with seed {chaos.seed}"
+    assert told.most["few"] == 2, f"the limit was never met, with seed {chaos.seed}"
     assert lost_updates(chaos.directory) == {}, f"seed {chaos.seed}"
     assert (manager.show(), manager.waiters()) == ([], []), f"seed {chaos.seed}"
 
@@ -58,7 +66,7 @@ def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_pa
             server.kill()
             server.start()
 
-        url = f"{server.url}?timeout_s={SESSION_S}"
+        url = f"{server.url}?{OPTIONS}"
         with connect(url) as manager:
             chaos = Chaos(url, tmp_path, SEED, faults=[restart])
             chaos.run(manager, after(SECONDS))
@@ -79,7 +87,7 @@ def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None
             member.kill()
             member.start()
 
-        url = f"{ensemble.url}?timeout_s={SESSION_S}"
+        url = f"{ensemble.url}?{OPTIONS}"
         with connect(url) as manager:
             chaos = Chaos(url, tmp_path, SEED, faults=[lose_the_leader, lose_a_follower])
             chaos.run(manager, after(SECONDS))
@@ -90,7 +98,8 @@ def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None
 def test_a_history_tells_of_workers_that_break_a_promise(way: str, tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as server, connect(server.url) as manager:
         late = after(60)
-        chaos = Chaos(server.url, tmp_path, SEED, workers=3, program="tests.system.histories.lawless", arguments=[way])
+        url = f"{server.url}?{OPTIONS}"
+        chaos = Chaos(url, tmp_path, SEED, workers=3, program="tests.system.histories.lawless", arguments=[way])
         chaos.run(manager, lambda: bool(history(manager, [server]).broken) or late())
         told = history(manager, [server])
         assert told.broken

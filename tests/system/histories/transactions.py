@@ -20,7 +20,7 @@ _FILE_HEADER_BYTES = 16
 _ENVELOPE = struct.Struct(">qi")  # checksum, length
 _HEADER = struct.Struct(">qiqqi")  # session, cxid, zxid, time, type
 _INT = struct.Struct(">i")
-_ERROR, _CREATE, _DELETE, _SET_DATA, _MULTI, _CREATE_2 = -1, 1, 2, 5, 14, 15
+_ERROR, _CREATE, _DELETE, _SET_DATA, _MULTI, _CREATE_2, _CLOSE_SESSION = -1, 1, 2, 5, 14, 15, -11
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What was written at once; nothing where it failed, or only concerned a session.
+    """What was written at once; nothing where it failed, or began a session. One that ends a session takes its nodes away.
 
     :param time_ms: since 1970, by the clock of the server that led.
     """
@@ -81,6 +81,11 @@ def _writes(kind: int, body: bytes) -> Iterator[Write]:
             parts.append((part, written))
         if all(part != _ERROR for part, _ in parts):  # one that failed is logged with what came before its failure
             yield from (write for part, written in parts for write in _writes(part, written))
+    elif kind == _CLOSE_SESSION and body:
+        (count,), at = _INT.unpack_from(body), _INT.size
+        for _ in range(count):
+            path, at = _buffer(body, at)
+            yield Write(path.decode(), None)
     elif kind in (_CREATE, _CREATE_2, _SET_DATA, _DELETE):
         path, at = _buffer(body, 0)
         yield Write(path.decode(), None if kind == _DELETE else _buffer(body, at)[0])

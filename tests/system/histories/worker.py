@@ -1,5 +1,8 @@
 """One process that acquires, works and releases, until it is killed or its standard input ends.
 
+Some of its requests are more urgent than others, some are late, as a task's is that waits for its worker slot first, and
+some are counted among the few leases of a group.
+
 What it works on are counters, a file a partition, read and written without any protection but the lock: two holders at
 once would lose an update. Each completed update is logged.
 """
@@ -12,9 +15,27 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import Lease, LockLost, LockManager, LockMode, LockTimeout, StoreUnavailable, connect
+from airflow_hivelock.locks import (
+    Lease,
+    LeaseLimit,
+    LockLost,
+    LockManager,
+    LockMode,
+    LockTimeout,
+    StoreUnavailable,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.pending import Silent
 
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import LockRequest
+
+FEW = LeaseLimit("few", 2)
+PRIORITIES = (1, 1, 5, 10)
 DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
 
@@ -42,10 +63,33 @@ def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | 
     reads = [f"dw.flights/dt={day}" for day in chance.sample(DAYS, 2)]
     if chance.random() < 0.1:
         writes, reads = [f"dw.flights/dt={day}" for day in days], []
+    asked: dict[str, Any] = {
+        "owner": owner,
+        "reads": reads,
+        "writes": writes,
+        "priority": 1 if writes == ["dw.delays"] else chance.choice(PRIORITIES),
+        "limit": FEW if chance.random() < 0.25 else None,
+    }
+    timeout_s = chance.choice([0, 0.1, 5, 30])
     try:
-        return manager.acquire(owner=owner, reads=reads, writes=writes, timeout_s=chance.choice([0, 0.1, 5, 30]))
+        if chance.random() < 0.2:
+            step_aside(manager, rules.request(**asked, wait=timeout_s > 0, late=True), timeout_s)
+            time.sleep(chance.random() / 50)  # until there is a slot
+        return manager.acquire(**asked, timeout_s=timeout_s)
     except (LockTimeout, StoreUnavailable):
         return None
+
+
+def step_aside(manager: LockManager, late: LockRequest, timeout_s: float) -> None:
+    """Wait until the request could be granted; it then holds nothing.
+
+    :raises LockTimeout: it could not in that time.
+    """
+    woken = threading.Event()
+    pending = manager.begin(late, woken.set, timeout_s, outage_s=None)
+    while isinstance(pending.poll(), Blocked | Silent):
+        woken.wait(pending.wait_s())
+        woken.clear()
 
 
 def work(manager: LockManager, lease: Lease, directory: Path, chance: random.Random) -> list[str]:

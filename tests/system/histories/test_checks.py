@@ -1,0 +1,94 @@
+"""What a history says of one that was passed, and of a group that has too many leases: of transactions written by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from airflow_hivelock.locks.model import locks_to_json
+from tests.system.histories.checks import STALE_S, History
+from tests.system.histories.transactions import Transaction, Write
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import Lock
+
+LAYOUT = Layout()
+PASSING_S = 1.0
+DAY = rules.request("any", writes=["dw.t/dt=1"]).locks
+
+
+class Story:
+    """Requests for one day by owners' keys, and when what became of them."""
+
+    def __init__(self) -> None:
+        self.history = History(LAYOUT, PASSING_S)
+        self._zxid = 0
+
+    def write(self, at_s: float, key: str, state: str, *more: Write, priority: int = 1, **fields: Any) -> None:
+        """One transaction: the record, with the lock nodes of what holds from then on."""
+        self._zxid += 1
+        record = {"state": state, "locks": locks_to_json(DAY), "priority": priority, **fields}
+        writes = [Write(LAYOUT.record(key), json.dumps(record).encode()), *more]
+        self.history.replay(Transaction(self._zxid, int(1000 * at_s), tuple(writes)))
+
+    def wait(self, at_s: float, key: str, priority: int = 1) -> None:
+        self.write(at_s, key, "waiting", Write(LAYOUT.alive(key), b""), priority=priority)
+
+    def die(self, at_s: float, key: str) -> None:
+        self._zxid += 1
+        self.history.replay(Transaction(self._zxid, int(1000 * at_s), (Write(LAYOUT.alive(key), None),)))
+
+    def grant(self, at_s: float, key: str, priority: int = 1, **fields: Any) -> None:
+        self.write(at_s, key, "granted", *nodes(key, DAY), priority=priority, **fields)
+
+
+def nodes(key: str, locks: tuple[Lock, ...]) -> list[Write]:
+    data = LockData(key, 0, True, "", key).encode()
+    return [Write(f"{LAYOUT.object(lock.object)}/LOCK-{lock.mode.value}-0000000000{ord(key)}", data) for lock in locks]
+
+
+@pytest.mark.parametrize(
+    ("priority", "after_s", "dies", "broken"),
+    [
+        (10, PASSING_S + STALE_S - 0.1, False, False),
+        (10, PASSING_S + STALE_S + 0.1, False, True),
+        (1, STALE_S - 0.1, False, False),
+        (1, STALE_S + 0.1, False, True),
+        (10, 60.0, True, False),
+    ],
+)
+def test_whoever_waits_and_lives_is_passed_for_no_longer_than_the_bound(
+    priority: int, after_s: float, dies: bool, broken: bool
+) -> None:
+    story = Story()
+    story.wait(0, "w")
+    if dies:
+        story.die(after_s / 2, "w")
+    story.wait(after_s, "p", priority)
+    story.grant(after_s + 0.1, "p", priority)
+    assert bool(story.history.broken) == broken, story.history.broken
+    assert story.history.passed == 1
+
+
+def test_the_time_in_line_counts_and_not_the_time_until_the_grant() -> None:
+    story = Story()
+    story.wait(0, "w")
+    story.wait(0.5, "p", 10)
+    story.grant(60, "p", 10)
+    assert (story.history.broken, story.history.passed) == ([], 1)
+
+
+def test_more_leases_of_a_group_than_it_bears_are_told() -> None:
+    story = Story()
+    other = rules.request("any", writes=["dw.u/dt=1"]).locks
+    share = ["few", 1, 0, "", 0]
+    story.grant(0, "a", share=share)
+    story.write(1, "b", "granted", *nodes("b", other)[1:], share=share, locks=locks_to_json(other[1:]))
+    assert [line for line in story.history.broken if "leases of 'few'" in line] == [
+        "0x2: 2 leases of 'few' stand, and 1 may"
+    ]
+    assert story.history.most == {"few": 2}
