@@ -100,7 +100,7 @@ def test_the_report_says_how_long_locks_stood_idle() -> None:
     bar = report.timeline(tenures(), done()).columns[-1]._cells
     text = [str(cell) for cell in bar]
     assert set(text[0].strip()) == {"█"}, "Hive's session works as long as it holds"
-    assert re.fullmatch(r" *▒+█+▒+█+▒ *", text[2]), text[2]
+    assert re.fullmatch(r" *▒+█+▒+█+▒* *", text[2]), text[2]
 
 
 def test_a_job_is_noted_by_its_lease_with_its_own_end_and_its_own_exit_code(tmp_path: Path) -> None:
