@@ -25,6 +25,9 @@ ASKING = {"waiting", "parked", *HOLDING}
 STANDING = {"granted", "lost"}
 """The states of a request whose lease is counted among those of its group."""
 
+HOUR_S = 3600.0
+"""The bound on passing, unless a connection gives another one."""
+
 STALE_S = 4.0
 """How old at most what a request saw may be when it takes its place: a process may stand still in between, though not for longer
 than its session lives."""
@@ -54,7 +57,7 @@ class History:
     """
 
     layout: Layout
-    passing_s: float
+    passing_s: float = HOUR_S
     granted: int = 0
     contended: int = 0
     passed: int = 0
@@ -71,7 +74,7 @@ class History:
     _counted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
-    def of(cls, transactions: Iterable[Transaction], layout: Layout, passing_s: float) -> History:
+    def of(cls, transactions: Iterable[Transaction], layout: Layout, passing_s: float = HOUR_S) -> History:
         history = cls(layout, passing_s)
         for transaction in transactions:
             history.replay(transaction)

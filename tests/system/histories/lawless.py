@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import LeaseLimit, rules
-from airflow_hivelock.locks.backends.zookeeper.groups import Look
+from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from tests.system.histories import worker
@@ -51,7 +51,7 @@ def half_released() -> None:
 def limits_ignored() -> None:
     """There is always one more lease of a group, though it bears but one."""
     worker.FEW = LeaseLimit("few", 1)
-    Look.free = lambda self, mine, place: next(number for number in count() if number not in self.numbers)  # type: ignore[method-assign]
+    GroupLook.free = lambda self, mine, place: next(number for number in count() if number not in self.numbers)  # type: ignore[method-assign]
 
 
 WAYS = {way.__name__: way for way in (conflicts_ignored, half_acquired, half_released, limits_ignored)}
