@@ -9,14 +9,15 @@ import pytest
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
 from tests.simulation.mutations.mutation import edit, mutation
-from tests.simulation.stage import step_by_step, writes
-from tests.simulation.themes import LIMITED, LIMITED_AND_LOCKED
+from tests.simulation.stage import reads, step_by_step, writes
+from tests.simulation.themes import LIMITED_AND_LOCKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -366,13 +367,55 @@ def the_same_on_the_long_way(patch: Patch) -> None:
     edit(patch, ZooKeeperAcquisition, "_step_aside", "*stands_there, ", "")
 
 
-@mutation(theme=LIMITED)
+def given_back_and_taken_between_two_looks(stage: Stage) -> None:
+    ours, other, mine = stage.process("ours"), stage.process("other"), stage.process("mine")
+    held = ours.gets("h", [], ["w.c"])
+    earlier = other.asks("z", [], ["w.c"], limit=ONE)
+    earlier.poll()
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+
+    def another_takes_it() -> None:
+        ours.releases(lease)
+        ours.releases(held)
+        assert isinstance(earlier.poll(), Lease)
+
+    mine.session.before(reads("a"), another_takes_it)
+    assert isinstance(mine.asks("b", [], ["w.b"], limit=ONE).poll(), Blocked)
+    assert stage.intact("z")
+
+
+@mutation(given_back_and_taken_between_two_looks)
 def another_ones_permit_struck(patch: Patch) -> None:
     """A permit was given back between two looks and taken by another, who is no longer counted."""
-    edit(patch, Groups, "strike", "Commit((unchanged, Delete", "Commit((Delete")
+    edit(patch, Groups, "strike", "unchanged, Delete", "*(), Delete")
 
 
-@mutation(theme=LIMITED)
+def one_comes_before_and_goes(stage: Stage) -> None:
+    ours, other, mine = stage.process("ours"), stage.process("other"), stage.process("mine")
+    two = LeaseLimit("g", 2)
+    held = ours.gets("h", [], ["w.c"])
+    earlier = other.asks("z", [], ["w.c"], limit=two)
+    earlier.poll()
+    ours.gets("a", [], ["w.a"], limit=two)
+    lease = ours.gets("b", [], ["w.b"], limit=two)
+
+    def comes() -> None:
+        ours.releases(held)
+        assert isinstance(earlier.poll(), Blocked)
+        ours.releases(lease)
+
+    mine.session.before(
+        lambda request: isinstance(request, Children) and bool(request.wake) and request.path.endswith("/permits"),
+        comes,
+    )
+    waiter = mine.asks("c", [], ["w.d"], limit=two)
+    assert isinstance(waiter.poll(), Blocked)
+    other.withdraws(earlier)
+    assert waiter.flag.raised
+    waiter.lease()
+
+
+@mutation(one_comes_before_and_goes)
 def one_that_is_gone_watched(patch: Patch) -> None:
     """Somebody came before me between two looks, goes away with nothing taken, and nobody tells me."""
     edit(patch, parking, "wait", "if look.ahead(mine):\n            return None", "if False:\n            return None")
