@@ -67,8 +67,9 @@ class GroupChecks:
             assert said is not None
             stat, placed_ms = change.after.stat, int(said[5])
             place = Place(int(said[3]), -int(said[4]), int(said[2]), said[1], stat.czxid, placed_ms or stat.ctime_ms)
-            self._arrived.append((group, place))
             self.queues[group][name] = place
+            if (place.key, place.epoch) not in self._places:  # or it comes back to its own
+                self._arrived.append((group, place))
             if self._places.setdefault((place.key, place.epoch), place.place) != place.place:
                 raise Violation(f"{self._owner(place.key)} parks at {place.place}, and had another place before")
         return True
