@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
     from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
+    from airflow_hivelock.operators.locked import locked
     from airflow_hivelock.operators.mixin import HiveLockMixin
     from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
     from airflow_hivelock.sensors import HiveLockSensor
@@ -26,6 +27,7 @@ __all__ = [
     "HiveLockSensor",
     "HiveLockedSparkSubmitOperator",
     "HiveUnlockOperator",
+    "locked",
     "release_locks",
 ]
 
@@ -39,6 +41,7 @@ _HOMES = {
     "HiveLockSensor": "sensors",
     "HiveLockedSparkSubmitOperator": "operators.spark_submit",
     "HiveUnlockOperator": "operators.lock",
+    "locked": "operators.locked",
     "release_locks": "callbacks",
 }
 

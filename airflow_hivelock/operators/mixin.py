@@ -31,7 +31,7 @@ from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Work
@@ -80,8 +80,9 @@ class HiveLockMixin(AcquiresLocks):
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
         cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
-        if isinstance(links := cls.operator_extra_links, tuple | list) and HiveLocksLink() not in links:
-            cls.operator_extra_links = (*links, HiveLocksLink())
+        links: Any = cls.operator_extra_links
+        own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
+        cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
         lease = self._adopt() if self.lease is not None else self._acquire_late(context, Round())
@@ -283,3 +284,7 @@ class HiveLockMixin(AcquiresLocks):
 
     def _stop_work(self) -> None:
         super().on_kill()
+
+
+def _and_ours(links: Collection[Any]) -> Collection[Any]:
+    return links if HiveLocksLink() in links else (*links, HiveLocksLink())

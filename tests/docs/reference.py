@@ -18,6 +18,7 @@ from airflow_hivelock import (
     HiveLockOperator,
     HiveLockSensor,
     HiveUnlockOperator,
+    locked,
     locks,
     metrics,
     release_locks,
@@ -68,6 +69,7 @@ def _airflow() -> Iterator[str]:
     yield from _base(WAITS, AcquiresLocks)
     yield from _kind(HiveLockOperator, NAMES, WAITS)
     yield from _kind(HiveLockedSparkSubmitOperator, NAMES, WAITS, HiveLockMixin.__name__)
+    yield from _function(locked)
     yield from _kind(HiveLockMixin, NAMES, WAITS)
     yield from _methods(HiveLockMixin, ["use_lease", "reconnects", "record_application", "work_is_over"])
     yield from _kind(HiveUnlockOperator)

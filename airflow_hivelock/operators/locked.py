@@ -1,0 +1,79 @@
+"""locked: any operator class, with locks around its work."""
+
+from __future__ import annotations
+
+import copyreg
+import inspect
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.operators.mixin import HiveLockMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Operator = TypeVar("Operator", bound=BaseOperator)
+
+_SPARK_SUBMIT = "airflow.providers.apache.spark.operators.spark_submit.SparkSubmitOperator"
+
+
+def locked(operator: type[Operator], *, work_ends_with_process: bool | None = None) -> type[Operator]:
+    """The class *operator* under locks: what :class:`HiveLockMixin` before it makes, in one line.
+
+    ``locked(BashOperator)(task_id="load", bash_command="…", writes=["dw.t"])`` takes all that BashOperator takes, and all
+    that HiveLockMixin takes. The same class for the same operator, of the name ``LockedBashOperator``; it can be bound
+    under any name, derived from and pickled. Of SparkSubmitOperator it is HiveLockedSparkSubmitOperator.
+
+    :param work_ends_with_process: whether nothing of the work outlives the task's process and what that has started on
+        its host; None: as the operator's class says.
+    :raises InvalidRequest: *operator* is no operator class, or takes locks by itself.
+    """
+    if not inspect.isclass(operator) or not issubclass(operator, BaseOperator):
+        raise InvalidRequest(f"locked({operator!r:.80}): give the class of an operator, as in locked(BashOperator)")
+    if issubclass(operator, NamesLocks):
+        raise InvalidRequest(f"locked({operator.__name__}): it takes locks by itself; use it as it is")
+    return cast("type[Operator]", _locked(operator, work_ends_with_process))
+
+
+@cache
+def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperator]:
+    mixin: type[BaseOperator] = HiveLockMixin
+    if any(f"{base.__module__}.{base.__qualname__}" == _SPARK_SUBMIT for base in operator.__mro__):
+        from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
+
+        mixin = HiveLockedSparkSubmitOperator
+    body: dict[str, Any] = {
+        # The operator's, for its log is configured by that.
+        "__module__": operator.__module__,
+        "__doc__": f"{operator.__name__} under locks, as airflow_hivelock.locked makes it.",
+        "_locked_from": (operator, ends),
+    }
+    if ends is not None:
+        body["work_ends_with_process"] = ends
+    elif f"{operator.__module__}.{operator.__qualname__}" == _SPARK_SUBMIT:
+        return mixin
+    kind: Any = type(operator)
+    return cast("type[BaseOperator]", _metaclass(kind)(_name(operator), (mixin, operator), body))
+
+
+@cache
+def _metaclass(of: Any) -> Any:
+    """Of the classes that are found under no name, so that pickle makes them anew."""
+    made = type(of.__name__, (of,), {})
+    copyreg.pickle(made, _reduce)
+    return made
+
+
+def _reduce(cls: type) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How pickle keeps *cls*: those that derive from a locked class are found under their names, as any class is."""
+    made_from = vars(cls).get("_locked_from")
+    return cls.__qualname__ if made_from is None else (_locked, made_from)
+
+
+def _name(operator: type) -> str:
+    bare = operator.__name__.lstrip("_")
+    return f"{'_' * (len(operator.__name__) - len(bare))}Locked{bare}"
