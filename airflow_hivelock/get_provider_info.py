@@ -23,10 +23,12 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _NAME,
                 "python-modules": [
-                    f"airflow_hivelock.operators.{name}" for name in ("lock", "force_unlock", "spark_submit", "mixin")
+                    f"airflow_hivelock.operators.{name}"
+                    for name in ("lock", "force_unlock", "spark_submit", "mixin", "locked")
                 ],
             }
         ],
+        "task-decorators": [{"name": "hivelock", "class-name": "airflow_hivelock.operators.taskflow.hivelock_task"}],
         "sensors": [{"integration-name": _NAME, "python-modules": ["airflow_hivelock.sensors"]}],
         "triggers": [
             {

@@ -45,10 +45,15 @@ class StrictNames:
         strict = jinja_env.overlay(undefined=jinja2.StrictUndefined, finalize=_finalize)
         try:
             if content is self.lock_sql and is_file(content):
-                content = sql_source(strict, content)
-            return render(content, context, strict, seen_oids)
+                return render(sql_source(strict, content), context, strict, seen_oids)
+            rendered = render(content, context, strict, seen_oids)
         except jinja2.UndefinedError as error:
             raise InvalidRequest(f"{content!r} cannot be rendered: {error}; this run does not have it") from error
+        if content is not self.lock_sql and "{{" in str(rendered):
+            raise InvalidRequest(
+                f"{content!r} renders to {rendered!r}, in which templates are left; nothing renders those"
+            )
+        return rendered
 
 
 def _finalize(value: Any) -> Any:

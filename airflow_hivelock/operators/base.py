@@ -41,6 +41,8 @@ RESCHEDULE = timedelta(minutes=1)
 
 _OTHER_FILES = re.compile(r"\{%-?\+?\s*(include|import|from|extends)\b")
 
+_ASKS_THE_TASK = re.compile(r"xcom_pull|\btask\s*[.\[|]")
+
 GLANCE_S = 1.0
 """How often a worker that waits in its slot looks whether it has been killed."""
 
@@ -164,8 +166,8 @@ class NamesLocks(StrictNames, BaseOperator):
         # Jinja looks for other files where the DAG is, and the triggerer has only what was serialized of it.
         if _OTHER_FILES.search(str(self.lock_sql)):
             return True
-        # In a triggerer xcom_pull hangs for ever.
-        if "xcom_pull" in f"{lists}{self.lock_sql}":
+        # In a triggerer xcom_pull hangs for ever, and the task's own fields are as they were written.
+        if _ASKS_THE_TASK.search(f"{lists}{self.lock_sql}"):
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
         return bool(dag and (dag.user_defined_macros or dag.user_defined_filters))

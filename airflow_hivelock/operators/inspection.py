@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from functools import partial
 from itertools import chain, takewhile
@@ -42,6 +43,22 @@ def mentions(function: Any, name: str) -> bool:
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", "") == name or name in (_names_in(function) or ())
+
+
+def undecorated(source: str, name: str) -> str:
+    """The *source* of a function without those of its decorators that are called *name*."""
+    lines, tree = source.splitlines(keepends=True), ast.parse(source)
+    decorators = [
+        each
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for each in node.decorator_list
+    ]
+    for each in decorators:
+        if ast.unparse(each.func if isinstance(each, ast.Call) else each) == name:
+            assert each.end_lineno is not None
+            lines[each.lineno - 1 : each.end_lineno] = [""] * (each.end_lineno - each.lineno + 1)
+    return "".join(lines)
 
 
 def _calls_on(cls: type, function: Any, method: str) -> bool:

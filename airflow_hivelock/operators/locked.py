@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.base import NamesLocks
+from airflow_hivelock.operators.inspection import undecorated
 from airflow_hivelock.operators.mixin import HiveLockMixin
 
 if TYPE_CHECKING:
@@ -57,7 +58,15 @@ def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperato
     elif f"{operator.__module__}.{operator.__qualname__}" == _SPARK_SUBMIT:
         return mixin
     kind: Any = type(operator)
-    return cast("type[BaseOperator]", _metaclass(kind)(_name(operator), (mixin, operator), body))
+    bases = (mixin, _Undecorated, operator) if hasattr(operator, "get_python_source") else (mixin, operator)
+    return cast("type[BaseOperator]", _metaclass(kind)(_name(operator), bases, body))
+
+
+class _Undecorated:
+    """For operators that hand a function's source to another Python, which has no Airflow."""
+
+    def get_python_source(self) -> str:
+        return undecorated(super().get_python_source(), "task.hivelock")  # type: ignore[misc]
 
 
 @cache

@@ -79,7 +79,8 @@ class HiveLockMixin(AcquiresLocks):
         check_order(cls, HiveLockMixin)
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
-        cls.template_fields = tuple(dict.fromkeys(("lease", *NamesLocks.template_fields, *wrapped)))
+        # Ours after theirs, so that names may speak of what the task works on: {{ task.op_kwargs['day'] }}.
+        cls.template_fields = tuple(dict.fromkeys((*wrapped, "lease", *NamesLocks.template_fields)))
         links: Any = cls.operator_extra_links
         own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
         cls.operator_extra_links = own  # type: ignore[assignment]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.abc
+import inspect
 import itertools
 import json
 import os
 import re
 import sys
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,12 +20,19 @@ from airflow_hivelock.locks.backends.database.location import OPTIONS
 from tests.airflow.conftest import database, manager, run  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from tests.support.servers import ZooKeeperServer
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 """Programs that the documents call and that are not ours: spark-submit, which here only succeeds, and the like."""
+
+FOREIGN = tuple(
+    f"airflow.providers.{name}"
+    for name in ("amazon", "apache.hive", "apache.livy", "cncf", "common.sql.operators", "databricks", "google")
+)
+"""Providers that the documents import and nothing else here needs: their operators talk to servers."""
 
 _OPTIONS = r"(?:\?(?P<options>[\w=&./%-]+))?"
 _numbers = itertools.count()
@@ -34,6 +44,48 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     path = (str(STAND_INS), str(Path(sys.executable).parent), os.environ["PATH"])
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+
+
+class _Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds, in place of FOREIGN, modules with any operator in them, that takes whatever it is given and does nothing."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        foreign = any(f"{name}.".startswith(f"{each}.") for each in FOREIGN)
+        return ModuleSpec(name, self, is_package=True) if foreign else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__getattr__"] = partial(_operator, module.__name__)
+
+
+def _operator(module: str, name: str) -> Any:
+    from airflow.sdk import BaseOperator
+
+    if not name.endswith("Operator"):
+        raise AttributeError(name)
+
+    def __init__(self: Any, **given: Any) -> None:
+        ours = set(inspect.signature(BaseOperator).parameters)
+        BaseOperator.__init__(self, **{key: value for key, value in given.items() if key in ours})
+        vars(self).update((key, value) for key, value in given.items() if key not in ours)
+
+    body = {"__module__": module, "__init__": __init__, "execute": lambda self, context: None}
+    kind: Any = type(BaseOperator)
+    made = sys.modules[module].__dict__[name] = kind(name, (BaseOperator,), body)
+    return made
+
+
+@pytest.fixture
+def foreign_operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stand-ins for the operators of providers that talk to servers."""
+    for name in list(sys.modules):
+        if f"{name}.".startswith(tuple(f"{each}." for each in FOREIGN)):
+            monkeypatch.delitem(sys.modules, name)
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "meta_path", [_Foreign(), *sys.meta_path])
+    yield
+    for name in set(sys.modules) - before:
+        if f"{name}.".startswith(tuple(f"{each}." for each in FOREIGN)):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.operators.taskflow import hivelock_task
 from airflow_hivelock.spark import Guard
 from airflow_hivelock.triggers import keeper
 from tests.docs.blocks import PROJECT
@@ -70,6 +71,7 @@ def _airflow() -> Iterator[str]:
     yield from _kind(HiveLockOperator, NAMES, WAITS)
     yield from _kind(HiveLockedSparkSubmitOperator, NAMES, WAITS, HiveLockMixin.__name__)
     yield from _function(locked)
+    yield from _function(hivelock_task)
     yield from _kind(HiveLockMixin, NAMES, WAITS)
     yield from _methods(HiveLockMixin, ["use_lease", "reconnects", "record_application", "work_is_over"])
     yield from _kind(HiveUnlockOperator)

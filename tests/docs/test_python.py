@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from datetime import UTC, datetime
 from textwrap import indent
@@ -13,6 +14,7 @@ import pytest
 from airflow_hivelock.locks import connect
 from airflow_hivelock.spark import URL, guard
 from tests.docs.blocks import PROJECT, Block, Kind, blocks
+from tests.docs.conftest import FOREIGN
 from tests.unit.test_publication import DEFAULT, Partition, Warehouse
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def execute(block: Block, text: str, **given: Any) -> None:
     exec(compile(text, block.page, "exec"), {"__name__": "docs", **given})
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("programs", "foreign_operators")
 @of(Kind.DAG, *EXAMPLES)
 def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran], tmp_path: Path) -> None:
     from airflow.dag_processing.dagbag import DagBag
@@ -68,6 +70,20 @@ def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran],
     if handed:
         assert manager.release(handed), "a lease that was handed over was released"
     assert not manager.show(), "a lock was left behind"
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in blocks(Kind.DAG) if any(name in block.text for name in FOREIGN)], ids=str
+)
+def test_operators_of_other_providers_take_what_they_are_given(block: Block) -> None:
+    """The real ones, where all of them are installed."""
+    for module in re.findall(r"from (airflow\.providers\.\S+) import", block.text):
+        pytest.importorskip(module, exc_type=ImportError)
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    given: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(block.padded, block.page, "exec"), given)
+    assert DagSerialization.to_dict(given["dag"])["dag"]["tasks"]
 
 
 @of(Kind.JOB)

@@ -1,0 +1,49 @@
+"""``@task.hivelock``: locks around a TaskFlow task, alone or above any other of Airflow's decorators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import attr
+from airflow.providers.standard.decorators.python import python_task
+from airflow.sdk.bases.decorator import is_decorated_task
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.operators.locked import locked
+from airflow_hivelock.operators.mixin import HiveLockMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.sdk.bases.decorator import TaskDecorator
+
+
+def hivelock_task(
+    python_callable: Callable[..., Any] | None = None,
+    *,
+    work_ends_with_process: bool | None = None,
+    **kwargs: Any,
+) -> TaskDecorator:
+    """``@task.hivelock(writes=["dw.delays/dt={{ ds }}"])``: what the function does runs under locks.
+
+    Over a plain function it is ``@task`` under locks. Above another of Airflow's decorators, as ``@task.bash`` or
+    ``@task.branch``, it locks what that makes of the function. It takes all that HiveLockMixin and the task's operator
+    take; ``partial``, ``expand`` and ``override`` work as with any task.
+
+    :param work_ends_with_process: as for :func:`airflow_hivelock.locked`.
+    :raises InvalidRequest: an argument cannot be meant, or the task takes locks already.
+    """
+
+    def lock(function: Any) -> Any:
+        inner: Any = function if is_decorated_task(function) else python_task(function)
+        both = sorted(kwargs.keys() & inner.kwargs.keys() - {"task_id"})
+        if both:
+            raise InvalidRequest(
+                f"{inner.kwargs['task_id']}: {', '.join(both)} given to both decorators; give it to one"
+            )
+        given = {**inner.kwargs, **kwargs}
+        HiveLockMixin.check_arguments(given)
+        kind = locked(inner.operator_class, work_ends_with_process=work_ends_with_process)
+        return attr.evolve(inner, operator_class=kind, kwargs=given)
+
+    return cast("TaskDecorator", lock if python_callable is None else lock(python_callable))
