@@ -202,6 +202,13 @@ class Backend(Protocol):
         """
         ...
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        """Take the owner's request off the list of those that wait, if it has stepped aside as that very attempt.
+
+        :return: whether this call did.
+        """
+        ...
+
     def audit(self) -> Sequence[ForcedRelease]:
         """Every force release, oldest first."""
         ...

@@ -207,6 +207,14 @@ class LockManager:
         """The lease that *owner* holds, whichever attempt acquired it, else None."""
         return self.backend.lease_of(owner)
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        """Take the owner's request off the list of those that wait, if it has stepped aside as that very attempt: its
+        owner will not ask again. It holds nothing and is in nobody's way, and may ask again all the same.
+
+        :return: whether this call did.
+        """
+        return self.backend.forget_aside(owner, attempt)
+
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free somebody else's lease; who, when, which and why goes to the audit trail.
 

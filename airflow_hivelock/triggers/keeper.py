@@ -4,7 +4,8 @@ A task renews its lease while it runs. While it waits for a slot, is deferred, o
 run, the keeper does: an asset watcher's trigger, which uses no slot, one for all. A lease whose task or run is over it
 frees, once nothing runs under it: a task whose store was away as it ended could not, nor one that was killed. Where that
 cannot be told from here, it lets the lease lapse; its event then starts the DAGs that are scheduled on
-:data:`SUSPECT_LEASES`, such as the force release of stale locks.
+:data:`SUSPECT_LEASES`, such as the force release of stale locks. Who waits for a worker slot for a task that is over is
+no longer listed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -29,21 +30,22 @@ from airflow_hivelock.locks.errors import (
     LockLost,
     StoreUnavailable,
 )
+from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.locks.pending import OUTAGE_S
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.hooks import Settings
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.locks.model import Lease, Waiter
 
 EVERY_S = 20.0
 REPEAT_S = 600.0
-"""How often it tells of leases that it has told of before, and tries a connection that has not worked yet."""
+"""How often it tells of leases that it has told of before, and tries a connection that cannot be meant."""
 
 SETTLE_S = 30.0
 """How long a run has to be over before its leases are: Airflow takes seconds to stop a task that was marked."""
@@ -57,6 +59,8 @@ LOOK_S = 30.0
 SWEEP_S = 3600.0
 
 _looks = ThreadPoolExecutor(4, "hivelock-looks")
+
+T = TypeVar("T", "Lease", "Waiter")
 
 
 class HiveLockKeeper(BaseEventTrigger):
@@ -112,7 +116,8 @@ class HiveLockKeeper(BaseEventTrigger):
         if isinstance(error, StoreUnavailable):
             metrics.store_failed()
         silent = isinstance(error, CannotTell)
-        failing_s, pause_s = (0.0, 0.0) if silent else self._trial.failed(settings)
+        most_s = self.every_s if isinstance(error, StoreUnavailable) else REPEAT_S
+        failing_s, pause_s = (0.0, 0.0) if silent else self._trial.failed(settings, most_s)
         if self.ends and pause_s and (isinstance(error, InvalidRequest) or failing_s > OUTAGE_S):
             self.log.error(
                 "Nobody keeps the leases of connection %r any more, until a task waits with it again: %s",
@@ -137,7 +142,8 @@ class HiveLockKeeper(BaseEventTrigger):
         manager = await asyncio.to_thread(hook.manager)
         (standing, waiters), now = await asyncio.to_thread(lambda: (manager.requests(), manager.now()))
         owned = _owned(standing, hook.installation)
-        verdicts = await self._judge(owned) if answers else {}
+        aside = _owned((waiter for waiter in waiters if waiter.waits_for is WaitsFor.SLOT), hook.installation)
+        verdicts, gone = await self._judge(owned, aside) if answers else ({}, [])
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
         whys = await asyncio.gather(
@@ -147,6 +153,9 @@ class HiveLockKeeper(BaseEventTrigger):
         for owner, lease in owned:
             if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
                 await self._renew(manager, lease)
+        for waiter in gone:
+            if await asyncio.to_thread(manager.forget_aside, waiter.owner, waiter.attempt):
+                self.log.info("%s waits for no worker slot any more: the task is over", waiter.owner)
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
@@ -154,22 +163,27 @@ class HiveLockKeeper(BaseEventTrigger):
         self._trial.worked(hook.settings)
         return suspects
 
-    async def _judge(self, owned: Iterable[tuple[Owner, Lease]]) -> dict[str, Verdict]:
-        """The leases that are over by Airflow's word. What Airflow does not say is not over."""
-        of_dag: dict[str, list[tuple[Owner, Lease]]] = defaultdict(list)
-        for owner, lease in owned:
-            of_dag[owner.dag_id].append((owner, lease))
+    async def _judge(
+        self, owned: Sequence[tuple[Owner, Lease]], aside: Sequence[tuple[Owner, Waiter]]
+    ) -> tuple[dict[str, Verdict], list[Waiter]]:
+        """The leases that are over by Airflow's word, and who has stepped aside for a task that is. What Airflow does
+        not say is not over."""
         verdicts: dict[str, Verdict] = {}
+        gone: list[Waiter] = []
         try:
-            for dag_id, leases in of_dag.items():
+            for dag_id, leases in _by_dag(owned).items():
                 for owner, lease in [each async for each in self._in_doubt(dag_id, leases)]:
                     verdict = await _by_airflow(owner, lease)
                     if verdict.stale:
                         verdicts[lease.id] = verdict
+            for dag_id, waiting in _by_dag(aside).items():
+                for owner, waiter in [each async for each in _tasks_in_doubt(dag_id, waiting)]:
+                    if judge_task(owner, await comms.state_of(owner)).stale:
+                        gone.append(waiter)
         except CannotTell as error:
             # It is not asked again: to wait for each lease in turn would be too late for the last renewal.
             self.log.warning("Keeping the leases of which Airflow says nothing: %s", error)
-        return verdicts
+        return verdicts, gone
 
     async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
         """Those that may be over, by few questions: most are not."""
@@ -178,12 +192,8 @@ class HiveLockKeeper(BaseEventTrigger):
             if not await comms.all_go_on(dag_id, run_ids):
                 over |= set(run_ids)
         mine = [(owner, lease) for owner, lease in leases if owner.run_id not in over and is_for_its_task(owner, lease)]
-        for run_ids in _parts(sorted({owner.run_id for owner, _ in mine})):
-            states = await comms.states_in(dag_id, run_ids, {owner.task_id for owner, _ in mine})
-            for owner, lease in mine:
-                key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
-                if owner.run_id in run_ids and states.get(owner.run_id, {}).get(key) in (None, *comms.FINISHED):
-                    yield owner, lease
+        async for each in _tasks_in_doubt(dag_id, mine):
+            yield each
         for owner, lease in leases:
             if owner.run_id in over:
                 yield owner, lease
@@ -272,15 +282,18 @@ class _Trial:
     def worked(self, settings: Settings) -> None:
         self._good, self._bad, self._pause_s = settings, None, 0.0
 
-    def failed(self, settings: Settings | None) -> tuple[float, float]:
-        """For how long it has failed, and how long to leave it alone, in seconds; 0 for one that has worked before."""
+    def failed(self, settings: Settings | None, most_s: float) -> tuple[float, float]:
+        """For how long it has failed, and how long to leave it alone, in seconds; 0 for one that has worked before.
+
+        :param most_s: how long to leave it alone at most.
+        """
         now = time.monotonic()
         if settings is not None and settings == self._good:
             return 0.0, 0.0
         if settings != self._bad or not self._pause_s:
             self._since, self._pause_s = now, self._every_s / 2
         self._bad = settings
-        self._pause_s = min(self._pause_s * 2, REPEAT_S)
+        self._pause_s = min(self._pause_s * 2, most_s)
         self._again_at = now + self._pause_s
         return now - self._since, self._pause_s
 
@@ -291,9 +304,26 @@ async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
     return judge_owner(owner, *await comms.run_of(owner))
 
 
-def _owned(leases: Iterable[Lease], installation: str) -> list[tuple[Owner, Lease]]:
-    owned = ((Owner.parse(lease.owner), lease) for lease in leases)
-    return [(owner, lease) for owner, lease in owned if owner and owner.installation == installation]
+async def _tasks_in_doubt(dag_id: str, owned: Sequence[tuple[Owner, T]]) -> AsyncIterator[tuple[Owner, T]]:
+    """Those whose task may be over, by few questions."""
+    for run_ids in _parts(sorted({owner.run_id for owner, _ in owned})):
+        states = await comms.states_in(dag_id, run_ids, {owner.task_id for owner, _ in owned})
+        for owner, thing in owned:
+            key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
+            if owner.run_id in run_ids and states.get(owner.run_id, {}).get(key) in (None, *comms.FINISHED):
+                yield owner, thing
+
+
+def _owned(things: Iterable[T], installation: str) -> list[tuple[Owner, T]]:
+    owned = ((Owner.parse(thing.owner), thing) for thing in things)
+    return [(owner, thing) for owner, thing in owned if owner and owner.installation == installation]
+
+
+def _by_dag(owned: Iterable[tuple[Owner, T]]) -> Mapping[str, Sequence[tuple[Owner, T]]]:
+    of_dag: dict[str, list[tuple[Owner, T]]] = defaultdict(list)
+    for owner, thing in owned:
+        of_dag[owner.dag_id].append((owner, thing))
+    return of_dag
 
 
 def _is_due(lease: Lease, now: datetime) -> bool:

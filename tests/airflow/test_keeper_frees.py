@@ -24,6 +24,7 @@ from airflow.sdk.execution_time.comms import (
     TaskStatesResult,
 )
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers import keeper as module
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
@@ -295,3 +296,43 @@ def test_hundreds_of_leases_at_work_cost_a_few_questions(airflow: Airflow, manag
     keep()
     assert len(manager.leases()) == 150
     assert len(airflow.asked) < 8
+
+
+def steps_aside(manager: LockManager, run: str, attempt: int = 1, installation: str = "here") -> str:
+    """An owner who waits for a worker slot."""
+    owner = str(Owner(installation, "dag", run, "load"))
+    manager.begin(rules.request(owner, writes=["dw.t"], attempt=attempt, late=True), lambda: None).poll()
+    return owner
+
+
+def test_who_waits_for_a_slot_is_forgotten_once_its_task_is_over(airflow: Airflow, manager: LockManager) -> None:
+    """As after it was marked failed in the queue: no process of its own ever hears of that."""
+    waiting = [
+        steps_aside(manager, run="queued"),
+        steps_aside(manager, run="not begun"),
+        steps_aside(manager, run="failed", installation="there"),
+    ]
+    steps_aside(manager, run="failed")
+    steps_aside(manager, run="unknown")
+    for run, state in {"queued": "queued", "not begun": None, "failed": "failed"}.items():
+        airflow.knows(run, "running", load=state)
+    keep()
+    assert sorted(waiter.owner for waiter in manager.waiters()) == sorted(waiting)
+    assert all(manager.forget_aside(owner, 1) for owner in waiting)
+
+
+def test_who_waits_for_a_slot_anew_is_not_forgotten_for_its_last_try(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = steps_aside(manager, run="run", attempt=1)
+    airflow.knows("run", "running", load="failed")
+    forget = manager.forget_aside
+
+    def cleared_meanwhile(*given: Any) -> bool:
+        steps_aside(manager, run="run", attempt=2)
+        return forget(*given)
+
+    monkeypatch.setattr(manager, "forget_aside", cleared_meanwhile)
+    keep()
+    assert [(waiter.owner, waiter.attempt) for waiter in manager.waiters()] == [(owner, 2)]
+    assert forget(owner, 2)

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DRCount, GetDRCount
 
 from airflow_hivelock import hooks
-from airflow_hivelock.locks import LockManager, StoreUnavailable
+from airflow_hivelock.locks import InvalidRequest, LockManager, StoreUnavailable
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 
@@ -97,15 +97,30 @@ def rounds(monkeypatch: pytest.MonkeyPatch, airflow: Answering) -> Callable[...,
     return play
 
 
-def test_a_store_that_never_answered_is_tried_less_and_less_often(
+def test_a_store_that_has_not_answered_yet_is_tried_every_time(
     stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
 ) -> None:
+    """The triggerer may have been started while it is away: what is over is freed within a minute of its return."""
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+    assert rounds(HiveLockKeeper(), 100) == 100, "an asset's keeper must not end"
+    assert len(stores.tried) == 100
+    assert lines().count("cannot be kept; trying again in 20 s") == len(stores.tried)
+    assert "or when the connection has changed" in lines()
+
+
+def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    def refused(url: str) -> LockManager:
+        stores.tried.append(url)
+        raise InvalidRequest("no such namespace")
+
+    monkeypatch.setattr(hooks, "_shared_manager", refused)
     monkeypatch.setenv(CONNECTION, connection("typo"))
     hour = 180
     assert rounds(HiveLockKeeper(), hour) == hour, "an asset's keeper must not end"
     assert 5 <= len(stores.tried) <= 12
     assert lines().count("cannot be kept; trying again in") == len(stores.tried)
-    assert "or when the connection has changed" in lines()
 
 
 def test_the_keeper_of_waiters_ends_with_a_store_that_never_answered(

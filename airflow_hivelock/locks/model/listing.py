@@ -76,6 +76,7 @@ class Waiter:
     """A request that waits.
 
     :param place: 1 for the first in line among those that it conflicts with; 0 for one that has stepped aside.
+    :param attempt: its owner's, where the store remembers it.
     """
 
     owner: str
@@ -85,6 +86,7 @@ class Waiter:
     blocked_by: tuple[Blocker, ...] = ()
     priority: int = 1
     waits_for: WaitsFor = WaitsFor.LOCK
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def aside_without_slot_marked_failed(play: Play) -> None:
     run.reach("scheduled")
     run.mark("failed")
     run.await_end()
+    play.until(lambda: not play.aside(), "the keeper to forget it")
     play.start("own")
     play.writing()
 

@@ -151,6 +151,12 @@ class DatabaseBackend:
         rows = self.store.read(lambda connection: connection.execute(select(table).order_by(table.c.number)).all())
         return [entry for row in rows if (entry := _audited(row))]
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        request = self.store.tables.request
+        it = and_(request.c.owner_key == owner_key(owner), request.c.attempt == attempt, self.store.aside)
+        forgotten = update(request).where(it).values(state=State.FREE.value)
+        return self.store.transact(lambda connection: connection.execute(forgotten).rowcount > 0)
+
     def show(self, target: LockObject | None = None) -> list[Holder]:
         holders = [
             Holder(

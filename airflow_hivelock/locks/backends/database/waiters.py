@@ -28,7 +28,8 @@ def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]
             place = 0 if record.state is State.AWAY else 1 + sum(blocker.waiting for blocker in blockers)
             asked = instant(record.asked_us)
             what = WAITS_FOR[record.state]
-            found.append(Waiter(record.owner, record.locked, place, asked, blockers, record.priority, what))
+            priority, attempt = record.priority, record.attempt
+            found.append(Waiter(record.owner, record.locked, place, asked, blockers, priority, what, attempt))
         before.add(record)
     return found
 

@@ -199,6 +199,9 @@ class HiveServer2Backend:
     def audit(self) -> list[ForcedRelease]:
         return []
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        return False
+
     def sweep(self) -> int:
         return 0
 

@@ -106,6 +106,12 @@ class MemoryBackend:
             self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
             return self._remove(lease.owner)
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        with self._lock:
+            entry = self.queues.entries.get(owner)
+            aside = entry is not None and entry.waiting(WaitsFor.SLOT) and entry.request.attempt == attempt
+            return aside and self._remove(owner)
+
     def audit(self) -> list[ForcedRelease]:
         with self._lock:
             return list(self._audit)
@@ -293,7 +299,16 @@ class MemoryAcquisition:
 def _waiter(entry: Entry, blockers: tuple[Blocker, ...]) -> Waiter:
     request = entry.request
     place = 0 if entry.waits_for is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
-    return Waiter(request.owner, request.locks, place, entry.since, blockers, request.priority, entry.waits_for)
+    return Waiter(
+        request.owner,
+        request.locks,
+        place,
+        entry.since,
+        blockers,
+        request.priority,
+        entry.waits_for,
+        request.attempt,
+    )
 
 
 def _tenure(entry: Entry, lease: Lease, ended: datetime | None) -> Tenure:

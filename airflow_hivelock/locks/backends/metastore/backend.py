@@ -191,6 +191,9 @@ class MetastoreBackend:
         log.warning("%s force-released lock %d of %s (%s): %s", user, number, standing[0].owner, locks, reason)
         return True
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        return False  # nobody steps aside here
+
     def audit(self) -> list[ForcedRelease]:
         return []
 

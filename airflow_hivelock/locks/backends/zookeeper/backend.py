@@ -249,6 +249,11 @@ class ZooKeeperBackend:
             releasing.again()
         return False
 
+    def forget_aside(self, owner: str, attempt: int) -> bool:
+        record = self.store.read(owner_key(owner), fresh=True)
+        # Refused where somebody has acted for the owner since.
+        return bool(record and record.aside and record.attempt == attempt and self.store.forget_aside(record))
+
     def show(self, target: LockObject | None = None) -> list[Holder]:
         return listings.show(self.store, target)
 

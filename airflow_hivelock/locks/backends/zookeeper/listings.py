@@ -130,7 +130,8 @@ def _waiters(
     for key, record in asked.items():
         blockers, ahead = line.ahead(record.locks, queued[key].place)
         since = instant(queued[key].since_ms)
-        found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, queued[key].priority))
+        priority, attempt = queued[key].priority, record.attempt
+        found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, priority, WaitsFor.LOCK, attempt))
     front = [waiter for waiter in found if not waiter.blocked_by]
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
     queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
@@ -147,8 +148,8 @@ def _parked(every: Iterable[Group], records: Mapping[str, Record], target: LockO
             moved = record.state is not State.PARKED or (record.key in records and not records[record.key].idle)
             if not moved and rules.concern(record.locks, target):
                 blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
-                since, waits_for = instant(record.asked_ms), WaitsFor.LEASE
-                waiter = Waiter(record.owner, record.locks, 1 + len(ahead), since, blockers, -place.rank, waits_for)
+                since, waits_for, at = instant(record.asked_ms), WaitsFor.LEASE, 1 + len(ahead)
+                waiter = Waiter(record.owner, record.locks, at, since, blockers, -place.rank, waits_for, record.attempt)
                 found.append(waiter)
             ahead.append(groups.blocker(record, True))
     return found
@@ -158,7 +159,9 @@ def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]
     """The requests that could have had their locks, and whose owners will ask again."""
     aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
     return [
-        Waiter(record.owner, record.locks, 0, instant(record.asked_ms), (), record.priority, WaitsFor.SLOT)
+        Waiter(
+            record.owner, record.locks, 0, instant(record.asked_ms), (), record.priority, WaitsFor.SLOT, record.attempt
+        )
         for record in sorted(aside, key=lambda record: record.asked_ms)
     ]
 

@@ -87,3 +87,27 @@ class SteppingAside(Suite):
             first.pending.poll()
         second.pending.withdraw()
         assert manager.waiters() == []
+
+    @where(prioritized=True)
+    def test_who_will_not_come_back_is_forgotten_and_may_come_back_all_the_same(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        Polling(manager, "task", writes=[DAY1], late=True, attempt=1).free()
+        assert manager.waiters()[0].attempt == 1
+        assert other.forget_aside("task", 1)
+        assert not other.forget_aside("task", 1)
+        assert manager.waiters() == []
+        assert manager.release(manager.acquire(owner="task", writes=[DAY1], attempt=1))
+
+    @where(prioritized=True)
+    def test_only_the_attempt_that_has_stepped_aside_is_forgotten(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        Polling(manager, "task", writes=[DAY1], late=True, attempt=1).free()
+        Polling(manager, "task", writes=[DAY1], late=True, attempt=2).free()
+        holder = manager.acquire(owner="holder", writes=["dw.weather"], attempt=1)
+        queued = Polling(manager, "queued", writes=["dw.weather"], late=True, attempt=1)
+        queued.blocked()
+        assert not any(other.forget_aside(owner, 1) for owner in ("task", "holder", "queued", "nobody"))
+        assert {waiter.owner for waiter in manager.waiters()} == {"task", "queued"}
+        assert manager.find(holder.id)
