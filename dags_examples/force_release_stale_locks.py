@@ -1,18 +1,23 @@
 """Free the locks that dead runs have left behind, and say which, whose and why.
 
 Stale is a lease of this Airflow's own whose task and run are over, or unknown, under which nothing runs any more, and
-which has rested for the grace time. It starts when the keeper, which this DAG makes the triggerer run, finds such a
+which has rested for the grace time. What runs on a Celery worker's host is told there: name in ``QUEUES`` the queues that
+one host each serves, and each gets a task. It starts when the keeper, which this DAG makes the triggerer run, finds such a
 lease, and twice a day besides. Trigger it with ``{"dry_run": true}`` to be told what it would free, and free nothing.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, DeltaTriggerTimetable, Param
 
 from airflow_hivelock import HiveForceUnlockOperator
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
+
+QUEUES: list[str] = []
+"""Of workers that serve a queue of their own: ``airflow celery worker --queues default,worker-7``."""
 
 with DAG(
     "force_release_stale_locks",
@@ -28,9 +33,11 @@ with DAG(
     },
     tags=["hivelock"],
 ):
-    HiveForceUnlockOperator(
-        task_id="force_release",
-        dry_run="{{ params.dry_run }}",
-        min_age="{{ macros.timedelta(minutes=params.grace_minutes) }}",
-        reason="the run that held it is over",
-    )
+    arguments: dict[str, Any] = {
+        "dry_run": "{{ params.dry_run }}",
+        "min_age": "{{ macros.timedelta(minutes=params.grace_minutes) }}",
+        "reason": "the run that held it is over",
+    }
+    HiveForceUnlockOperator(task_id="force_release", **arguments)
+    for queue in QUEUES:
+        HiveForceUnlockOperator(task_id=f"force_release_on_{queue}", queue=queue, **arguments)

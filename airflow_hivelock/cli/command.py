@@ -36,6 +36,8 @@ examples:
   {name} -e "EXPLAIN LOCKS INSERT INTO dw.delays PARTITION (dt='2013-01-01') SELECT 1"
   {name} capabilities
   {name} check dw.flights dw.delays
+  {name} host-gone
+  {name} host-gone worker-7 --reason "burnt down" --yes
 
 statements, with ; in between:
   {syntax}
@@ -124,14 +126,16 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--lease-group", {"default": "", "metavar": "NAME", "help": "whose leases --max-leases counts"}),
     ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
     ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
-    ("--reason", {"default": "", "help": "why something is freed by force; the audit trail keeps it"}),
+    ("--reason", {"default": "", "help": "why something is freed by force, or a host is gone; the audit trail keeps it"}),
+    ("--yes", {"action": "store_true", "help": "host-gone says it; without, it only lists what has ended with that host"}),
     ("command", {
         "nargs": "?",
-        "choices": ("capabilities", "check"),
+        "choices": ("capabilities", "check", "host-gone"),
         "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, and which of the "
-        "tables that are named it does not cover",
+        "tables that are named it does not cover; host-gone: the hosts that leases record work on, or the word that the "
+        "one that is named will not come back, so that what ran there has ended",
     }),
-    ("tables", {"nargs": "*", "help": "for check"}),
+    ("names", {"nargs": "*", "help": "for check, tables; for host-gone, the host"}),
 )  # fmt: skip
 
 

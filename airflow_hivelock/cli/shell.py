@@ -25,10 +25,11 @@ from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.work.hosts import HostWork
 
     Connect = Callable[[], tuple[LockManager, Catalog | None]]
 
@@ -85,8 +86,8 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         manager, catalog = connect()
         with manager:
             if args.command:
-                told = _capabilities(manager.capabilities) if args.command == "capabilities" else None
-                _print(told or _check(manager, catalog, args.tables), args.output)
+                for told in _command(args, manager, catalog):
+                    _print(told, args.output)
                 return Exit.OK
             session = StatementSession(
                 manager,
@@ -118,7 +119,7 @@ def _limit(group: str, most: int | None) -> LeaseLimit | None:
 def _text(args: argparse.Namespace) -> str | None:
     """The statements; None to read them from a person."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
-        raise InvalidRequest("give one of -e, -f, capabilities and check")
+        raise InvalidRequest("give one of -e, -f, capabilities, check and host-gone")
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8")
@@ -212,6 +213,48 @@ def _print(result: Result, output: str) -> None:
 def _shown(text: str) -> str:
     """*text* without what makes a terminal do things: what others wrote into the lock store is in it."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _command(args: argparse.Namespace, manager: LockManager, catalog: Catalog | None) -> Iterator[Result]:
+    if args.command == "capabilities":
+        yield _capabilities(manager.capabilities)
+    elif args.command == "check":
+        yield _check(manager, catalog, args.names)
+    else:
+        yield from _host_gone(args, manager)
+
+
+def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:
+    """Without a host, those that leases record work on; else what has ended with it, and that it has."""
+    from airflow_hivelock.work import hosts
+
+    if not args.names:
+        rows = [
+            (each.processes.host, each.processes.queue, *_row(each), each.processes.gone)
+            for each in hosts.recorded(manager.leases())
+        ]
+        yield Result(("host", "queue", *_HOST_WORK, "gone"), tuple(rows))
+        return
+    if len(args.names) > 1:
+        raise InvalidRequest(f"host-gone {' '.join(args.names)}: name one host at a time")
+    (host,) = args.names
+    works = hosts.on_host(host, manager.leases())
+    user = _actor(args.user)
+    if args.yes:
+        works = hosts.declare_gone(manager, works, reason=args.reason, user=user)
+    yield Result(_HOST_WORK, tuple(map(_row, works)))
+    if not args.yes:
+        raise InvalidRequest(
+            f"nothing is declared yet. If {host} is off, or can never reach its network again, all of this has ended: repeat "
+            "it with --yes and a reason (reason). What still runs there would write on beside the next holder"
+        )
+
+
+_HOST_WORK = ("lease_id", "user", "work", "process", "pod")
+
+
+def _row(each: HostWork) -> tuple[str | int, ...]:
+    return each.lease.id, each.lease.owner, each.work.name, each.processes.pid, str(each.processes.pod or "")
 
 
 def _capabilities(capabilities: Capabilities) -> Result:

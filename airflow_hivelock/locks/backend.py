@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LockRequest,
         Tenure,
         Waiter,
+        Work,
     )
 
 
@@ -209,8 +210,17 @@ class Backend(Protocol):
         """
         ...
 
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        """Record *application* in the place of what somebody else's work has recorded, and write who, when, which and why
+        to the audit trail; its token stays.
+
+        :return: False if no such lease stands, or if that work is no longer as it was *seen*.
+        :raises Unsupported: the store does not record what runs under a lease.
+        """
+        ...
+
     def audit(self) -> Sequence[ForcedRelease]:
-        """Every force release, oldest first."""
+        """Every force release and every record by force, oldest first."""
         ...
 
     def sweep(self) -> int:

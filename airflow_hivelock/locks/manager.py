@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Backend, Capabilities
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, LeaseLimit, LockRequest, Tenure, Waiter
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, LeaseLimit, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
@@ -223,13 +223,20 @@ class LockManager:
         :return: whether this call freed it.
         :raises InvalidRequest: without a reason or a user, or for one that cannot be kept.
         """
-        said = [" ".join(text.split()) if isinstance(text, str) else "" for text in (reason, user)]
-        if not all(text and text.isprintable() and len(text) <= MAX_SAID_LENGTH for text in said):
-            raise InvalidRequest(
-                f"force release of {lease_id[:80]!r}: say why (reason) and who (user), each in up to "
-                f"{MAX_SAID_LENGTH:,} printable characters; both are kept in the audit trail"
-            )
-        return self.backend.force_release(lease_id, reason=said[0], user=said[1], seen=seen)
+        reason, user = said(f"force release of {lease_id[:80]!r}", reason, user)
+        return self.backend.force_release(lease_id, reason=reason, user=user, seen=seen)
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        """Record *application* in the place of what somebody else's work has recorded; who, when, which and why goes to the
+        audit trail.
+
+        :param seen: that work; what has been recorded since stays as it is.
+        :return: whether this call recorded it.
+        :raises InvalidRequest: as :meth:`force_release`.
+        :raises Unsupported: the store does not record what runs under a lease.
+        """
+        reason, user = said(f"work {seen.name[:80]!r} under lease {lease_id[:80]!r}", reason, user)
+        return self.backend.force_record(lease_id, seen, application, reason=reason, user=user)
 
     def force_release_all(
         self,
@@ -254,7 +261,7 @@ class LockManager:
         return [lease for lease in leases if self.force_release(lease.id, reason=reason, user=user)]
 
     def audit(self, target: str | LockObject | None = None) -> Sequence[ForcedRelease]:
-        """Who has force-released what, when and why; oldest first."""
+        """Who has force-released or recorded by force what, when and why; oldest first."""
         wanted = _target(target)
         return [entry for entry in self.backend.audit() if rules.concern(entry.locks, wanted)]
 
@@ -275,6 +282,21 @@ class LockManager:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def said(what: str, reason: str, user: str) -> tuple[str, str]:
+    """*reason* and *user*, for the audit trail: each in one line.
+
+    :param what: what is done by force.
+    :raises InvalidRequest: one of them is missing, or cannot be kept.
+    """
+    texts = [" ".join(text.split()) if isinstance(text, str) else "" for text in (reason, user)]
+    if not all(text and text.isprintable() and len(text) <= MAX_SAID_LENGTH for text in texts):
+        raise InvalidRequest(
+            f"{what}: say why (reason) and who (user), each in up to {MAX_SAID_LENGTH:,} printable characters; both are kept "
+            "in the audit trail"
+        )
+    return texts[0], texts[1]
 
 
 def _target(target: str | LockObject | None) -> LockObject | None:

@@ -248,7 +248,7 @@ class HiveLockMixin(AcquiresLocks):
 
         :raises CannotTell: whether something does; the locks stay.
         """
-        here, earlier = Processes(submits=resumed or self._submits()), lease.work(name)
+        here, earlier = Processes(submits=resumed or self._submits(), queue=self.queue or ""), lease.work(name)
         if earlier is not None and resumed:
             return manager.record_work(lease, name, applications.encode(here))
         if earlier is not None:

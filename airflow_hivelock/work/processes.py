@@ -7,14 +7,16 @@ import re
 import socket
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work import pod
+from airflow_hivelock.work.pod import Pod
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,6 +27,8 @@ MARK = "AIRFLOW_HIVELOCK_WORK"
 
 STOP_S = 30.0
 """How long what was killed may take to be gone."""
+
+MOST_SAID = 300
 
 _MARK = re.compile("[0-9a-f]{32}")
 
@@ -39,6 +43,9 @@ class Processes:
     :param started: when the task's process was, in the kernel's ticks since boot; tells it from a later one of its id.
     :param mark: in the environment of what it starts.
     :param submits: whether it hands work on, to a cluster say: that they have ended then tells nothing of that.
+    :param pod: the pod that they run in, of which the cluster can be asked from every host.
+    :param queue: the queue of the task: its host, or one of its hosts, serves that.
+    :param gone: who has said, when and why, that their host is gone, and they with it; ``""``: nobody.
     """
 
     kind: ClassVar = "processes"
@@ -49,9 +56,19 @@ class Processes:
     boot: str = field(default_factory=lambda: _boot())
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     submits: bool = False
+    pod: Pod | None = field(default_factory=pod.here)
+    queue: str = ""
+    gone: str = ""
 
     def __post_init__(self) -> None:
         """:raises ValueError: what tells no process from others: it comes out of a store, and what it says is killed."""
+        given: Any = self.pod
+        if isinstance(given, dict):
+            object.__setattr__(self, "pod", Pod(**given))
+        elif not isinstance(given, Pod | None):
+            raise ValueError(f"pod={given!r:.80}")
+        validate.one_line(self.queue, "queue")
+        validate.one_line(self.gone, "gone", MOST_SAID)
         validate.numbers(vars(self), ("pid", "started"))
         validate.one_line(self.host, "host")
         validate.one_line(self.boot, "boot")
@@ -63,7 +80,7 @@ class Processes:
     def running(self) -> bool:
         """Whether any of them still runs.
 
-        :raises CannotTell: they are on another host.
+        :raises CannotTell: they are on another host, which may still be there.
         """
         return bool(self._alive())
 
@@ -79,15 +96,47 @@ class Processes:
         if psutil.wait_procs(alive, STOP_S)[1]:
             raise CannotTell(f"{self} did not end within {STOP_S:g} s of SIGKILL")
 
+    @property
+    def is_here(self) -> bool:
+        """Whether they are on this host: in this very pod, if in one, for a later one may have its name."""
+        mine = pod.here()
+        uid, my_uid = (each.uid if each else "" for each in (self.pod, mine))
+        return (self.host, uid) == (socket.gethostname(), my_uid)
+
+    def declared_gone(self, said: str) -> Processes:
+        """These, with the word that their host is gone.
+
+        :param said: who says so, when and why; only its first characters are kept.
+        """
+        return replace(self, gone=said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 1]}…")
+
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} (and what it started)"
+        gone = f", which is gone by the word of {self.gone}" if self.gone else ""
+        return f"process {self.pid} on {self.host}{gone} (and what it started)"
 
     def _alive(self) -> list[psutil.Process]:
-        if self.host != socket.gethostname():
-            raise CannotTell(f"{self} can only be asked for there")
+        if not self.is_here:
+            self._end_with_their_host()
+            return []
         if self.boot != _boot():
             return []
         return [process for process in psutil.process_iter() if self._is_mine(process)]
+
+    def _end_with_their_host(self) -> None:
+        """:raises CannotTell: it may still be there."""
+        if self.gone:
+            return
+        why = f", by a task of queue {self.queue!r} where that host serves it" if self.queue else ""
+        if self.pod is not None:
+            try:
+                if self.pod.has_ended():
+                    return
+                why = f": {self.pod} is still there"
+            except CannotTell as error:
+                why = f": {error}"
+        raise CannotTell(
+            f"{self} can only be asked for there{why}. Once that host is gone, say so with hivelock host-gone {self.host}"
+        )
 
     def _is_mine(self, process: psutil.Process) -> bool:
         try:

@@ -1,7 +1,8 @@
 """The code blocks of README.md and docs/, by what runs them.
 
 A fence's word says what it holds: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and what they print),
-``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules); ``text`` is what a program has printed or a drawing, and is not run. No other word is known.
+``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules, and parts of Kubernetes' objects); ``text`` is what a program has
+printed or a drawing, and is not run. No other word is known.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Kind(enum.Enum):
     INI = enum.auto()
     SQL = enum.auto()
     ALERTS = enum.auto()
+    KUBERNETES = enum.auto()
     OUTPUT = enum.auto()
     UNKNOWN = enum.auto()
 
@@ -46,7 +48,6 @@ _KINDS = {
     "json": Kind.JSON,
     "ini": Kind.INI,
     "sql": Kind.SQL,
-    "yaml": Kind.ALERTS,
     "text": Kind.OUTPUT,
 }
 
@@ -66,6 +67,8 @@ class Block:
 
     @property
     def kind(self) -> Kind:
+        if self.word == "yaml":
+            return Kind.ALERTS if self.text.startswith("groups:") else Kind.KUBERNETES
         return _of_python(self.text) if self.word == "python" else _KINDS.get(self.word, Kind.UNKNOWN)
 
     @property

@@ -16,6 +16,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import SYNTAX
+from airflow_hivelock.work.pod import POD_UID
 from tests.docs import connections
 from tests.docs.blocks import Block, Kind, blocks
 
@@ -73,3 +74,14 @@ def test_alerts_are_on_metrics_that_there_are(block: Block) -> None:
         names = set(re.findall(r"airflow_hivelock\w+", rule["expr"]))
         assert names, rule
         assert names <= known
+
+
+@of(Kind.KUBERNETES)
+def test_pods_and_roles_say_what_is_asked_for(block: Block) -> None:
+    said = yaml.safe_load(block.text)
+    if said.get("kind") == "Role":
+        assert said["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+    else:
+        assert [(each["name"], each["valueFrom"]["fieldRef"]) for each in said["env"]] == [
+            (POD_UID, {"fieldPath": "metadata.uid"})
+        ]

@@ -24,6 +24,8 @@ from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pendi
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.statements.statement import SYNTAX
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +124,7 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         (2, ("--partition-columns", "dw.u d", "-e", "show locks"), "invalid dict of lists of columns: value: 'dw.u d'"),
         (2, ("--partition-columns", "{1: ['d']}", "-e", "show locks"), "1 is not the name of a lock object"),
         (2, ("--partition-columns", "{'dw.u': 'd'}", "-e", "show locks"), "must be a list of columns"),
-        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities and check"),
+        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check and host-gone"),
         (2, ("--timeout", "nan", "-e", "show locks"), "number of seconds, up to a year: value: 'nan'"),
         (2, ("--timeout", "1e300", "-e", "show locks"), "value: '1e300'"),
         (2, ("--output", "xml"), "invalid choice: 'xml'"),
@@ -340,3 +342,45 @@ def test_what_others_wrote_cannot_drive_the_terminal(
     assert "\x1b" not in out
     assert "\x9b" not in out
     assert "a\ufffd[2J\ufffdb" in out
+
+
+def test_what_ends_with_a_host_is_listed_before_it_is_declared_gone(run: Run, manager: LockManager) -> None:
+    lease = manager.start_work(manager.acquire(owner="job", writes=["dw.t"]), "load", _on("worker-7"))
+    other = manager.start_work(manager.acquire(owner="other", writes=["dw.u"]), "load", _on("worker-8"))
+    code, out, err = run("host-gone", "worker-7", "--reason", "burnt down")
+    assert (code, lease.id in out, other.id in out) == (2, True, False)
+    assert "nothing is declared yet" in err
+    assert "(--reason)" in err
+    assert not manager.audit()
+    assert run("host-gone", "worker-7", "--yes")[0] == 2, "without a reason"
+    code, out, err = run("host-gone", "worker-7", "--reason", "burnt down", "--yes")
+    assert (code, lease.id in out, err) == (0, True, "")
+    (entry,) = manager.audit()
+    assert (entry.lease_id, entry.user[:3], entry.reason[-10:]) == (lease.id, "ann", "burnt down")
+    (rows,) = map(json.loads, run("--output", "json", "host-gone")[1].splitlines())
+    assert [(row["host"], row["lease_id"], bool(row["gone"])) for row in rows] == [
+        ("worker-7", lease.id, True),
+        ("worker-8", other.id, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["worker-9"], "no lease records work on 'worker-9'; they do on: worker-7"),
+        ([socket.gethostname()], "it is this host"),
+        (["worker-7", "worker-8"], "one host at a time"),
+    ],
+)
+def test_a_host_that_cannot_be_meant_is_not_declared_gone(
+    args: list[str], said: str, run: Run, manager: LockManager
+) -> None:
+    manager.start_work(manager.acquire(owner="job", writes=["dw.t"]), "load", _on("worker-7"))
+    code, _, err = run("host-gone", *args, "--reason", "burnt down", "--yes")
+    assert (code, said in err) == (2, True), err
+    assert not manager.audit()
+
+
+def _on(host: str) -> str:
+    """A process of that host, as a lease records it."""
+    return applications.encode(Processes(host=host))

@@ -106,7 +106,7 @@ class Tenure:
 
 @dataclass(frozen=True)
 class ForcedRelease:
-    """An entry of the audit trail.
+    """An entry of the audit trail: a lease that was freed by force, or work under it that was declared over; the reason tells.
 
     :param at: when, by the store's clock.
     """

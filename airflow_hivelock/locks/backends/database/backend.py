@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Row, Update
 
     from airflow_hivelock.locks.backends.database.store import Store
-    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure, Waiter
+    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class DatabaseBackend:
         return self._lease(self.store.tables.request.c.owner_key == owner_key(owner))
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        store, table = self.store, self.store.tables.audit
+        store = self.store
 
         def release(connection: Connection) -> bool:
             found = store.records(connection, *self._named(lease_id), store.standing)
@@ -140,11 +140,30 @@ class DatabaseBackend:
                 return False
             if not store.end(connection, State.ENDED, "standing", of_place=record.place):
                 return False
-            entry = {"lease_id": lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
-            connection.execute(insert(table).values(**entry, user_name=user, at_us=store.clock_us))
+            self._write_audit(connection, record, reason, user)
             return True
 
         return store.transact(release)
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        owner = self.store.requested(parse_id(lease_id)[0])
+
+        def record_by_force(connection: Connection) -> bool:
+            now_us, _, record = self.store.enter(connection, owner)
+            if record is None or record.lease_id != lease_id or record.state is not State.GRANTED:
+                return False
+            if (self.store.frees and record.expired(now_us)) or seen not in record.lease.works:
+                return False
+            self.store.put(connection, record.recording(seen.name, application), record)
+            self._write_audit(connection, record, reason, user)
+            return True
+
+        return self.store.transact(record_by_force)
+
+    def _write_audit(self, connection: Connection, record: Record, reason: str, user: str) -> None:
+        entry = {"lease_id": record.lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
+        at_us = self.store.clock_us
+        connection.execute(insert(self.store.tables.audit).values(**entry, user_name=user, at_us=at_us))
 
     def audit(self) -> list[ForcedRelease]:
         table = self.store.tables.audit

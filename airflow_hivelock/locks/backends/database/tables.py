@@ -5,7 +5,7 @@
     store      one row: the version of all this, and a number that only grows where there are no sequences
     request    a row an owner: what became of its last request, as the record in ZooKeeper
     lock       a row an object that a request waits for or holds, until it is over
-    audit      a row a force release
+    audit      a row a force release, or a work that was declared over
     lease      a view: the Hive lease as it is documented, a row an object that is held
 
 In PostgreSQL also functions: see :mod:`.functions`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from urllib.parse import SplitResult
 
-    from airflow_hivelock.locks.model import ForcedRelease, Lease, LockRequest, Tenure
+    from airflow_hivelock.locks.model import ForcedRelease, Lease, LockRequest, Tenure, Work
 
 PORT = 10_000
 AUTH = ("NONE", "NOSASL", "LDAP", "KERBEROS")
@@ -179,6 +179,9 @@ class HiveServer2Backend:
         self._refuse(lease.id)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> NoReturn:
+        self._refuse(lease_id)
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
         self._refuse(lease_id)
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:

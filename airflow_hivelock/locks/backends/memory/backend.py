@@ -112,6 +112,15 @@ class MemoryBackend:
             aside = entry is not None and entry.waiting(WaitsFor.SLOT) and entry.request.attempt == attempt
             return aside and self._remove(owner)
 
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        with self._lock:
+            lease = self.find(lease_id)
+            if lease is None or seen not in lease.works:
+                return False
+            self._put_work(lease, replace(seen, application=application), seen.name)
+            self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
+            return True
+
     def audit(self) -> list[ForcedRelease]:
         with self._lock:
             return list(self._audit)

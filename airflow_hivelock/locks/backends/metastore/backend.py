@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities
@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
-from airflow_hivelock.locks.errors import LockLost
+from airflow_hivelock.locks.errors import LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import Lease, Tenure, Waiter, Work
 from airflow_hivelock.locks.url import seconds, truth
@@ -193,6 +193,11 @@ class MetastoreBackend:
 
     def forget_aside(self, owner: str, attempt: int) -> bool:
         return False  # nobody steps aside here
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
+        raise Unsupported(
+            f"{lease_id}: a metastore records nothing of the work under a lease, and frees what is not renewed"
+        )
 
     def audit(self) -> list[ForcedRelease]:
         return []

@@ -39,6 +39,7 @@ from airflow_hivelock.locks.model import (
     LockRequest,
     Tenure,
     Waiter,
+    Work,
     locks_to_json,
     owner_key,
 )
@@ -47,6 +48,8 @@ from airflow_hivelock.locks.url import DAY_S, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
+
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -234,17 +237,7 @@ class ZooKeeperBackend:
         while (record := self.store.read_lease(lease_id)) is not None:
             if not record.lease().unchanged(seen):
                 return False
-            entry = {
-                "lease": lease_id,
-                "owner": record.owner,
-                "locks": locks_to_json(_audible(record.locks)),
-                "reason": reason,
-                "user": user,
-            }
-            audit = Create(
-                f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True
-            )
-            if self.store.entomb(record, audit):
+            if self.store.entomb(record, self._audit_entry(record, reason, user)):
                 return True
             releasing.again()
         return False
@@ -253,6 +246,29 @@ class ZooKeeperBackend:
         record = self.store.read(owner_key(owner), fresh=True)
         # Refused where somebody has acted for the owner since.
         return bool(record and record.aside and record.attempt == attempt and self.store.forget_aside(record))
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        recording = self.store.retry(f"lease {lease_id} changed while its work was recorded")
+        while (record := self.store.read_lease(lease_id)) is not None:
+            if seen not in record.works:
+                return False
+            if self.store.rewrite(
+                record, record.recording(seen.name, application), self._audit_entry(record, reason, user)
+            ):
+                return True
+            recording.again()
+        return False
+
+    def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
+        """The entry of the audit trail, for the transaction that does what it tells."""
+        entry = {
+            "lease": record.lease().id,
+            "owner": record.owner,
+            "locks": locks_to_json(_audible(record.locks)),
+            "reason": reason,
+            "user": user,
+        }
+        return Create(f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         return listings.show(self.store, target)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.errors import Unsupported
-from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.model import Lease, Work
 from airflow_hivelock.locks.testing.conformance.acquiring import Acquiring
 from airflow_hivelock.locks.testing.conformance.late import SteppingAside
 from airflow_hivelock.locks.testing.conformance.leases import Leases
@@ -64,6 +64,7 @@ class BackendConformance(Acquiring, Queueing, Prioritizing, SteppingAside, Limit
             lambda: manager.start_work(lease, "delays", "app-1"),
             lambda: manager.check_token(lease.id, "delays", 1),
             lambda: manager.force_release(lease.id, reason="testing", user="ops"),
+            lambda: manager.force_record(lease.id, Work("delays", "app-1", 1), "", reason="testing", user="ops"),
         )
         for call in calls:
             with pytest.raises(Unsupported, match="another-1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.errors import InvalidRequest, LockLost
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost, Unsupported
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Silent
 from airflow_hivelock.locks.testing.conformance.suite import DAY1, DAY2, PATIENCE_S, Polling, Suite, where
@@ -173,6 +174,38 @@ class Leases(Suite):
         assert not release()
         manager.verify(lease)
         assert _as_seen(other, lease)()
+
+    @where(remembers=True)
+    def test_work_is_declared_over_only_as_it_was_seen_and_with_an_entry_in_the_audit_trail(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.start_work(manager.acquire(owner="chain", writes=[DAY1]), "first", "app-1")
+        lease = manager.start_work(lease, "second", "app-2")
+        first, second = lease.works
+        with pytest.raises(InvalidRequest, match="why"):
+            other.force_record(lease.id, first, "gone", reason=" ", user="ops")
+        assert other.force_record(lease.id, first, "gone", reason="its host burnt down", user="ops")
+        (standing,) = manager.leases()
+        assert standing == lease, "a live holder would take it for lost"
+        assert set(standing.works) == {replace(first, application="gone"), second}
+        assert not other.force_record(lease.id, first, "gone again", reason="its host burnt down", user="ops")
+        again = manager.start_work(lease, "second", "app-3")
+        assert not other.force_record(lease.id, second, "gone", reason="its host burnt down", user="ops")
+        assert manager.find(lease.id).work("second").application == "app-3"  # type: ignore[union-attr]
+        manager.check_token(lease.id, "first", first.token)
+        manager.release(again)
+        assert not other.force_record(lease.id, again.works[0], "gone", reason="its host burnt down", user="ops")
+        (entry,) = manager.audit() if self.declares.audits else [None]
+        if entry:
+            assert (entry.lease_id, entry.owner, entry.locks) == (lease.id, "chain", lease.locks)
+            assert (entry.user, entry.reason) == ("ops", "its host burnt down")
+
+    @where(remembers=False)
+    def test_what_is_not_recorded_is_not_declared_over(self, manager: LockManager) -> None:
+        lease = manager.start_work(manager.acquire(owner="task", writes=[DAY1]), "delays", "app-1")
+        with pytest.raises(Unsupported, match="records"):
+            manager.force_record(lease.id, lease.works[0], "gone", reason="its host burnt down", user="ops")
+        manager.verify(lease)
 
     def test_leases_are_force_released_by_object_and_by_age(self, manager: LockManager, other: LockManager) -> None:
         old = manager.acquire(owner="old", writes=[DAY1])
