@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk.exceptions import (
@@ -27,6 +27,9 @@ from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Round
 from airflow_hivelock.work import applications
+from airflow_hivelock.work.jobs import table
+from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.resumable import ResumableJob
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
@@ -64,6 +67,10 @@ class HiveLockMixin(AcquiresLocks):
         it neither acquires nor releases.
     """
 
+    work_ends_with_process: ClassVar[bool | None] = None
+    """Whether the work has ended once the task's process, and what that has started on its host, has. None: as is known
+    of the operator; of one that is not known, its work is taken to go on until the operator says that it has ended."""
+
     def __init__(self, *, lease: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
@@ -84,6 +91,28 @@ class HiveLockMixin(AcquiresLocks):
         links: Any = cls.operator_extra_links
         own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
         cls.operator_extra_links = own  # type: ignore[assignment]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Record the job that the operator has submitted, at the moment when it knows its id."""
+        super().__setattr__(name, value)
+        held = vars(self).get("_held")
+        if held is not None and name == self._tells_its_job_by and (job := table.job_of(self)) is not None:
+            held.record(job)
+
+    def submit_job(self, *args: Any, **kwargs: Any) -> Any:
+        """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
+
+        :raises CannotTell: what an earlier try has submitted, and this one was to go on with, still runs.
+        """
+        held = self._held
+        if held is not None and held.job is not None:
+            if held.job.running():
+                raise CannotTell(f"{self.task_id}: submits nothing beside {held.job}, which still runs")
+            held.record(Processes(submits=True))
+        job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
+        if held is not None and held.job is None and job_id is not None and self._tells_its_job_by == "":
+            held.record(ResumableJob.submitted(self, job_id))
+        return job_id
 
     def execute(self, context: Any) -> Any:
         lease = self._adopt() if self.lease is not None else self._acquire_late(context, Round())
@@ -126,8 +155,7 @@ class HiveLockMixin(AcquiresLocks):
         if self._held is None:  # the work has not begun
             self._killed = True
             return
-        self._stop_work()
-        if self._held.is_over():
+        if self._is_over_once_stopped(self._held):
             self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:
@@ -141,7 +169,7 @@ class HiveLockMixin(AcquiresLocks):
         :param earlier: what the lease has recorded of it.
         :raises CannotTell: whether there is something to take up.
         """
-        return None
+        return earlier if isinstance(earlier, Job) and earlier.reconnects(self, context) else None
 
     def record_application(self, application: Application) -> None:
         """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
@@ -215,13 +243,14 @@ class HiveLockMixin(AcquiresLocks):
         try:
             with held:
                 yield
+            over = held.job is None or held.job.over_with_success or held.is_over()
         except _GOES_ON as pause:
             over = False
             held.pause("" if isinstance(pause, TaskDeferred) else None)
             raise
         except _UNWATCHED:
-            over = not begun
-            if begun:
+            over = not begun or (held.job is not None and held.is_over())
+            if not over:
                 self.log.warning("The work may go on where it was deferred to; its locks stay")
                 held.pause("")
             raise
@@ -232,8 +261,7 @@ class HiveLockMixin(AcquiresLocks):
             raise
         except BaseException:  # its time is up, say: the work still runs
             over = False
-            self._stop_work()
-            over = held.is_over()
+            over = self._is_over_once_stopped(held)
             raise
         finally:
             for variable in (MARK, URL):
@@ -250,6 +278,8 @@ class HiveLockMixin(AcquiresLocks):
         """
         here, earlier = Processes(submits=resumed or self._submits(), queue=self.queue or ""), lease.work(name)
         if earlier is not None and resumed:
+            if earlier.application and isinstance(applications.decode(earlier.application), Job):
+                return lease
             return manager.record_work(lease, name, applications.encode(here))
         if earlier is not None:
             try:
@@ -257,7 +287,9 @@ class HiveLockMixin(AcquiresLocks):
                 if (taken_up := self.reconnects(context, application)) is not None:
                     self.log.info("Going on with %s, which an earlier try has started", taken_up)
                     return manager.record_work(lease, name, applications.encode(taken_up))
-                if application.running():
+                if applications.running([earlier]):
+                    if isinstance(application, Processes) and application.submits:
+                        raise CannotTell(f"{application} still runs, and may be about to leave work to a cluster")
                     self.log.warning("Ending %s, which an earlier try has left behind", application)
                     application.stop()
             except CannotTell as error:
@@ -280,8 +312,23 @@ class HiveLockMixin(AcquiresLocks):
 
     def _submits(self) -> bool:
         """Whether the work has to be expected to go on elsewhere from the start."""
+        said = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
+        if (ends := next((each for each in said if each is not None), None)) is not None:
+            return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
-        return overridden or bool(getattr(self, "deferrable", False))
+        return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
+
+    @property
+    def _tells_its_job_by(self) -> str | None:
+        found = table.kind_of(type(self))
+        return found[1] if found else None
+
+    def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
+        self._stop_work()
+        if held.job is None and held.may_submit and table.kind_of(type(self)) is not None:
+            self.log.warning("Killed before it knew what it has submitted; the locks stay until a person frees them")
+            return False
+        return held.is_over(cancelled=held.job is not None and table.job_of(self) == held.job)
 
     def _stop_work(self) -> None:
         super().on_kill()

@@ -25,6 +25,9 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, TellsItsJob):
     ``spark.sql.hive.convertInsertingPartitionedTable`` is false unless ``conf`` says otherwise.
     """
 
+    # In client mode. In cluster mode it says so itself before it submits.
+    work_ends_with_process = True
+
     def use_lease(self, lease: Lease, work: Work) -> None:
         conf = {
             "spark.hivelock.lease": lease.id,

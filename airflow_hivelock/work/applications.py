@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.jobs import table
+from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.processes import Processes
-from airflow_hivelock.work.spark_job import SparkJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,15 +22,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Work
 
 
-Application = Processes | SparkJob
-
-
-_KINDS: dict[str, type[Application]] = {kind.kind: kind for kind in (Processes, SparkJob)}
+Application = Processes | Job
 
 
 def encode(application: Application) -> str:
     """*application* as a lease records it."""
-    return json.dumps({"kind": application.kind, **asdict(application)}, separators=(",", ":"))
+    return json.dumps({"kind": application.kind, **asdict(cast("Any", application))}, separators=(",", ":"))
 
 
 def decode(text: str) -> Application:
@@ -39,9 +37,10 @@ def decode(text: str) -> Application:
     """
     try:
         data = validate.load(text)
-        return _KINDS[data.pop("kind")](**data)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CannotTell(f"{text[:80]!r} is no application that this version knows") from error
+        kind = validate.text(data.pop("kind"), "kind")
+        return Processes(**data) if kind == Processes.kind else table.kind(kind)(**data)
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        raise CannotTell(f"{text[:80]!r} is no application that this version knows: {error!r}") from error
 
 
 def running(works: Iterable[Work]) -> list[str]:
@@ -55,7 +54,10 @@ def running(works: Iterable[Work]) -> list[str]:
         if application.running():
             found.append(f"{application} of {work.name}")
         elif isinstance(application, Processes) and application.submits:
-            raise CannotTell(f"{application} of {work.name} has ended, and may have left work to a cluster")
+            raise CannotTell(
+                f"{application} of {work.name} has ended, and may have left work to a cluster (an operator of which that "
+                "is not so says work_ends_with_process = True)"
+            )
     return found
 
 

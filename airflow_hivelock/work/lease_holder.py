@@ -13,6 +13,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, LockLost, StoreUnavailable
 from airflow_hivelock.work import applications
+from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.processes import Processes
 
 if TYPE_CHECKING:
@@ -111,13 +112,26 @@ class LeaseHolder:
         except HiveLockError as error:
             self._log.warning("Still recorded as running on this host: %s", error)
 
-    def is_over(self) -> bool:
-        """End what the task has started on this host; whether nothing of the work runs, False where nobody can tell."""
+    @property
+    def job(self) -> Job | None:
+        """The job that the work has become, as far as that is known."""
+        return self._application if isinstance(self._application, Job) else None
+
+    @property
+    def may_submit(self) -> bool:
+        """Whether what runs here hands work on, or may do so."""
+        return isinstance(self._application, Processes) and self._application.submits
+
+    def is_over(self, cancelled: bool = False) -> bool:
+        """End what the task has started on this host; whether nothing of the work runs, False where nobody can tell.
+
+        :param cancelled: whether its operator has told a cluster to end the job.
+        """
         try:
             if isinstance(self._application, Processes):
                 self._application.stop(STOP_S)
                 return True
-            return self._application.ends(STOP_S)
+            return self._application.ends(STOP_S, cancelled=cancelled)
         except CannotTell as error:
             self._log.warning("The locks stay: %s", error)
             return False

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
@@ -18,7 +17,7 @@ from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.spark import URL
-from airflow_hivelock.work.processes import STOP_S
+from airflow_hivelock.work.jobs.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,12 +25,9 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
 """``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
 
-POLL_S = 0.5
-"""How often a cluster is asked meanwhile."""
-
 
 @dataclass(frozen=True)
-class SparkJob:
+class SparkJob(Job):
     """What a cluster manager runs: a driver of a standalone master, an application of YARN's, a driver pod.
 
     :param conn_id: the Spark connection that it was submitted through.
@@ -39,6 +35,7 @@ class SparkJob:
     """
 
     kind: ClassVar = "spark"
+    over_with_success: ClassVar = True
 
     conn_id: str
     job_id: str
@@ -52,44 +49,27 @@ class SparkJob:
         if self.deploy_mode not in (None, "client", "cluster"):
             raise ValueError(f"deploy_mode={self.deploy_mode!r:.80}")
 
+    @classmethod
+    def of(cls, operator: Any) -> Self | None:
+        """None: :class:`TellsItsJob` tells of it before the operator knows."""
+        return None
+
     def running(self) -> bool:
         """Whether the cluster has it as neither ended nor unknown.
 
         :raises CannotTell: the cluster does not answer.
         """
-        try:
+        with self.asking(self.conn_id):
             asking = self._operator()
             status = asking.get_job_status(self.job_id, {})
             active = bool(asking.is_job_active(status))
-        except Exception as error:
-            raise CannotTell(f"{self} cannot be asked for through connection {self.conn_id!r}: {error}") from error
         if not active and status.upper() == "UNKNOWN":  # a pod whose node does not answer
             raise CannotTell(f"{self}: the cluster does not know how it is")
         return active
 
-    def stop(self) -> None:
-        """Have the cluster end it, and wait until it has.
-
-        :raises CannotTell: the cluster does not answer, or it does not end.
-        """
-        try:
+    def cancel(self) -> None:
+        with self.asking(self.conn_id):
             self._kill()
-        except Exception as error:
-            raise CannotTell(f"{self} cannot be ended through connection {self.conn_id!r}: {error}") from error
-        if not self.ends(STOP_S):
-            raise CannotTell(f"{self} did not end within {STOP_S:g} s of being killed")
-
-    def ends(self, patience_s: float) -> bool:
-        """Whether it has ended within *patience_s*: a cluster says so some time after it was told to end it.
-
-        :raises CannotTell: as :meth:`running`.
-        """
-        deadline = time.monotonic() + patience_s
-        while self.running():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL_S)
-        return True
 
     def __str__(self) -> str:
         return f"Spark job {self.job_id}"

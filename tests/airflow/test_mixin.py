@@ -315,6 +315,9 @@ def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, ru
         def work_is_over(self, context: Any) -> bool:
             return False
 
+        def reconnects(self, context: Any, earlier: Any) -> Any:
+            return earlier
+
     with dag() as works:
         Lasting(task_id="work", act=act, retries=1, retry_delay=timedelta(0), **NAMES)
     assert run(works, logical_date=DAY).state == "success"

@@ -91,9 +91,10 @@ def work(data: bytes) -> None:
     except CannotTell:
         return
     assert "\n" not in str(application), "it would forge lines of a log"
-    if isinstance(application, SparkJob):
-        assert not application.job_id.startswith("-"), "spark-submit would take it for an option"
-        assert not set("/?#% \n") & set(application.job_id), "it would lead elsewhere in a URL"
+    if not isinstance(application, Processes):
+        job_id = str(getattr(application, "job_id", ""))
+        assert not set("/?#% \n") & set(job_id), "it would lead elsewhere in a URL"
+        assert not isinstance(application, SparkJob) or not job_id.startswith("-"), "spark-submit: an option"
         return
     nobody = [psutil.Process()] if application.mark == here.mark else []
     with mock.patch.object(psutil, "process_iter", return_value=[_Bystander(), *nobody]), suppress(CannotTell):

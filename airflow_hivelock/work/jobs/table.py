@@ -1,0 +1,86 @@
+"""Which kinds of jobs there are, and which operators' work is what.
+
+Operators are told by the names of their classes, so that no provider is imported for it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_hivelock.work.jobs.job import Job
+
+GROUP = "airflow_hivelock.jobs"
+"""Entry points of it are kinds of jobs: their name is the kind, and what they load its class."""
+
+KINDS = {
+    "spark": "airflow_hivelock.work.spark_job:SparkJob",
+    "resumable": "airflow_hivelock.work.jobs.resumable:ResumableJob",
+}
+
+RESUMABLE = "airflow.sdk.bases.resumablejobmixin.ResumableJobMixin"
+
+ENDS_WITH_PROCESS = frozenset(
+    {
+        "airflow.providers.standard.operators.bash.BashOperator",
+        "airflow.providers.standard.operators.empty.EmptyOperator",
+        "airflow.providers.standard.operators.python.PythonOperator",
+        "airflow.sdk.bases.sensor.BaseSensorOperator",
+        # A server of SQL ends a session whose client is gone, as HiveServer2 does by default.
+        "airflow.providers.apache.hive.operators.hive.HiveOperator",
+        "airflow.providers.apache.spark.operators.spark_sql.SparkSqlOperator",
+        "airflow.providers.common.sql.operators.sql.BaseSQLOperator",
+    }
+)
+"""Operators whose work has ended once their process, and what that has started on its host, has."""
+
+
+@cache
+def kind(name: str) -> type[Job]:
+    """
+    :raises KeyError: there is no such kind here.
+    """
+    if (path := KINDS.get(name)) is not None:
+        module, _, attribute = path.partition(":")
+        found: type[Job] = getattr(import_module(module), attribute)
+        return found
+    (entry,) = entry_points(group=GROUP, name=name) or [None]
+    if entry is None:
+        raise KeyError(name)
+    loaded: type[Job] = entry.load()
+    return loaded
+
+
+@cache
+def kind_of(operator: type) -> tuple[type[Job], str] | None:
+    """The kind of an operator class's jobs, and the attribute which that sets once it has submitted; None for no known one.
+
+    That attribute is ``""`` for what the operator's ``submit_job`` returns.
+    """
+    paths = _paths(operator)
+    kinds = [kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))]
+    for path in paths:
+        for each in kinds:
+            if path in each.operators:
+                return each, each.operators[path]
+    return (kind("resumable"), "") if RESUMABLE in paths else None
+
+
+@cache
+def ends_with_process(operator: type) -> bool:
+    """Whether the work of an operator class is known to end with its process and with what that starts on its host."""
+    return kind_of(operator) is None and not ENDS_WITH_PROCESS.isdisjoint(_paths(operator))
+
+
+def job_of(operator: object) -> Job | None:
+    """What *operator* has submitted, by what it has set on itself."""
+    cls: type = type(operator)
+    found = kind_of(cls)
+    return found[0].of(operator) if found else None
+
+
+def _paths(operator: type) -> list[str]:
+    return [f"{base.__module__}.{base.__qualname__}" for base in operator.__mro__]
