@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.hive.thrift import PORT, Metastore, setting
+from airflow_hivelock.locks.hive import thrift
+from airflow_hivelock.locks.hive.thrift import PORT, Metastore
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.url import check, shown, truth
@@ -96,13 +97,10 @@ class MetastoreCatalog:
     settings_of: ClassVar[str] = "the metastore's configuration"
 
     def table(self, table: LockObject) -> Table | None:
-        from hmsclient.genthrift.hive_metastore.ttypes import NoSuchObjectException
-
         with self.metastore.client() as client:
-            try:
-                found = client.get_table(table.database, table.table)
-            except NoSuchObjectException:
-                return None
+            found = thrift.table(client, table.database, table.table)
+        if found is None:
+            return None
         parameters = {key: value.lower() for key, value in (found.parameters or {}).items()}
         provider = parameters.get("spark.sql.sources.provider", "hive")
         columns = found.partitionKeys or ()
@@ -123,7 +121,7 @@ class MetastoreCatalog:
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         """Settings of the metastore's own; None for those that are not set, or not told."""
         with self.metastore.client() as client:
-            return {name: setting(client, name) for name in wanted}
+            return {name: thrift.setting(client, name) for name in wanted}
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.

@@ -106,6 +106,23 @@ class Metastore:
         return opened
 
 
+_INSERT_ONLY_TABLES = 2
+"""A client's word that it knows of these: without it Hive 3 and later tell nothing of one. ``hmsclient`` has no name for it."""
+
+
+def table(client: Any, database: str, name: str) -> Any | None:
+    """What the metastore has of a table; None where that does not exist.
+
+    By ``get_table_req``, which Hive 2.3 to 4 know: ``get_table`` ended with 4.0.1 (HIVE-26537).
+    """
+    from hmsclient.genthrift.hive_metastore.ttypes import ClientCapabilities, GetTableRequest, NoSuchObjectException
+
+    try:
+        return client.get_table_req(GetTableRequest(database, name, ClientCapabilities([_INSERT_ONLY_TABLES]))).table
+    except NoSuchObjectException:
+        return None
+
+
 def setting(client: Any, name: str) -> str | None:
     """A setting of the metastore's own configuration; None where it is not set, or not told."""
     from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.hive import thrift
 from airflow_hivelock.locks.hive.duration import seconds
-from airflow_hivelock.locks.hive.thrift import setting
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
@@ -104,16 +104,12 @@ class LockClient:
 
     def depth(self, table: LockObject) -> int | None:
         """How many levels the partitions of *table* have; None where it does not exist."""
-        from hmsclient.genthrift.hive_metastore.ttypes import NoSuchObjectException
-
-        try:
-            return len(self._client.get_table(table.database, table.table).partitionKeys or ())
-        except NoSuchObjectException:
-            return None
+        found = thrift.table(self._client, table.database, table.table)
+        return None if found is None else len(found.partitionKeys or ())
 
     def setting(self, name: str) -> str | None:
         """A setting of the metastore's own; None where it is not set, or not told."""
-        return setting(self._client, name)
+        return thrift.setting(self._client, name)
 
 
 def _component(lock: Lock) -> Any:
