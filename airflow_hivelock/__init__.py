@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_hivelock.callbacks import release_locks
     from airflow_hivelock.hooks import HiveLockHook
+    from airflow_hivelock.operators.block import hive_lock
     from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
     from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
     from airflow_hivelock.operators.locked import locked
@@ -27,6 +28,7 @@ __all__ = [
     "HiveLockSensor",
     "HiveLockedSparkSubmitOperator",
     "HiveUnlockOperator",
+    "hive_lock",
     "locked",
     "release_locks",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "HiveLockSensor": "sensors",
     "HiveLockedSparkSubmitOperator": "operators.spark_submit",
     "HiveUnlockOperator": "operators.lock",
+    "hive_lock": "operators.block",
     "locked": "operators.locked",
     "release_locks": "callbacks",
 }

@@ -18,6 +18,7 @@ from airflow_hivelock import (
     HiveLockOperator,
     HiveLockSensor,
     HiveUnlockOperator,
+    hive_lock,
     locked,
     locks,
     metrics,
@@ -75,6 +76,7 @@ def _airflow() -> Iterator[str]:
     yield from _kind(HiveLockMixin, NAMES, WAITS)
     yield from _methods(HiveLockMixin, ["use_lease", "reconnects", "record_application", "work_is_over"])
     yield from _kind(HiveUnlockOperator)
+    yield from _function(hive_lock)
     yield from _kind(HiveForceUnlockOperator)
     yield "## Sensor"
     yield from _kind(HiveLockSensor, NAMES)
