@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-jobs matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (half an hour; installs Debian's redis-server where there is none)"
+	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
@@ -47,7 +48,7 @@ unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/system/deaths --ignore tests/system/ui
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/ui
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui
@@ -72,6 +73,17 @@ $(VENV)/celery: $(VENV)/installed
 
 test-airflow: $(VENV)/celery
 	$(BIN)/python -m pytest tests/system/deaths
+
+# Providers change what Airflow does at its start, so they are beside .venv, not in it.
+.venv-jobs/installed: $(VENV)/installed
+	$(PYTHON) -m venv .venv-jobs
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$(notdir $(PYTHON))/site-packages')" \
+		> .venv-jobs/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
+	.venv-jobs/bin/pip install --quiet --no-deps --constraint constraints.txt --group jobs
+	touch $@
+
+test-jobs: .venv-jobs/installed
+	.venv-jobs/bin/python -m pytest tests/system/jobs
 
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race

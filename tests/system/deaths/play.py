@@ -12,12 +12,13 @@ import psutil
 from airflow_hivelock.locks.model import WaitsFor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from airflow_hivelock.locks import Lease, LockManager
     from airflow_hivelock.locks.model import Waiter
     from tests.support.airflow_server import AirflowServer
+    from tests.support.clusters import Cluster
     from tests.support.servers import ZooKeeperServer
 
 T = TypeVar("T")
@@ -38,12 +39,14 @@ class Stage:
     :param manager: the rows' own session with the lock store that Airflow uses.
     :param gates: where the writers note that they live, and look for what ends them.
     :param servers: ZooKeeper's.
+    :param clusters: what runs jobs elsewhere, by kind.
     """
 
     af: AirflowServer
     manager: LockManager
     gates: Path
     servers: Sequence[ZooKeeperServer]
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

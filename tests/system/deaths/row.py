@@ -23,15 +23,13 @@ class Row:
     """One event.
 
     :param by: who frees the lock; several where it depends on who comes first.
+    :param name: of its table, and of its test.
     """
 
     event: str
     by: tuple[str, ...]
     act: Act
-
-    @property
-    def name(self) -> str:
-        return self.act.__name__
+    name: str
 
     @property
     def frees_itself(self) -> bool:
@@ -42,7 +40,7 @@ def row(rows: list[Row], event: str, *by: str) -> Callable[[Act], Act]:
     """Add the function to *rows*."""
 
     def add(act: Act) -> Act:
-        rows.append(Row(event, by, act))
+        rows.append(Row(event, by, act, act.__name__))
         return act
 
     return add

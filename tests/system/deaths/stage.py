@@ -18,6 +18,7 @@ from tests.system.histories.transactions import transactions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tests.support.clusters import Cluster
     from tests.support.servers import Ensemble, ZooKeeperServer
     from tests.system.deaths.row import Row
     from tests.system.deaths.verdict import Verdict
@@ -39,12 +40,20 @@ CONFIG = {
 
 
 @contextmanager
-def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str | None = None) -> Iterator[Stage]:
+def staged(
+    directory: Path,
+    zookeeper: ZooKeeperServer | Ensemble,
+    celery: str | None = None,
+    *,
+    dags_of: Path = Path(__file__).parent / "dags",
+    clusters: Sequence[Cluster] = (),
+) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
+    :param clusters: what runs jobs elsewhere; each has its provider's default connection.
     """
-    dags = shutil.copytree(Path(__file__).parent / "dags", directory / "dags")
+    dags = shutil.copytree(dags_of, directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
     gates.mkdir()
@@ -58,8 +67,9 @@ def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str |
         AirflowServer(
             directory / "airflow",
             dags,
-            connections={"hivelock_default": connection},
+            connections={"hivelock_default": connection} | {each.conn_id: each.connection() for each in clusters},
             variables={"gates": str(gates)},
+            env={name: value for each in clusters for name, value in each.environment().items()},
             config=CONFIG | ({} if celery is None else _celery(celery)),
             kinds=KINDS if celery is None else (*KINDS, "celery worker"),
         ) as af,
@@ -67,7 +77,8 @@ def staged(directory: Path, zookeeper: ZooKeeperServer | Ensemble, celery: str |
     ):
         unpause(af)
         af.api.call("POST", "pools", json={"name": NO_SLOTS, "slots": 0})
-        yield Stage(af, manager, gates, getattr(zookeeper, "members", [zookeeper]))
+        members = getattr(zookeeper, "members", [zookeeper])
+        yield Stage(af, manager, gates, members, {each.kind: each for each in clusters})
 
 
 def _celery(broker: str) -> dict[tuple[str, str], str]:
@@ -81,7 +92,7 @@ def _celery(broker: str) -> dict[tuple[str, str], str]:
 
 def unpause(af: AirflowServer) -> None:
     """Every DAG that there is."""
-    af.wait(lambda: af.api.knows_dag("own"), 120, "the DAGs to be parsed")
+    af.wait(lambda: af.api.knows_dag("look"), 120, "the DAGs to be parsed")
     af.api.call("PATCH", "dags", params={"dag_id_pattern": "%"}, json={"is_paused": False})
 
 

@@ -5,7 +5,6 @@ A writer goes on until its gate opens: a file named for its run, or for its run,
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,35 +13,16 @@ from typing import Any
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, Variable
 
-from airflow_hivelock import HiveForceUnlockOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
 from tests.system.deaths import writer
-from tests.system.deaths.play import NO_SLOTS
+from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, NO_SLOTS
 from tests.system.deaths.remote import Remote
+from tests.system.deaths.shape import AT_ONCE, command, look, names, options
 
-DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
-AT_ONCE: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(0)}
 CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure", "retry")}
 RUN_CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure")}
 RUN_S = 30
 TASK_S = 15
-
-
-def options(**more: Any) -> dict[str, Any]:
-    started = {"schedule": None, "start_date": datetime(2013, 1, 1, tzinfo=UTC), "params": {"table": "dw.delays"}}
-    return {**started, "catchup": False, **more}
-
-
-def names(day: str = DAY) -> dict[str, Any]:
-    """Two tables, as a job that reads one and writes another has."""
-    return {"reads": [f"dw.flights/{day}"], "writes": [f"{{{{ params.table }}}}/{day}"]}
-
-
-def command(day: str = DAY) -> str:
-    gates = "{{ var.value.gates }}/{{ run_id }}"
-    beats = f"{{{{ var.value.gates }}}}/{{{{ params.table }}}}@{day}.beats"
-    return (
-        f"{sys.executable} -IS {writer.__file__} {beats} {gates} {gates}.{{{{ ti.task_id }}}}.{{{{ ti.try_number }}}}"
-    )
 
 
 def writes(day: str = DAY) -> dict[str, Any]:
@@ -180,8 +160,4 @@ with DAG("elsewhere_kept", **options()):
 with DAG("daily", max_active_runs=2, end_date=datetime(2013, 2, 1, tzinfo=UTC), **options(schedule="@daily")):
     LockedBash(task_id="job", **names(), **writes())
 
-with DAG("named", **options()):
-    HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"], stale=False)
-
-with DAG("look", **options()):
-    HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"])
+look()

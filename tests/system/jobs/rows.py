@@ -1,0 +1,166 @@
+"""Events that meet a task whose work a cluster runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.system.deaths.play import running
+from tests.system.deaths.row import FORCE, KEEPER, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.clusters import Cluster
+    from tests.system.deaths.play import Play, Run
+
+    Act = Callable[[Play, str], None]
+
+CLUSTERS = {
+    "livy": "Livy batch",
+    "databricks": "Databricks run",
+    "emr": "EMR step",
+    "dataproc": "Dataproc job",
+    "kubernetes": "Kubernetes pod",
+}
+ACTS: list[tuple[str, tuple[str, ...], Act]] = []
+
+
+def rows() -> Iterator[Row]:
+    """Each event, of each cluster."""
+    for event, by, act in ACTS:
+        for kind, job in CLUSTERS.items():
+            yield Row(f"{job}: {event}", by, _of(act, kind), f"{kind}_{act.__name__}")
+
+
+def _of(act: Act, kind: str) -> Callable[[Play], None]:
+    return lambda play: act(play, kind)
+
+
+def _act(event: str, *by: str) -> Callable[[Act], Act]:
+    def add(act: Act) -> Act:
+        ACTS.append((event, by, act))
+        return act
+
+    return add
+
+
+@_act("task process killed; the job writes on", KEEPER)
+def killed(play: Play, kind: str) -> None:
+    run = play.at_work(kind)
+    run.kill()
+    _is_kept_for_the_job(play, run)
+
+
+@_act("task process killed, with a retry: never two writers", "task")
+def killed_again(play: Play, kind: str) -> None:
+    run = play.at_work(f"{kind}_again")
+    run.kill()
+    run.until(lambda: _attempt(play, run) == 2, "its next try to hold")
+    # It has taken up the job, or has ended that and begun another.
+    play.until(lambda: running(play.lives()[-1].pid) and run.state() == "running", "one that writes")
+    play.until(lambda: sum(running(life.pid) for life in play.lives()) == 1, "one writer")
+
+
+@_act("marked failed", "task")
+def marked_failed(play: Play, kind: str) -> None:
+    run = play.at_work(kind)
+    run.mark("failed")
+    _ends(play)
+
+
+@_act("task process killed, and the cluster does not answer for a while", KEEPER)
+def killed_silent(play: Play, kind: str) -> None:
+    run = play.at_work(kind)
+    silent = _cluster(play, kind).silent
+    silent.add(run.run_id)
+    run.kill()
+    _is_kept_for_the_job(play, run)
+    run.open()
+    _ends(play)
+    play.force_release()
+    assert play.owners() == [run.owner()], "freed, and nobody knew"
+    silent.discard(run.run_id)
+
+
+@_act("task process killed between submission and id: a person frees", FORCE)
+def killed_unknown(play: Play, kind: str) -> None:
+    held = _cluster(play, kind).held
+    held.add(f"{play.name}-0")
+    try:
+        run = play.start(kind)
+        play.writing()
+        run.kill()
+        _is_kept_for_the_job(play, run)
+        _goes_by_name(play, run)
+    finally:
+        held.discard(f"{play.name}-0")
+
+
+@_act("deferred: the job ends well", "task")
+def deferred_success(play: Play, kind: str) -> None:
+    _deferred(play, kind)
+
+
+@_act("deferred: marked failed", KEEPER)
+def deferred_marked_failed(play: Play, kind: str) -> None:
+    run = _deferred(play, kind)
+    run.mark("failed")
+    run.await_end()
+
+
+@_act("deferred: cleared; never two writers", "task")
+def deferred_cleared(play: Play, kind: str) -> None:
+    run = _deferred(play, kind)
+    run.clear("job")
+    run.until(lambda: _attempt(play, run) == 2, "its next try to hold")
+    play.until(lambda: running(play.lives()[-1].pid), "one that writes")
+
+
+@_act("deferred: its run marked failed and deleted", KEEPER)
+def deferred_run_deleted(play: Play, kind: str) -> None:
+    run = _deferred(play, kind)
+    run.delete()
+
+
+@_act("deferred: its trigger fails, for the cluster refuses to answer for a while", KEEPER)
+def deferred_trigger_failed(play: Play, kind: str) -> None:
+    run = _deferred(play, kind)
+    refused = _cluster(play, kind).refused
+    refused.add(run.run_id)
+    _is_kept_for_the_job(play, run)
+    refused.discard(run.run_id)
+
+
+def _cluster(play: Play, kind: str) -> Cluster:
+    return play.stage.clusters[kind]
+
+
+def _attempt(play: Play, run: Run) -> int:
+    lease = play.stage.manager.lease_of(run.owner())
+    return lease.attempt if lease else 0
+
+
+def _deferred(play: Play, kind: str) -> Run:
+    run = play.at_work(f"{kind}_deferred")
+    run.reach("deferred")
+    return run
+
+
+def _ends(play: Play) -> None:
+    play.until(lambda: not running(play.lives()[-1].pid), "the job to be ended")
+
+
+def _is_kept_for_the_job(play: Play, run: Run) -> None:
+    """Its run is over, and the force release looks: who still writes still holds."""
+    run.await_end()
+    assert running(play.lives()[-1].pid)
+    play.force_release()
+    assert play.owners() == [run.owner()], "freed under the hands of a writer"
+
+
+def _goes_by_name(play: Play, run: Run) -> None:
+    run.open()
+    _ends(play)
+    play.force_release()
+    assert play.owners() == [run.owner()], "freed, and nobody knew"
+    play.start("named").await_end()
