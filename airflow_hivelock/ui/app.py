@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from fastapi import FastAPI, Header, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
@@ -30,12 +30,14 @@ from airflow_hivelock.locks.errors import (
 )
 from airflow_hivelock.ui import access, holders, view
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
+from airflow_hivelock.work.hosts import declare_gone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.ui.view import View
+    from airflow_hivelock.work.hosts import HostWork
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +96,22 @@ class Reason(BaseModel):
     """What a force release is asked for with."""
 
     reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S")
+
+
+class HostGone(Reason):
+    """What a host is declared gone with."""
+
+    host: str = Field(min_length=1, max_length=300)
+
+
+def _by_this_page(x_hivelock: str = Header(""), sec_fetch_site: str = Header("same-origin")) -> None:
+    """A dependency: the page itself asks, or 403.
+
+    Airflow's session cookie is SameSite=Lax, so that no other site's POST carries it. A page of the same site is kept out
+    by the header, which only a script of this origin may send without being asked for permission first.
+    """
+    if x_hivelock != "release" or sec_fetch_site != "same-origin":
+        raise HTTPException(403, "Not asked for by this page")
 
 
 @app.middleware("http")
@@ -204,22 +222,9 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     return shown | {"works": told}
 
 
-@app.post("/api/{connection_id}/leases/{lease_id}/release")
-async def release(
-    connection_id: str,
-    lease_id: str,
-    reason: Reason,
-    x_hivelock: str = Header(""),
-    sec_fetch_site: str = Header("same-origin"),
-    user: Any = access.MAY_RELEASE,
-) -> dict[str, bool]:
-    """Free a lease by force.
-
-    Airflow's session cookie is SameSite=Lax, so that no other site's POST carries it. A page of the same site is kept out
-    by the header, which only a script of this origin may send without being asked for permission first.
-    """
-    if x_hivelock != "release" or sec_fetch_site != "same-origin":
-        raise HTTPException(403, "Not asked for by this page")
+@app.post("/api/{connection_id}/leases/{lease_id}/release", dependencies=[Depends(_by_this_page)])
+async def release(connection_id: str, lease_id: str, reason: Reason, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
+    """Free a lease by force."""
     await _checked(connection_id)
     who = access.user_name(user)
 
@@ -234,6 +239,39 @@ async def release(
         metrics.force_released()
         log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
     return {"freed": freed}
+
+
+@app.get("/api/{connection_id}/hosts")
+async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dict[str, Any]:
+    """What has ended if that host is gone: of the DAGs that one may see."""
+    await _checked(connection_id)
+    hook = HiveLockHook(connection_id)
+    works = await _reads.ask((connection_id, "host", host, access.user_id(user)), lambda: _seen(hook, host, user))
+    rows = [{"owner": view.owner_row(each.lease.owner, hook.installation), "name": each.work.name} for each in works]
+    return {"works": rows}
+
+
+@app.post("/api/{connection_id}/hosts/gone", dependencies=[Depends(_by_this_page)])
+async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_RELEASE) -> dict[str, int]:
+    """Say that a host is gone: what is recorded there by now has ended, of the DAGs that one may see."""
+    await _checked(connection_id)
+    who = access.user_name(user)
+
+    def declare() -> int:
+        hook = HiveLockHook(connection_id)
+        works = _seen(hook, gone.host, user)
+        return len(declare_gone(hook.manager(), works, reason=gone.reason.strip(), user=who))
+
+    ended = await _reads.ask(secrets.token_hex(8), declare)
+    _reads.forget((connection_id, "current"), (connection_id, "audit"))
+    log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, ended, gone.reason)
+    return {"ended": ended}
+
+
+def _seen(hook: HiveLockHook, host: str, user: Any) -> list[HostWork]:
+    works, dag_ids = view.on_host(hook, host)
+    hidden = access.hidden(dag_ids, user)
+    return [each for each in works if view.dag_of(each.lease, hook.installation) not in hidden]
 
 
 async def _connections() -> list[str]:

@@ -13,6 +13,7 @@ import structlog
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.stale import judge_owner, judge_task
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ ASK_S = 20.0
 """For how long at most what runs under leases is asked for, one after the other; a cluster that is away takes its time."""
 
 UNTOLD = "cannot be told from here"
+AWAY = "only its host can tell"
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,17 @@ def how(work: Work) -> str:
         return "still runs" if applications.of(work).running() else "has ended"
     except CannotTell as error:
         log.info("Whether %s runs: %s", work.name, error)
-        return UNTOLD
+        return AWAY if host_of(work.application) else UNTOLD
+
+
+@lru_cache(maxsize=8_192)
+def host_of(application: str) -> str:
+    """The other host on which *application* runs, if it runs on one that nobody has said to be gone; else ``""``."""
+    try:
+        asked = applications.decode(application)
+    except CannotTell:
+        return ""
+    return asked.host if isinstance(asked, Processes) and not (asked.gone or asked.is_here) else ""
 
 
 @lru_cache(maxsize=8_192)

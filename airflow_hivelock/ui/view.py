@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.ui.holders import ask, what
+from airflow_hivelock.ui.holders import ask, host_of, what
+from airflow_hivelock.work import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
     from airflow_hivelock.hooks import HiveLockHook
+    from airflow_hivelock.work.hosts import HostWork
 
 MOST_BLOCKERS = 50
 """How many of those in a waiter's way are looked at for its arrows, nearest first."""
@@ -314,8 +316,26 @@ def describe(hook: HiveLockHook, lease_id: str) -> dict[str, Any] | None:
         "owner": owner_row(lease.owner, hook.installation),
         "token": lease.token,
         "locks": len(lease.locks),
-        "works": [{"name": work.name, "what": what(work.application)} for work in lease.works],
+        "works": [
+            {"name": work.name, "what": what(work.application), "host": host_of(work.application)}
+            for work in lease.works
+        ],
     }
+
+
+def on_host(hook: HiveLockHook, host: str) -> tuple[list[HostWork], frozenset[str]]:
+    """What has ended if *host* is gone, and the DAGs whose it is.
+
+    :raises InvalidRequest: nothing has: see :func:`airflow_hivelock.work.hosts.on_host`.
+    """
+    found = hosts.on_host(host, hook.manager().leases())
+    return found, frozenset(dag for each in found if (dag := dag_of(each.lease, hook.installation)))
+
+
+def dag_of(lease: Lease, installation: str) -> str:
+    """The DAG of a lease of this Airflow's; ``""``: none of its."""
+    row = owner_row(lease.owner, installation)
+    return "" if "installation" in row else row.get("dag", "")
 
 
 def works(hook: HiveLockHook, lease_id: str) -> dict[str, str]:

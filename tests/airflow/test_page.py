@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import subprocess
 import threading
 import time
@@ -129,6 +130,71 @@ def test_only_who_may_change_the_connection_frees_a_lease_and_only_from_the_page
     assert [(entry.user, entry.reason) for entry in manager.audit()] == (
         [(f"some {role}", "its host is gone")] if status == 200 else []
     )
+
+
+GONE = "/api/hivelock_default/hosts/gone"
+
+
+def on_worker(manager: LockManager, dag_id: str = "daily") -> Lease:
+    lease = manager.acquire(owner=owner(dag_id), reads=["dw.t"])
+    return manager.start_work(lease, "load", encode(Processes(host="worker-7")))
+
+
+@pytest.mark.parametrize(
+    ("role", "headers", "status"),
+    [
+        (None, ASKED, 401),
+        ("viewer", ASKED, 403),
+        ("user", ASKED, 403),
+        ("op", {}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "cross-site"}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+)
+def test_only_who_may_change_the_connection_says_that_a_host_is_gone_and_only_from_the_page(
+    role: str | None,
+    headers: dict[str, str],
+    status: int,
+    login: Callable[[str | None], TestClient],
+    manager: LockManager,
+) -> None:
+    lease = on_worker(manager)
+    said = {"host": "worker-7", "reason": "burnt down"}
+    answer = login(role).post(GONE, json=said, headers=headers)
+    assert answer.status_code == status, answer.text
+    trail = [(entry.user, entry.lease_id) for entry in manager.audit()]
+    assert trail == ([(f"some {role}", lease.id)] if status == 200 else [])
+    shown = login("viewer").get(f"/api/hivelock_default/leases/{lease.id}").json()["works"]
+    waits = {"how": holders.AWAY, "host": "worker-7"}
+    ended = {"how": "has ended", "host": ""}
+    assert {name: shown[0][name] for name in ("how", "host")} == (ended if status == 200 else waits)
+    assert ("gone by the word of some op" in shown[0]["what"]) == (status == 200)
+
+
+def test_what_ends_with_a_host_is_listed_before_it_is_said(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    on_worker(manager)
+    operator = login("op")
+    (row,) = operator.get("/api/hivelock_default/hosts?host=worker-7").json()["works"]
+    assert (row["name"], row["owner"]["dag"]) == ("load", "daily")
+    for host, why in (("worker-8", "no lease records work"), (socket.gethostname(), "it is this host")):
+        refused = operator.post(GONE, json={"host": host, "reason": "burnt down"}, headers=ASKED)
+        assert (refused.status_code, why in refused.json()["detail"]) == (400, True)
+    assert not manager.audit()
+
+
+def test_the_work_of_a_dag_that_one_may_not_see_is_not_said_to_be_gone(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_worker(manager, "secret")
+    mine = on_worker(manager)
+    monkeypatch.setattr(access, "hidden", lambda dag_ids, _: frozenset(dag_ids) & {"secret"})
+    operator = login("op")
+    assert len(operator.get("/api/hivelock_default/hosts?host=worker-7").json()["works"]) == 1
+    said = {"host": "worker-7", "reason": "burnt down"}
+    assert operator.post(GONE, json=said, headers=ASKED).json() == {"ended": 1}
+    assert [entry.lease_id for entry in manager.audit()] == [mine.id]
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  \n"}, {"reason": "x" * 1001}])
@@ -502,7 +568,7 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
     assert said == {
         "alive": "still runs",
         "dead": "has ended",
-        "away": holders.UNTOLD,
+        "away": holders.AWAY,
         "unknown": holders.UNTOLD,
         "deferred": holders.UNTOLD,
     }

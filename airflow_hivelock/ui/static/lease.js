@@ -5,17 +5,17 @@ import { count, duration, moment, now, since, until } from "./format.js";
 import { modeTag, stateTag, workText } from "./lists.js";
 import { kindOf, stateOf } from "./model.js";
 import { ownerCell, ownerText } from "./owners.js";
-import { leaseOf, release } from "./server.js";
+import { hostGone, leaseOf, onHost, release } from "./server.js";
 
 const MOST_SHOWN = 100;
 const MOST_WAITERS = 8;
 
-export function openLease({ connection, lock, model, mayRelease, released }) {
+export function openLease({ connection, lock, model, mayRelease, released, declared }) {
   const { lease } = lock;
   const dialog = h("dialog", { "aria-labelledby": "lease-title", onclose: () => dialog.remove() });
   const close = h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
   dialog.append(h("header", {}, h("h2", { id: "lease-title" }, lease ? "Lease" : "Lock of Hive’s own"), close));
-  dialog.append(lease ? leaseBody({ connection, lock, model, mayRelease, released, dialog }) : hiveBody(lock));
+  dialog.append(lease ? leaseBody({ connection, lock, model, mayRelease, released, declared, dialog }) : hiveBody(lock));
   document.body.append(dialog);
   dialog.showModal();
 }
@@ -33,7 +33,7 @@ function hiveBody(lock) {
   ]), h("p", { class: "note" }, "A session of Hive’s holds it, by its own rules. It ends with the query or the session; UNLOCK TABLE in Hive frees an explicit one."));
 }
 
-function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
+function leaseBody({ connection, lock, model, mayRelease, released, declared, dialog }) {
   const { lease } = lock;
   const locks = lease.locks.filter(([, , above]) => above !== 1);
   const above = lease.locks.length - locks.length;
@@ -57,14 +57,17 @@ function leaseBody({ connection, lock, model, mayRelease, released, dialog }) {
         waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null) : h("span", { class: "muted" }, "nobody directly")],
     ]));
   if (mayRelease && lease.id) body.append(releaseForm({ connection, lease, released, dialog }));
-  tellWorks(connection, lease, works);
+  tellWorks(connection, lease, works).then((hosts) => {
+    if (mayRelease) for (const host of hosts) body.insertBefore(hostForm({ connection, host, declared, dialog }), body.querySelector(".release"));
+  });
   return body;
 }
 
+// Gives the hosts that it waits for: only there it can be told whether its work still runs.
 async function tellWorks(connection, lease, place) {
   if (!lease.id) {
     place.textContent = lease.jobs?.length ? count(lease.jobs.length, "recorded job") : "nothing is recorded";
-    return;
+    return [];
   }
   try {
     const { works } = await leaseOf(connection, lease.id);
@@ -73,24 +76,59 @@ async function tellWorks(connection, lease, place) {
     else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, how }) => h("li", {}, workText([name, what, how])))));
     const alive = works.filter(({ how }) => how !== "has ended").length;
     place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: alive }));
+    return [...new Set(works.filter(({ host, how }) => host && how !== "has ended").map(({ host }) => host))];
   } catch (error) {
     place.textContent = error.message;
+    return [];
   }
 }
 
 function releaseForm({ connection, lease, released, dialog }) {
-  const reason = h("textarea", { id: "reason", rows: 2, maxlength: 1000, required: true, "aria-describedby": "release-note" });
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const button = h("button", { type: "submit", class: "danger" }, "Force release");
   const note = h("p", { id: "release-note", class: "note" },
     "A force release stops no work. Whatever still writes goes on writing without its lock, next to the next holder. Make sure first that it has ended.");
-  const form = h("form", { class: "release", "aria-label": "Force release" },
-    h("h3", {}, "Force release"), note,
-    h("label", { for: "reason" }, "Why? Kept in the audit trail, with your name."), reason, problem,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
   dialog.addEventListener("works", (event) => {
     if (event.detail > 0) note.classList.add("strong");
   });
+  const form = reasonForm({
+    id: "release", title: "Force release", note, dialog,
+    act: (reason) => release(connection, lease.id, reason),
+    done: (freed) => released(freed, lease),
+    gone: "It has been released meanwhile.",
+  });
+  form.prepend(h("h3", {}, "Force release"));
+  return form;
+}
+
+function hostForm({ connection, host, declared, dialog }) {
+  const ends = h("ul", { class: "plain" }, h("li", { class: "muted" }, "asking what ran there…"));
+  const title = `Say that ${host} is gone`;
+  const note = h("div", { id: "gone-note", class: "note" },
+    "For a host that is off, or will never reach its network again. All of this has ended then, and what holds a lock for it is freed once its task is over. What still runs there would write on, next to the next holder.");
+  const details = h("details", { class: "release" }, h("summary", {}, `Is its host ${host} gone?`), reasonForm({
+    id: "gone", title, note: [note, ends], dialog,
+    act: (reason) => hostGone(connection, host, reason),
+    done: (ended) => declared(host, ended),
+    gone: "Nothing is recorded there any more.",
+  }));
+  details.addEventListener("toggle", async () => {
+    try {
+      const works = await onHost(connection, host);
+      ends.replaceChildren(...works.slice(0, MOST_SHOWN).map(({ owner, name }) => h("li", {}, `${name}, of `, ownerCell(owner))),
+        works.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${works.length - MOST_SHOWN} more`) : "");
+    } catch (error) {
+      ends.replaceChildren(h("li", {}, error.message));
+    }
+  }, { once: true });
+  return details;
+}
+
+function reasonForm({ id, title, note, dialog, act, done, gone }) {
+  const reason = h("textarea", { id: `${id}-reason`, rows: 2, maxlength: 1000, required: true, "aria-describedby": `${id}-note` });
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const button = h("button", { type: "submit", class: "danger" }, title);
+  const form = h("form", { class: "release", "aria-label": title }, note,
+    h("label", { for: `${id}-reason` }, "Why? Kept in the audit trail, with your name."), reason, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (!reason.value.trim()) {
@@ -100,11 +138,11 @@ function releaseForm({ connection, lease, released, dialog }) {
     }
     button.disabled = true;
     try {
-      const freed = await release(connection, lease.id, reason.value.trim());
+      const answer = await act(reason.value.trim());
       dialog.close();
-      released(freed, lease);
+      done(answer);
     } catch (error) {
-      problem.textContent = error.status === 403 ? "You may not do this." : error.status === 404 ? "It has been released meanwhile." : `${error.message}. Look whether it still stands before you try again.`;
+      problem.textContent = error.status === 403 ? "You may not do this." : error.status === 404 ? gone : `${error.message}. Look whether it still stands before you try again.`;
       problem.hidden = false;
       button.disabled = false;
     }

@@ -1,7 +1,7 @@
 // The page: what is chosen, when to ask the server, and which view to draw.
 
 import { byId, h } from "./dom.js";
-import { tick } from "./format.js";
+import { count, tick } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { summarise, tellFreshness, tellProblem } from "./header.js";
 import { openLease } from "./lease.js";
@@ -58,14 +58,22 @@ function openRow(row) {
   }
   const lock = row.lease !== undefined || row.hive ? row : state.model.locks.find((held) => held.lease === row || held.lease?.o === row.o);
   if (lock === undefined) return;
-  openLease({ connection: state.connection, lock, model: state.model, mayRelease: state.mayRelease, released });
+  openLease({ connection: state.connection, lock, model: state.model, mayRelease: state.mayRelease, released, declared });
 }
 
 function released(freed, lease) {
   const locks = lease.locks.filter(([, , above]) => above !== 1).map(([name]) => name);
   const what = `${locks[0]}${locks.length > 1 ? ` and ${locks.length - 1} more` : ""}`;
   const whose = `the lease of ${ownerText(lease.owner)} on ${what}`;
-  say(freed ? `Freed ${whose}. “Force releases” has it, with your name and reason.` : `Nothing was freed: ${whose} was gone already.`);
+  told(freed ? `Freed ${whose}. “Force releases” has it, with your name and reason.` : `Nothing was freed: ${whose} was gone already.`);
+}
+
+function declared(host, ended) {
+  told(`${host} is gone, and ${count(ended, "work")} with it; what is over now is freed within a minute. “Force releases” has it, with your name and reason.`);
+}
+
+function told(text) {
+  say(text);
   state.slowAt = 0;
   refresh();
 }

@@ -43,11 +43,18 @@ export const connections = async () => (await call("api/connections")).json();
 export const leaseOf = async (connection, id) =>
   (await call(`api/${encodeURIComponent(connection)}/leases/${encodeURIComponent(id)}`)).json();
 
-export async function release(connection, id, reason) {
-  const response = await call(`api/${encodeURIComponent(connection)}/leases/${encodeURIComponent(id)}/release`, {
+async function change(connection, what, said) {
+  const response = await call(`api/${encodeURIComponent(connection)}/${what}`, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Hivelock": "release" },
-    body: JSON.stringify({ reason }),
+    body: JSON.stringify(said),
   });
-  return (await response.json()).freed;
+  return response.json();
 }
+
+export const release = async (connection, id, reason) => (await change(connection, `leases/${encodeURIComponent(id)}/release`, { reason })).freed;
+
+export const onHost = async (connection, host) =>
+  (await (await call(`api/${encodeURIComponent(connection)}/hosts?host=${encodeURIComponent(host)}`)).json()).works;
+
+export const hostGone = async (connection, host, reason) => (await change(connection, "hosts/gone", { host, reason })).ended;

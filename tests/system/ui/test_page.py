@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import expect
 
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.processes import Processes
 from tests.system.ui import scene
 from tests.system.ui.browser import NARROW, PATIENCE_MS, WIDE
 
@@ -222,6 +224,36 @@ def test_it_says_what_still_runs_under_a_lease(stage: Stage) -> None:
         row(frame, "dw.delays/dt=2013-01-31").locator("button").click()
         expect(frame.locator("dialog")).to_contain_text("on worker-7")
         expect(frame.locator("dialog .note.strong")).to_be_visible()
+
+
+def test_an_operator_says_that_a_host_is_gone(stage: Stage) -> None:
+    lease = stage.manager.acquire(owner=scene.owner("burnt", 1, "load"), writes=["dw.burnt"])
+    stage.manager.start_work(lease, "load", encode(Processes(host="worker-9")))
+    with stage.sign_in("viewer") as tab:
+        frame = tab.open("?object=burnt")
+        row(frame, "dw.burnt").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("only its host can tell")
+        expect(frame.locator("dialog details")).to_have_count(0)
+    with stage.sign_in("operator") as tab:
+        frame = tab.open("?object=burnt")
+        row(frame, "dw.burnt").locator("button").click()
+        dialog = frame.locator("dialog")
+        dialog.get_by_text("Is its host worker-9 gone?").click()
+        expect(dialog.locator("details li")).to_contain_text("burnt")
+        frame.evaluate(AXE)
+        assert violations(frame) == []
+        dialog.get_by_role("button", name="Say that worker-9 is gone").click()
+        assert not stage.manager.audit() or stage.manager.audit()[-1].lease_id != lease.id, "not without a reason"
+        dialog.locator("details textarea").fill("burnt down")
+        dialog.get_by_role("button", name="Say that worker-9 is gone").click()
+        expect(dialog).to_have_count(0)
+        expect(frame.locator("#announcer")).to_contain_text("worker-9 is gone, and 1 work with it")
+        row(frame, "dw.burnt").locator("button").click()
+        expect(frame.locator("dialog")).to_contain_text("gone by the word of operator")
+        assert tab.problems == []
+    entry = stage.manager.audit()[-1]
+    assert (entry.lease_id, entry.user, entry.reason[-10:]) == (lease.id, "operator", "burnt down")
+    stage.manager.force_release(lease.id, reason="tidying up", user="the test")
 
 
 def test_a_viewer_neither_sees_the_button_nor_can_do_it(stage: Stage) -> None:
