@@ -11,9 +11,9 @@ import pytest
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import places, removal, retry
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease, owner_key
 from tests.simulation import stage as staging
@@ -23,6 +23,7 @@ from tests.simulation.state import ROOT
 from tests.simulation.themes import DRAINS, SWEPT
 
 if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Process, Stage
 
     Patch = pytest.MonkeyPatch
@@ -41,13 +42,13 @@ def only_a_drain_is_ahead(stage: Stage) -> None:
 @mutation(only_a_drain_is_ahead)
 def refused_for_a_drain(patch: Patch) -> None:
     """A reader that does not wait is refused because of another reader, who is about to release."""
-    original = ZooKeeperAcquisition._wait_for
+    original = Turn._wait_for
 
-    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
-        outcome = original(self, nearest, first)
+    def wait_for(self: Turn, record: Record, nearest: Any, first: Any) -> Any:
+        outcome = original(self, record, nearest, first)
         return replace(outcome, passing=False) if outcome and nearest.drains is not None else outcome
 
-    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+    patch.setattr(Turn, "_wait_for", wait_for)
 
 
 def readers_come_without_a_break(stage: Stage) -> None:
@@ -168,12 +169,12 @@ def a_drain_outlives_its_record(stage: Stage) -> None:
 @mutation(a_drain_outlives_its_record, theme=SWEPT)
 def ticket_without_a_record_is_read_again(patch: Patch) -> None:
     """A drain whose reply was lost outlives its record: everybody on that table goes round while its session lives."""
-    original = ZooKeeperAcquisition._wait_for
+    original = Turn._wait_for
 
-    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
-        return original(self, nearest, first) if self._store.read(nearest.key) else None
+    def wait_for(self: Turn, record: Record, nearest: Any, first: Any) -> Any:
+        return original(self, record, nearest, first) if self.store.read(nearest.key) else None
 
-    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+    patch.setattr(Turn, "_wait_for", wait_for)
 
 
 def a_waiter_dies_behind_a_drain(stage: Stage) -> None:

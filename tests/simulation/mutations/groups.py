@@ -13,6 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
 from tests.simulation.mutations.mutation import edit, mutation
@@ -175,7 +176,7 @@ def place_kept_while_blocked_by_locks(patch: Patch) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def tickets_kept_aside(patch: Patch) -> None:
     """Who waits for a lease of its group keeps others waiting for a table."""
-    edit(patch, ZooKeeperAcquisition, "_park", "*self._store.queues.deletes(asking), ", "")
+    edit(patch, Turn, "_park", "*self.store.queues.deletes(asking), ", "")
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
@@ -364,7 +365,7 @@ def late_one_keeps_its_place(patch: Patch) -> None:
 @mutation(theme=LIMITED_AND_LOCKED)
 def the_same_on_the_long_way(patch: Patch) -> None:
     """The same where its locks were not free at once."""
-    edit(patch, ZooKeeperAcquisition, "_step_aside", "*stands_there, ", "")
+    edit(patch, Turn, "_step_aside", "*stands_there, ", "")
 
 
 def given_back_and_taken_between_two_looks(stage: Stage) -> None:

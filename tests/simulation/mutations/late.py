@@ -11,6 +11,7 @@ from airflow_hivelock.locks.backends.zookeeper import listings
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
@@ -40,13 +41,13 @@ def a_late_one_has_its_turn(stage: Stage) -> None:
 @mutation(a_late_one_has_its_turn)
 def ticket_kept_aside(patch: Patch) -> None:
     """Everybody waits behind a request that waits for its worker slot."""
-    edit(patch, ZooKeeperAcquisition, "_step_aside", "*tickets, ", "")
+    edit(patch, Turn, "_step_aside", "*tickets, ", "")
 
 
 @mutation(a_late_one_has_its_turn)
 def late_one_tries(patch: Patch) -> None:
     """It holds while it waits for its worker slot, and Hive is locked out."""
-    edit(patch, ZooKeeperAcquisition, "_try", "if self._request.late:", "if False:")
+    edit(patch, Turn, "_try", "if self.request.late:", "if False:")
 
 
 @mutation(a_late_one_has_its_turn)
@@ -88,13 +89,13 @@ def hive_reads_what_a_late_one_writes(stage: Stage) -> None:
 @mutation(hive_reads_what_a_late_one_writes)
 def late_one_holds_a_place(patch: Patch) -> None:
     """Its barrier keeps Hive out for one who has no work to do yet."""
-    edit(patch, ZooKeeperAcquisition, "_wait_for_hive", "below or self._request.late", "below")
+    edit(patch, Turn, "_wait_for_hive", "below or self.request.late", "below")
 
 
 @mutation(hive_reads_what_a_late_one_writes)
 def late_one_overlooks_hive(patch: Patch) -> None:
     """It is given its worker slot, and is blocked by Hive there."""
-    patch.setattr(ZooKeeperAcquisition, "_foreign", lambda self, locks, children, held: [])
+    patch.setattr(Turn, "foreign", lambda self, locks, children, held: [])
 
 
 def hive_reads_below_what_a_late_one_writes(stage: Stage) -> None:
@@ -105,7 +106,7 @@ def hive_reads_below_what_a_late_one_writes(stage: Stage) -> None:
 @mutation(hive_reads_below_what_a_late_one_writes)
 def late_one_overlooks_locks_below(patch: Patch) -> None:
     """The same for Hive's locks on partitions."""
-    edit(patch, ZooKeeperAcquisition, "_foreign", " or self._request.late", "")
+    edit(patch, Turn, "foreign", " or self.request.late", "")
 
 
 def a_late_one_takes_up_a_barrier(stage: Stage) -> None:
@@ -122,7 +123,7 @@ def a_late_one_takes_up_a_barrier(stage: Stage) -> None:
 @mutation(a_late_one_takes_up_a_barrier)
 def barrier_taken_up(patch: Patch) -> None:
     """Its owner's earlier process was not late, and had made lock nodes."""
-    edit(patch, ZooKeeperAcquisition, "_advance", "self._request.late and", "False and")
+    edit(patch, Turn, "_advance", "self.request.late and", "False and")
 
 
 def nobody_hears_that_it_has_stepped_aside(stage: Stage) -> None:

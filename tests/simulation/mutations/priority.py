@@ -8,11 +8,11 @@ import pytest
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import places
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Get, Names
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks.backends.zookeeper.client import Request
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Asked, Stage
 
     Patch = pytest.MonkeyPatch
@@ -55,7 +56,7 @@ def claim_without_a_word(patch: Patch) -> None:
 @mutation(one_is_passed_as_it_tries, theme=URGENT)
 def try_though_passed(patch: Patch) -> None:
     """It is told, and does not listen."""
-    patch.setattr(ZooKeeperAcquisition, "_still_first", lambda self: [])
+    patch.setattr(Turn, "_still_first", lambda self, record: [])
 
 
 def one_is_passed_as_it_looks(stage: Stage) -> None:
@@ -83,12 +84,11 @@ def one_is_passed_between_its_look_and_its_try(stage: Stage) -> None:
 def try_with_newer_claims(patch: Patch) -> None:
     """What has been claimed since the look counts as seen."""
 
-    def still_first(self: ZooKeeperAcquisition) -> Any:
-        assert self._record is not None
-        queues, locks = self._store.queues, self._record.locks
-        return queues.unpassed(locks, self._store.client.submit(*queues.urgents(locks)))
+    def still_first(self: Turn, record: Record) -> Any:
+        queues = self.store.queues
+        return queues.unpassed(record.locks, self.store.client.submit(*queues.urgents(record.locks)))
 
-    patch.setattr(ZooKeeperAcquisition, "_still_first", still_first)
+    patch.setattr(Turn, "_still_first", still_first)
 
 
 def _waits_before(stage: Stage) -> Callable[[], Asked]:
@@ -201,7 +201,7 @@ def barrier_behind_ignored(patch: Patch) -> None:
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_looks_at_tickets(patch: Patch) -> None:
     """It waits for the one that has passed it, which waits for its node."""
-    edit(patch, ZooKeeperAcquisition, "_advance", "if self._record.has_nodes:", "if False:")
+    edit(patch, Turn, "_advance", "if record.has_nodes:", "if False:")
 
 
 def urgent_ones_come_without_end(stage: Stage) -> None:
@@ -291,4 +291,4 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(patch, ZooKeeperAcquisition, "_take_place", "tickets[0].place", "(tickets[0].zxid, 0, tickets[0].zxid)")
+    edit(patch, Turn, "take_place", "tickets[0].place", "(tickets[0].zxid, 0, tickets[0].zxid)")

@@ -13,6 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcqui
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads, ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
@@ -42,15 +43,15 @@ def one_ahead_queues_again(stage: Stage) -> None:
 @mutation(one_ahead_queues_again)
 def ticket_known_by_its_owner(patch: Patch) -> None:
     """The one ahead finishes and queues again behind me: each waits for the other."""
-    original = ZooKeeperAcquisition._wait_for
+    original = Turn._wait_for
 
-    def wait_for(self: ZooKeeperAcquisition, nearest: Any, first: Any) -> Any:
-        standing = self._store.read(nearest.key)
+    def wait_for(self: Turn, record: Record, nearest: Any, first: Any) -> Any:
+        standing = self.store.read(nearest.key)
         epoch = standing.ticket_epoch if standing else 0
-        known = replace(nearest, path=self._store.layout.record(nearest.key), epoch=epoch)
-        return original(self, known, known if first is nearest else first)
+        known = replace(nearest, path=self.store.layout.record(nearest.key), epoch=epoch)
+        return original(self, record, known, known if first is nearest else first)
 
-    patch.setattr(ZooKeeperAcquisition, "_wait_for", wait_for)
+    patch.setattr(Turn, "_wait_for", wait_for)
 
 
 def two_tables_at_once(stage: Stage) -> None:

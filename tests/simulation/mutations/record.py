@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, record, removal, store
+from airflow_hivelock.locks.backends.zookeeper import record, removal, store, turn
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @mutation(seed=0)
 def no_compare_and_set(patch: Patch) -> None:
     """A slow process writes over what another of its owner has written meanwhile."""
-    for module in (acquisition, store, removal):
+    for module in (turn, store, removal):
         patch.setattr(module, "SetData", lambda path, data, version: SetData(path, data, -1))
 
 
@@ -158,7 +159,7 @@ def given_up_when_the_grant_was_not_heard_of(stage: Stage) -> None:
 @mutation(given_up_when_the_grant_was_not_heard_of)
 def withdrawn_without_the_lost_grant(patch: Patch) -> None:
     """The reply to the grant is lost, the request is withdrawn, and its lease stands for ever."""
-    patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
+    patch.setattr(Turn, "granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
 
 
 def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
@@ -178,10 +179,10 @@ def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
 def another_ones_grant_taken_for_mine(patch: Patch) -> None:
     """The lease under which the first process works goes by the epoch that the second, too, would have had."""
 
-    def keep(self: ZooKeeperAcquisition, epoch: int) -> None:
+    def keep(self: Turn, epoch: int) -> None:
         self.__dict__["kept"] = epoch or self.__dict__.get("kept", 0)
 
-    patch.setattr(ZooKeeperAcquisition, "_granting", property(lambda self: self.__dict__["kept"], keep), raising=False)
+    patch.setattr(Turn, "granting", property(lambda self: self.__dict__["kept"], keep), raising=False)
 
 
 def the_next_server_lags(stage: Stage) -> None:

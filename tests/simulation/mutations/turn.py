@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Listing, SetData
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import unit
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.model import LockMode
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
@@ -18,6 +18,7 @@ from tests.simulation.themes import IMPATIENT_HIVE
 if TYPE_CHECKING:
     import pytest
 
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Stage
 
     Patch = pytest.MonkeyPatch
@@ -34,7 +35,7 @@ def hive_locks_before_the_try(stage: Stage) -> None:
 @mutation(hive_locks_before_the_try)
 def verify_skipped(patch: Patch) -> None:
     """Hive locked between the look and the try."""
-    patch.setattr(ZooKeeperAcquisition, "_verify", lambda self, trying, own, children=None: self._grant(trying))
+    patch.setattr(Turn, "_verify", lambda self, trying, own, children=None: self._grant(trying))
 
 
 def hive_has_locked(stage: Stage) -> None:
@@ -84,21 +85,19 @@ def hive_holds_the_first_and_wants_the_second(stage: Stage) -> None:
 def barrier_kept_behind(patch: Patch) -> None:
     """I wait at one object with a node on a later one; Hive holds the first and waits for the second."""
 
-    def hold_place(self: ZooKeeperAcquisition, target: Any) -> None:
-        assert self._record is not None
-        lock = next(lock for lock in self._record.locks if lock.object == target)
-        bump = [SetData(self._store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        data = self._said(self._asked_ms)
-        created = self._store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, data)
-        self._rewrite(replace(self._record, barrier=(*self._record.barrier, (str(target), 0))), [*bump, *created])
+    def hold_place(self: Turn, record: Record, target: Any) -> None:
+        lock = next(lock for lock in record.locks if lock.object == target)
+        bump = [SetData(self.store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
+        created = self.store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, self._said())
+        self._rewrite(record, replace(record, barrier=(*record.barrier, (str(target), 0))), [*bump, *created])
 
-    patch.setattr(ZooKeeperAcquisition, "_hold_place", hold_place)
+    patch.setattr(Turn, "_hold_place", hold_place)
 
 
 @mutation(theme=IMPATIENT_HIVE)
 def gone_before_it_is_watched(patch: Patch) -> None:
     """Hive's lock goes between the look at it and the watch on it, and nobody wakes me."""
-    edit(patch, ZooKeeperAcquisition, "_wait_for_hive", "if standing is None:", "if False:")
+    edit(patch, Turn, "_wait_for_hive", "if standing is None:", "if False:")
 
 
 def hive_unlocks_one_of_two_partitions(stage: Stage) -> None:
@@ -116,4 +115,4 @@ def hive_unlocks_one_of_two_partitions(stage: Stage) -> None:
 @mutation(hive_unlocks_one_of_two_partitions)
 def tries_in_vain_again_and_again(patch: Patch) -> None:
     """Each try against a lock of Hive's below mine writes my own record, which wakes me: for the next one, without a pause."""
-    edit(patch, ZooKeeperAcquisition, "_foreign", "self._refused_at is not None", "False")
+    edit(patch, Turn, "foreign", "self._refused_at is not None", "False")

@@ -159,13 +159,13 @@ class Groups:
         return [place.placed_ms or (stat.ctime_ms if stat else 0) for place, stat in zip(given, stats, strict=True)]
 
     def permitted(self, record: Record, look: GroupLook | None = None) -> tuple[Record, list[Op]] | None:
-        """*record* with a free permit, and the operations that take it: refused if anybody has taken one since. Its place in
-        the group's queue goes with them. As it is where it needs none. None: it has to wait for one.
+        """*record*, which has a limit, with a free permit, and the operations that take it: refused if anybody has taken one
+        since. Its place in the group's queue goes with them. None: it has to wait for one.
 
         :param look: a newcomer's, which comes after all that wait.
         """
-        if (share := record.share) is None:
-            return record, []
+        share = record.share
+        assert share is not None
         place = None if look else Parked.of(record)
         look = look or self.look(share)
         if (number := look.free(record, place)) is None:
