@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
@@ -84,16 +84,6 @@ class DatabaseDialect(Protocol):
 
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """Microseconds, as this database shows a time."""
-        ...
-
-    def add(
-        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """A request, if it is a new row, and its locks, in a constant number of round trips."""
-        ...
-
-    def remove(self, connection: Connection, place: int) -> None:
-        """Take away the locks of the request at *place*."""
         ...
 
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:

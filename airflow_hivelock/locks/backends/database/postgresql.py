@@ -31,7 +31,6 @@ from sqlalchemy import (
     delete,
     event,
     func,
-    insert,
     literal_column,
     select,
     text,
@@ -43,9 +42,9 @@ from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERY
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Insert, Select, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Update
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
 
@@ -140,32 +139,6 @@ class PostgreSQL:
 
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.to_timestamp(column / literal_column("1000000.0"))
-
-    def add(
-        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
-    ) -> None:
-        arrays = {f"locks_{name}": [lock[name] for lock in locks] for name in locks[0]}
-        if request is None:
-            connection.execute(self._add_locks, arrays)
-        else:
-            connection.execute(
-                self._add_both, {**arrays, **{f"request_{name}": value for name, value in request.items()}}
-            )
-
-    @cached_property
-    def _add_locks(self) -> Insert:
-        columns = list(self._tables.lock.c)
-        arrays = (func.unnest(bindparam(f"locks_{column.name}", type_=ARRAY(column.type))) for column in columns)
-        return insert(self._tables.lock).from_select(columns, select(*arrays))
-
-    @cached_property
-    def _add_both(self) -> Insert:
-        table = self._tables.request
-        values = {column.name: bindparam(f"request_{column.name}", type_=column.type) for column in table.c}
-        return self._add_locks.add_cte(insert(table).values(**values).cte("request"))
-
-    def remove(self, connection: Connection, place: int) -> None:
-        connection.execute(delete(self._tables.lock).where(self._tables.lock.c.place == place))
 
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
         if ended not in self._ends:

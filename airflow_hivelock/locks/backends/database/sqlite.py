@@ -25,7 +25,6 @@ from sqlalchemy import (
     delete,
     event,
     func,
-    insert,
     literal_column,
     select,
     type_coerce,
@@ -37,7 +36,7 @@ from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, THOSE
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
 
@@ -103,20 +102,10 @@ class SQLite:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.strftime("%Y-%m-%d %H:%M:%f", column / literal_column("1000000.0"), "unixepoch")
 
-    def add(
-        self, connection: Connection, request: Mapping[str, Any] | None, locks: Sequence[Mapping[str, Any]]
-    ) -> None:
-        if request is not None:
-            connection.execute(insert(self._tables.request), request)
-        connection.execute(insert(self._tables.lock), locks)
-
-    def remove(self, connection: Connection, place: int) -> None:
-        connection.execute(self._take_away, {"of_place": place})
-
     def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
         if not connection.execute(ended, values).rowcount:
             return None
-        self.remove(connection, values["of_place"])
+        connection.execute(self._take_away, {"of_place": values["of_place"]})
         return values["of_place"], THOSE_BEHIND
 
     def call(self, connection: Connection, process: str) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    delete,
     false,
     func,
     insert,
@@ -237,7 +238,7 @@ class Store(Sessions):
         had, has = bool(mine.place) and mine.state in queued, record.state in queued
         self.put(connection, record, existing, locks.rows if has and not had else ())
         if had and not has:
-            self.dialect.remove(connection, record.place)
+            connection.execute(delete(self.tables.lock).where(self.tables.lock.c.place == record.place))
         if mine.place and (had, mine.state is State.PARKED) != (has, record.state is State.PARKED):
             self.dialect.tell(connection, record.place, THOSE_BEHIND)
 
@@ -255,13 +256,12 @@ class Store(Sessions):
     ) -> None:
         """Write the record over the owner's *existing* one, and the rows of *locks* that it has got."""
         request = self.tables.request
-        if existing is not None and (changed := record.changes(existing)):
+        if existing is None:
+            connection.execute(insert(request), record._asdict())
+        elif changed := record.changes(existing):
             connection.execute(update(request).where(request.c.owner_key == record.owner_key).values(changed))
-        values = record._asdict() if existing is None else None
         if locks:
-            self.dialect.add(connection, values, [{**row, "place": record.place} for row in locks])
-        elif values:
-            connection.execute(insert(request), values)
+            connection.execute(insert(self.tables.lock), [{**row, "place": record.place} for row in locks])
 
     def _queue_behind(self, connection: Connection, places: Collection[int]) -> bool:
         """Have the ends of the requests at *places* be told to their waiters; False if one of them has ended."""
