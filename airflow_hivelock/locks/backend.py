@@ -107,7 +107,10 @@ class Acquisition(Protocol):
 
 
 class Backend(Protocol):
-    """Where locks are kept. All calls are safe from several threads."""
+    """Where locks are kept. All calls are safe from several threads.
+
+    What has a body here does for a subclass that keeps nothing else, and looks at all leases for one.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
@@ -151,7 +154,7 @@ class Backend(Protocol):
 
         :raises LockLost: it must not publish.
         """
-        ...
+        check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
         """Free the lease. True if this call freed it; False if there was nothing left to free, or if a later
@@ -185,15 +188,15 @@ class Backend(Protocol):
 
     def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
         """:meth:`leases` and :meth:`waiters`, of one look where the store allows it: a request is among one of them."""
-        ...
+        return self.leases(), self.waiters()
 
     def find(self, lease_id: str) -> Lease | None:
         """The lease of that id while it stands, else None."""
-        ...
+        return next((lease for lease in self.leases() if lease.id == lease_id), None)
 
     def lease_of(self, owner: str) -> Lease | None:
         """The lease that *owner* holds, whichever attempt acquired it, else None."""
-        ...
+        return next((lease for lease in self.leases() if lease.owner == owner), None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free somebody else's lease, and write who, when, which and why to the audit trail.
@@ -208,7 +211,7 @@ class Backend(Protocol):
 
         :return: whether this call did.
         """
-        ...
+        return False
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         """Record *application* in the place of what somebody else's work has recorded, and write who, when, which and why
@@ -221,14 +224,14 @@ class Backend(Protocol):
 
     def audit(self) -> Sequence[ForcedRelease]:
         """Every force release and every record by force, oldest first."""
-        ...
+        return ()
 
     def sweep(self) -> int:
         """Take away what the dead have left that holds nothing: half-made requests, and history past its time.
 
         :return: how much of it there was.
         """
-        ...
+        return 0
 
     def now(self) -> datetime:
         """The store's clock, by which all its times are; a client's own may be wrong."""
@@ -236,7 +239,6 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back connections. What is held stays held."""
-        ...
 
 
 def check_newest(lease: Lease | None, lease_id: str, name: str, token: int) -> Lease:

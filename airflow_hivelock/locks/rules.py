@@ -12,12 +12,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_hivelock.locks.model import LeaseLimit
+    from airflow_hivelock.locks.model import Lease, LeaseLimit
 
 
 class _Prioritized(Protocol):
@@ -193,17 +193,27 @@ def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
     return target is None or any(lock.object == target or lock.object.is_below(target) for lock in locks)
 
 
+def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> list[Holder]:
+    """The locks of leases on *target* and below it, as they are shown; each lease with what its locks are for."""
+    return in_order(
+        Holder(lock.object, lock.mode, lease.owner, lease.since, lease.id, lease.token, lease.expires, True, query)
+        for lease, query in held
+        for lock in lease.locks
+        if concern([lock], target)
+    )
+
+
+def in_order(found: Iterable[Holder]) -> list[Holder]:
+    """As they are shown: by object, and the earliest first."""
+    return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))
+
+
 def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
     """Those locks among *theirs* that exclude one of *mine*."""
     modes = {lock.object: lock.mode for lock in mine}
-    return [lock for lock in theirs if _excluded(modes, lock)]
+    return [lock for lock in theirs if excludes(modes, (lock,))]
 
 
 def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bool:
     """Whether one of *theirs* conflicts with what *modes* says of the same object."""
-    return any(_excluded(modes, lock) for lock in theirs)
-
-
-def _excluded(modes: Mapping[LockObject, LockMode], lock: Lock) -> bool:
-    mode = modes.get(lock.object)
-    return mode is not None and conflict(mode, lock.mode)
+    return any(lock.object in modes and conflict(modes[lock.object], lock.mode) for lock in theirs)

@@ -8,6 +8,8 @@ from airflow_hivelock.locks.model.lease import (
     LockRequest,
     Work,
     owner_key,
+    put_work,
+    token_of,
 )
 from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter, WaitsFor
 from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, locks_from_json, locks_to_json
@@ -31,4 +33,6 @@ __all__ = [
     "locks_from_json",
     "locks_to_json",
     "owner_key",
+    "put_work",
+    "token_of",
 ]

@@ -14,6 +14,8 @@ from airflow_hivelock.locks.invalid import InvalidRequest
 from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_hivelock.locks.model.object import Lock, LockObject
 
 MAX_OWNER_LENGTH = 2_000
@@ -138,6 +140,17 @@ class Work:
             raise InvalidRequest(
                 f"{str(self.name)[:80]!r} is not to be recorded as work under a lease: {error}"
             ) from error
+
+
+def put_work(works: Iterable[Work], name: str, application: str | None, token: int) -> tuple[Work, ...]:
+    """*works* with *application* under that name; None: with nothing."""
+    others = tuple(work for work in works if work.name != name)
+    return others if application is None else (*others, Work(name, application, token))
+
+
+def token_of(works: Iterable[Work], name: str, otherwise: int) -> int:
+    """The token of what runs under that name, of which there may be nothing."""
+    return next((work.token for work in works if work.name == name), otherwise)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.database.request import object_key
 from airflow_hivelock.locks.backends.database.store import of, parse_id
 from airflow_hivelock.locks.backends.database.waiters import listed
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
-from airflow_hivelock.locks.model import ForcedRelease, Holder, owner_key
+from airflow_hivelock.locks.model import ForcedRelease, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Row, Update
 
     from airflow_hivelock.locks.backends.database.store import Store
-    from airflow_hivelock.locks.model import Lease, LockObject, LockRequest, Tenure, Waiter, Work
+    from airflow_hivelock.locks.model import Holder, Lease, LockObject, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
@@ -177,23 +177,8 @@ class DatabaseBackend:
         return self.store.transact(lambda connection: connection.execute(forgotten).rowcount > 0)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
-        holders = [
-            Holder(
-                lock.object,
-                lock.mode,
-                record.owner,
-                instant(record.granted_us or 0),
-                record.lease_id,
-                record.token,
-                instant(record.end_us or 0),
-                True,
-                record.query,
-            )
-            for record in self._listed(self.store.standing)
-            for lock in record.locked
-            if rules.concern([lock], target)
-        ]
-        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+        held = self._listed(self.store.standing)
+        return rules.holders(((record.lease, record.query) for record in held), target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         return listed(self._standing(), target)

@@ -32,6 +32,8 @@ from airflow_hivelock.locks.model import (
     locks_from_json,
     locks_to_json,
     owner_key,
+    put_work,
+    token_of,
 )
 
 if TYPE_CHECKING:
@@ -203,14 +205,12 @@ class Record(NamedTuple):
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
-        others = (work for work in self.worked if work.name != name)
-        return self._replace(token=token, works=_works((*others, Work(name, application, token))))
+        return self._replace(token=token, works=_works(put_work(self.worked, name, application, token)))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with what runs under that name by now."""
-        token = next((work.token for work in self.worked if work.name == name), self.token)
-        now = () if application is None else (Work(name, application, token),)
-        return self._replace(works=_works((*(work for work in self.worked if work.name != name), *now)))
+        token = token_of(self.worked, name, self.token)
+        return self._replace(works=_works(put_work(self.worked, name, application, token)))
 
     def is_of(self, lease: Lease) -> bool:
         """Whether it is this very grant, in the hands of this very process."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from urllib.parse import unquote
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive.thrift import failure, transport
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from urllib.parse import SplitResult
 
-    from airflow_hivelock.locks.model import ForcedRelease, Lease, LockRequest, Tenure, Work
+    from airflow_hivelock.locks.model import Lease, LockRequest, Tenure
 
 PORT = 10_000
 AUTH = ("NONE", "NOSASL", "LDAP", "KERBEROS")
@@ -62,7 +62,7 @@ class Address:
         return f"HiveServer2 {self.host}:{self.port}"
 
 
-class HiveServer2Backend:
+class HiveServer2Backend(Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`: what looks is there, what takes raises Unsupported.
 
     :param recheck_s: how often :meth:`watch` has its caller look again.
@@ -127,9 +127,8 @@ class HiveServer2Backend:
         return cls(address, recheck_s=seconds("recheck_s", recheck_s))
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
-        held = [holder for holder, waiting in self._locks() if not waiting]
-        found = [holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target)]
-        return sorted(found, key=lambda holder: (holder.object, holder.since, holder.owner))
+        held = (holder for holder, waiting in self._locks() if not waiting)
+        return rules.in_order(holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         """Those of the metastore's lock manager; who waits in ZooKeeper's stands in no list."""
@@ -160,59 +159,21 @@ class HiveServer2Backend:
             "every lock on its object, whoever made it. Take them in zookeeper:// or metastore://, where this Hive does"
         )
 
-    def renew(self, lease: Lease) -> NoReturn:
-        self._refuse(lease.id)
+    def force_release(self, lease_id: str, *_: object, **__: object) -> NoReturn:
+        raise Unsupported(f"lease {lease_id}: {self.address} keeps none; it is there to look at locks only")
 
-    def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> NoReturn:
-        self._refuse(lease.id)
+    check_token = force_record = force_release
 
-    def start_work(self, lease: Lease, name: str, application: str) -> NoReturn:
-        self._refuse(lease.id)
+    def release(self, lease: Lease, *_: object, **__: object) -> NoReturn:
+        self.force_release(lease.id)
 
-    def record_work(self, lease: Lease, name: str, application: str | None) -> NoReturn:
-        self._refuse(lease.id)
-
-    def check_token(self, lease_id: str, name: str, token: int) -> NoReturn:
-        self._refuse(lease_id)
-
-    def release(self, lease: Lease) -> NoReturn:
-        self._refuse(lease.id)
-
-    def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> NoReturn:
-        self._refuse(lease_id)
-
-    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
-        self._refuse(lease_id)
+    renew = verify = start_work = record_work = release
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         return []
 
     def leases(self) -> list[Lease]:
         return []
-
-    def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        return self.leases(), self.waiters()
-
-    def find(self, lease_id: str) -> None:
-        return None
-
-    def lease_of(self, owner: str) -> None:
-        return None
-
-    def audit(self) -> list[ForcedRelease]:
-        return []
-
-    def forget_aside(self, owner: str, attempt: int) -> bool:
-        return False
-
-    def sweep(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to give back: each question has had a session of its own."""
-
-    def _refuse(self, lease_id: str) -> NoReturn:
-        raise Unsupported(f"lease {lease_id}: {self.address} keeps none; it is there to look at locks only")
 
     def _locks(self) -> list[tuple[Holder, bool]]:
         """All locks, with whether they are waited for, in the order in which Hive lists them."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Blocked, Capabilities, Free, check_newest
+from airflow_hivelock.locks.backend import Backend, Blocked, Capabilities, Free
 from airflow_hivelock.locks.backends.memory.queues import Entry, MemoryQueues
 from airflow_hivelock.locks.errors import LockLost, Superseded
 from airflow_hivelock.locks.model import (
@@ -21,18 +21,19 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     WaitsFor,
-    Work,
+    put_work,
+    token_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.model import Blocker
+    from airflow_hivelock.locks.model import Blocker, Work
 
 PASSING_S = 3600.0
 
 
-class MemoryBackend:
+class MemoryBackend(Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`; nothing survives the process.
 
     :param passing_s: how long a request that waits is passed by more urgent ones, in seconds; 0: never.
@@ -53,29 +54,22 @@ class MemoryBackend:
 
     def renew(self, lease: Lease) -> None:
         with self._lock:
-            if (entry := self._holding(lease)) is None:
-                raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
-            entry.renewed = self.now()
+            self._held(lease).renewed = self.now()
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         with self._lock:
-            if (entry := self._holding(lease)) is None:
-                raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+            entry = self._held(lease)
             if wake is not None:
                 entry.losses.append(wake)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         with self._lock:
-            return self._put_work(lease, Work(name, application, next(self.queues.count)), name)
+            return self._put_work(lease, name, application, next(self.queues.count))
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
         with self._lock:
             held = self.find(lease.id) or lease
-            token = work.token if (work := held.work(name)) else held.token
-            return self._put_work(lease, Work(name, application, token) if application is not None else None, name)
-
-    def check_token(self, lease_id: str, name: str, token: int) -> None:
-        check_newest(self.find(lease_id), lease_id, name, token)
+            return self._put_work(lease, name, application, token_of(held.works, name, held.token))
 
     def release(self, lease: Lease) -> bool:
         with self._lock:
@@ -89,14 +83,6 @@ class MemoryBackend:
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
         with self._lock:
             return self.leases(), self.waiters()
-
-    def find(self, lease_id: str) -> Lease | None:
-        return next((lease for lease in self.leases() if lease.id == lease_id), None)
-
-    def lease_of(self, owner: str) -> Lease | None:
-        with self._lock:
-            entry = self.queues.entries.get(owner)
-            return entry.lease if entry else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         with self._lock:
@@ -117,7 +103,7 @@ class MemoryBackend:
             lease = self.find(lease_id)
             if lease is None or seen not in lease.works:
                 return False
-            self._put_work(lease, replace(seen, application=application), seen.name)
+            self._put_work(lease, seen.name, application, seen.token)
             self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
             return True
 
@@ -127,24 +113,8 @@ class MemoryBackend:
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         with self._lock:
-            holders = [
-                Holder(
-                    lock.object,
-                    lock.mode,
-                    entry.lease.owner,
-                    entry.lease.since,
-                    entry.lease.id,
-                    entry.lease.token,
-                    _expires(entry, entry.lease),
-                    True,
-                    entry.request.query,
-                )
-                for entry in self.queues.entries.values()
-                if entry.lease
-                for lock in entry.request.locks
-                if rules.concern([lock], target)
-            ]
-        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+            held = [(lease, self.queues.entries[lease.owner].request.query) for lease in self.leases()]
+        return rules.holders(held, target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         with self._lock:
@@ -168,22 +138,20 @@ class MemoryBackend:
         with self._lock:
             self._watches.append((targets, wake))
 
-    def sweep(self) -> int:
-        return 0  # nothing here outlives its process
-
     def now(self) -> datetime:
         return self.queues.now()
 
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def _put_work(self, lease: Lease, work: Work | None, name: str) -> Lease:
-        if (entry := self._holding(lease)) is None or entry.lease is None:
-            raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
-        others = tuple(other for other in entry.lease.works if other.name != name)
-        token = max(entry.lease.token, work.token if work else 0)
-        entry.lease = replace(entry.lease, token=token, works=(*others, work) if work else others)
+    def _put_work(self, lease: Lease, name: str, application: str | None, token: int) -> Lease:
+        entry = self._held(lease)
+        assert entry.lease is not None
+        works = put_work(entry.lease.works, name, application, token)
+        entry.lease = replace(entry.lease, token=max(entry.lease.token, token), works=works)
         return entry.lease
+
+    def _held(self, lease: Lease) -> Entry:
+        if (entry := self._holding(lease)) is None:
+            raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+        return entry
 
     def _holding(self, lease: Lease) -> Entry | None:
         entry = self.queues.entries.get(lease.owner)
@@ -255,16 +223,19 @@ class MemoryAcquisition:
 
     def withdraw(self) -> None:
         with self._backend._lock:
-            entry = self._backend.queues.entries.get(self._request.owner)
-            if entry and entry.lease is None and entry.epoch == self._epoch:
+            if self._waiting():
                 self._backend._remove(self._request.owner)
 
     def hand_over(self) -> None:
         with self._backend._lock:
-            entry = self._backend.queues.entries.get(self._request.owner)
-            if entry and entry.lease is None and entry.epoch == self._epoch:
+            if entry := self._waiting():
                 entry.left = True
                 self._backend._changed(self._request)
+
+    def _waiting(self) -> Entry | None:
+        """The entry while it waits, and this acquisition acts for its owner."""
+        entry = self._backend.queues.entries.get(self._request.owner)
+        return entry if entry and entry.lease is None and entry.epoch == self._epoch else None
 
     def _mine(self) -> Entry | None:
         """The entry that this acquisition made or took over; None before its first step, or when it was freed."""

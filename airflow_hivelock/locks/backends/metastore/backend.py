@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
-from airflow_hivelock.locks.model import Lease, Tenure, Waiter, Work
+from airflow_hivelock.locks.model import Lease, Tenure, Waiter, put_work
 from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.backends.metastore.store import LockClient
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, LockObject, LockRequest
+    from airflow_hivelock.locks.model import Holder, LockObject, LockRequest, Work
 
 log = logging.getLogger(__name__)
 
 
-class MetastoreBackend:
+class MetastoreBackend(Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param timeout_s: after how long without a heartbeat the server frees a lock: its ``hive.txn.timeout``; None to ask
@@ -128,8 +128,7 @@ class MetastoreBackend:
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         rows = [row for row in self.store.rows(target) if not row.waiting and rules.concern([row.lock], target)]
-        holders = [row.holder(self.store.timeout_s) for row in rows]
-        return sorted(holders, key=lambda holder: (holder.object, holder.since, holder.owner))
+        return rules.in_order(row.holder(self.store.timeout_s) for row in rows)
 
     def transactional(self, target: LockObject | None) -> list[TransactionalLock]:
         with self.store.client() as client:
@@ -167,12 +166,9 @@ class MetastoreBackend:
         granted = row.requests(row for row in rows if row.metadata and not row.waiting)
         return sorted((row.lease(asked, self.store.timeout_s) for asked in granted), key=lambda lease: lease.since)
 
-    def find(self, lease_id: str) -> Lease | None:
-        return next((lease for lease in self.leases() if lease.id == lease_id), None)
-
     def lease_of(self, owner: str) -> Lease | None:
-        known = known_as(owner)
-        return next((replace(lease, owner=owner) for lease in self.leases() if lease.owner == known), None)
+        found = super().lease_of(known_as(owner))
+        return found and replace(found, owner=owner)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Free a lease, or a lock of Hive's own by its number, ``metastore-17``; the log is the only audit trail.
@@ -191,19 +187,10 @@ class MetastoreBackend:
         log.warning("%s force-released lock %d of %s (%s): %s", user, number, standing[0].owner, locks, reason)
         return True
 
-    def forget_aside(self, owner: str, attempt: int) -> bool:
-        return False  # nobody steps aside here
-
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
         raise Unsupported(
             f"{lease_id}: a metastore records nothing of the work under a lease, and frees what is not renewed"
         )
-
-    def audit(self) -> list[ForcedRelease]:
-        return []
-
-    def sweep(self) -> int:
-        return 0  # the server frees what gets no heartbeats
 
     def now(self) -> datetime:
         return self.store.now()
@@ -212,9 +199,6 @@ class MetastoreBackend:
         """Settings of the metastore's own; None for those that are not set, or not told."""
         with self.store.client() as client:
             return {name: client.setting(name) for name in wanted}
-
-    def close(self) -> None:
-        """Nothing to give back: each task has had a connection of its own."""
 
     def _look(self, client: LockClient, lease: Lease, *, fresh: bool = False) -> None:
         """:raises LockLost: it is gone; or the server has let somebody in beside it."""
@@ -231,10 +215,7 @@ class MetastoreBackend:
 
     def _noted(self, lease: Lease, name: str, application: str | None) -> Lease:
         self.verify(lease)
-        others = tuple(work for work in lease.works if work.name != name)
-        if application is None:
-            return replace(lease, works=others)
-        return replace(lease, works=(*others, Work(name, application, lease.token)))
+        return replace(lease, works=put_work(lease.works, name, application, lease.token))
 
 
 def _number(lease_id: str) -> int:

@@ -35,6 +35,8 @@ from airflow_hivelock.locks.model import (
     locks_from_json,
     locks_to_json,
     owner_key,
+    put_work,
+    token_of,
 )
 
 if TYPE_CHECKING:
@@ -194,15 +196,12 @@ class Record:
 
     def starting(self, name: str, application: str) -> Record:
         """This record with new work, which gets the zxid of its write as token."""
-        others = (work for work in self.works if work.name != name)
-        return replace(self, token=0, works=(*others, Work(name, application, 0)))
+        return replace(self, token=0, works=put_work(self.works, name, application, 0))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with what runs under that name by now."""
-        found = [work for work in self.works if work.name == name]
-        token = found[0].token if found else self.token
-        now = () if application is None else (Work(name, application, token),)
-        return replace(self, works=(*(work for work in self.works if work.name != name), *now))
+        token = token_of(self.works, name, self.token)
+        return replace(self, works=put_work(self.works, name, application, token))
 
     @property
     def node_zxids(self) -> frozenset[int]:
