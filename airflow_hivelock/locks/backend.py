@@ -239,6 +239,7 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back connections. What is held stays held."""
+        return
 
 
 def check_newest(lease: Lease | None, lease_id: str, name: str, token: int) -> Lease:

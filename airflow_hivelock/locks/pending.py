@@ -199,7 +199,9 @@ class PendingLook(_Pending):
         :raises StoreUnavailable: as :meth:`PendingLease.poll`.
         """
         try:
-            self._recheck_s = self._watch()  # before the look, so that nothing is missed in between
+            targets, wake = [lock.object for lock in self.request.locks], self._wake
+            # Before the look, so that nothing is missed in between.
+            self._recheck_s = None if wake is None else self._backend.watch(targets, wake)
             holders = self._holders()
         except StoreUnavailable as error:
             return self._bear(error)
@@ -207,11 +209,6 @@ class PendingLook(_Pending):
         if holders and not self._patience.left_s():
             raise LockTimeout(self._late("did not find free", holders))
         return holders
-
-    def _watch(self) -> float | None:
-        if self._wake is None:
-            return None
-        return self._backend.watch([lock.object for lock in self.request.locks], self._wake)
 
     def _holders(self) -> Sequence[Holder]:
         excludes = self._excludes()

@@ -195,7 +195,7 @@ def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
 
 def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> list[Holder]:
     """The locks of leases on *target* and below it, as they are shown; each lease with what its locks are for."""
-    return in_order(
+    return as_shown(
         Holder(lock.object, lock.mode, lease.owner, lease.since, lease.id, lease.token, lease.expires, True, query)
         for lease, query in held
         for lock in lease.locks
@@ -203,7 +203,7 @@ def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> lis
     )
 
 
-def in_order(found: Iterable[Holder]) -> list[Holder]:
+def as_shown(found: Iterable[Holder]) -> list[Holder]:
     """As they are shown: by object, and the earliest first."""
     return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))
 

@@ -119,9 +119,7 @@ class MetastoreCatalog:
             return list(client.get_all_tables(database) if database else client.get_all_databases())
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Settings of the metastore's own; None for those that are not set, or not told."""
-        with self.metastore.client() as client:
-            return {name: thrift.setting(client, name) for name in wanted}
+        return self.metastore.settings(wanted)
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.

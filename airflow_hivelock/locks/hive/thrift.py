@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from airflow_hivelock.locks.hive import kerberos
 from airflow_hivelock.locks.url import need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PORT = 9083
 """``hive.metastore.port`` unless the address names another."""
@@ -84,6 +84,17 @@ class Metastore:
         except (TException, OSError, EOFError, UnicodeDecodeError) as error:
             raise failure(str(self), error) from error
 
+    def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
+        """Settings of the metastore's own; None for those that are not set, or not told."""
+        from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
+
+        found: dict[str, str | None] = dict.fromkeys(wanted)
+        with self.client() as client:
+            for name in found:
+                with suppress(ConfigValSecurityException):
+                    found[name] = client.get_config_value(name, "") or None
+        return found
+
     def _open(self) -> Any:
         from thrift.transport.TTransport import TTransportException
 
@@ -120,16 +131,6 @@ def table(client: Any, database: str, name: str) -> Any | None:
     try:
         return client.get_table_req(GetTableRequest(database, name, ClientCapabilities([_INSERT_ONLY_TABLES]))).table
     except NoSuchObjectException:
-        return None
-
-
-def setting(client: Any, name: str) -> str | None:
-    """A setting of the metastore's own configuration; None where it is not set, or not told."""
-    from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
-
-    try:
-        return client.get_config_value(name, "") or None
-    except ConfigValSecurityException:
         return None
 
 

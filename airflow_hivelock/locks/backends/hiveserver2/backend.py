@@ -128,7 +128,7 @@ class HiveServer2Backend(Backend):
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         held = (holder for holder, waiting in self._locks() if not waiting)
-        return rules.in_order(holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target))
+        return rules.as_shown(holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         """Those of the metastore's lock manager; who waits in ZooKeeper's stands in no list."""

@@ -128,7 +128,7 @@ class MetastoreBackend(Backend):
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         rows = [row for row in self.store.rows(target) if not row.waiting and rules.concern([row.lock], target)]
-        return rules.in_order(row.holder(self.store.timeout_s) for row in rows)
+        return rules.as_shown(row.holder(self.store.timeout_s) for row in rows)
 
     def transactional(self, target: LockObject | None) -> list[TransactionalLock]:
         with self.store.client() as client:
@@ -196,9 +196,7 @@ class MetastoreBackend(Backend):
         return self.store.now()
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Settings of the metastore's own; None for those that are not set, or not told."""
-        with self.store.client() as client:
-            return {name: client.setting(name) for name in wanted}
+        return self.store.metastore.settings(wanted)
 
     def _look(self, client: LockClient, lease: Lease, *, fresh: bool = False) -> None:
         """:raises LockLost: it is gone; or the server has let somebody in beside it."""

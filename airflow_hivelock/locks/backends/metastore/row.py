@@ -129,7 +129,6 @@ class Row:
     acquired: datetime | None
     user: str
     agent: str
-    blocked_by: int | None
     metadata: Metadata | None
 
     @property
@@ -181,7 +180,6 @@ def parse(element: Any) -> Row | None:
         _instant(element.acquiredat) if element.acquiredat else None,
         element.user or "",
         element.agentInfo or "",
-        element.blockedByExtId,
         Metadata.parse(element.user, element.hostname, element.agentInfo),
     )
 

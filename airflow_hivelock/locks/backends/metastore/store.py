@@ -107,10 +107,6 @@ class LockClient:
         found = thrift.table(self._client, table.database, table.table)
         return None if found is None else len(found.partitionKeys or ())
 
-    def setting(self, name: str) -> str | None:
-        """A setting of the metastore's own; None where it is not set, or not told."""
-        return thrift.setting(self._client, name)
-
 
 def _component(lock: Lock) -> Any:
     from hmsclient.genthrift.hive_metastore.ttypes import DataOperationType, LockComponent, LockLevel, LockType
@@ -145,7 +141,7 @@ class MetastoreStore:
     """
 
     def __init__(self, metastore: Metastore, timeout_s: float | None, recheck_s: float) -> None:
-        self._metastore = metastore
+        self.metastore = metastore
         self._recheck_s = recheck_s
         self._timeout_s = timeout_s
         self._offset_s = -math.inf
@@ -156,8 +152,8 @@ class MetastoreStore:
     def timeout_s(self) -> float:
         """After how long without a heartbeat the server frees a lock."""
         if self._timeout_s is None:
-            with self.client() as client:
-                given = client.setting("metastore.txn.timeout") or client.setting("hive.txn.timeout")
+            told = self.metastore.settings(("metastore.txn.timeout", "hive.txn.timeout"))
+            given = next(filter(None, told.values()), None)
             self._timeout_s = _timeout_s(given) if given else TIMEOUT_S
         return self._timeout_s
 
@@ -169,7 +165,7 @@ class MetastoreStore:
     @contextmanager
     def client(self) -> Iterator[LockClient]:
         """One connection for one task."""
-        with self._metastore.client() as client:
+        with self.metastore.client() as client:
             yield LockClient(client)
 
     def rows(self, target: LockObject | None) -> list[Row]:

@@ -62,7 +62,7 @@ def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
             since = instant(node.stat.ctime_ms)
             theirs = None, None, None, said.explicit, said.query, said.details
             holders.append(Holder(target, mode, said.query_id, since, *theirs))
-    return rules.in_order(holders)
+    return rules.as_shown(holders)
 
 
 def leases(store: ZooKeeperStore) -> list[Lease]:
