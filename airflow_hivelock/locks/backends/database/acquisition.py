@@ -134,7 +134,7 @@ class DatabaseAcquisition:
             else:
                 self._began = self._began or outcome.record.began
                 return outcome
-        raise self._overtaken()
+        raise StoreUnavailable(f"{self._request.owner}: others were quicker {MAX_TRIES} times; try again")
 
     def _prepare(self, connection: Connection, *, comes_back: bool) -> tuple[int, Record]:
         """The time, and the owner's request as it is to be granted, or has been: taken over from what acted for it."""
@@ -175,9 +175,6 @@ class DatabaseAcquisition:
         ends_us = outcome.ahead[0].end_us if self._store.frees else None
         recheck_s = None if ends_us is None else max(0.0, _seconds(outcome.now_us, ends_us)) + 0.001
         return Blocked(tuple(one.blocker for one in outcome.ahead), self._waited_s or 0.0, recheck_s=recheck_s)
-
-    def _overtaken(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._request.owner}: others were quicker {MAX_TRIES} times; try again")
 
 
 def _seconds(since_us: int, until_us: int) -> float:

@@ -87,24 +87,18 @@ class DatabaseBackend:
         request = self.store.tables.request
         end_us = self.store.clock_us + bindparam("of_lease_us", type_=BigInteger)
         renewed = update(request).where(self.store.of_lease).values(end_us=end_us, lease_s=bindparam("of_lease_s"))
-        return (
-            renewed
-            if self.max_lease_s is None
-            else renewed.where(end_us <= request.c.granted_us + later(0, self.max_lease_s))
-        )
+        if self.max_lease_s is None:
+            return renewed
+        return renewed.where(end_us <= request.c.granted_us + later(0, self.max_lease_s))
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         if wake is not None:
             self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake)
         record = self._stands(lease, self.store.standing)
-        if (
-            wake is not None
-            and record.audience != EVERYBODY
-            and not self.store.write(
-                lambda connection: self.store.leave_word(connection, self.store.of_lease, **of(lease))
-            )
-        ):
-            self._stands(lease, self.store.standing)
+        if wake is not None and record.audience != EVERYBODY:
+            where, given = self.store.of_lease, of(lease)
+            if not self.store.write(lambda connection: self.store.leave_word(connection, where, **given)):
+                self._stands(lease, self.store.standing)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self._put_work(lease, name, application, new=True)
@@ -206,13 +200,12 @@ class DatabaseBackend:
         )
         held = select(request.c.place).where(request.c.place.in_(touched), store.standing)
         places = store.read(lambda connection: connection.execute(held, keys).scalars().all())
-        for place in places:
-            self._notifier.expect(place, None, wake)
-        found = and_(store.dialect.among(request.c.place, "places"), store.held)
-        given = store.dialect.numbers(places)
         if not places:
             return WATCH_S
-        told = store.write(lambda connection: store.leave_word(connection, found, places=given))
+        for place in places:
+            self._notifier.expect(place, None, wake)
+        found, given = store.dialect.among(request.c.place, "places"), store.dialect.numbers(places)
+        told = store.write(lambda connection: store.leave_word(connection, found, store.held, places=given))
         return WATCH_S if told < len(places) else None
 
     def sweep(self) -> int:
@@ -224,13 +217,11 @@ class DatabaseBackend:
             request.c.seen_us < week_ago,
             or_(request.c.ended_us.is_(None), request.c.ended_us < week_ago),
         )
-
         stays_away = update(request).where(store.aside, request.c.seen_us < day_ago).values(state=State.FREE.value)
 
         def sweep(connection: Connection) -> int:
-            left = sum(
-                connection.execute(statement).rowcount for statement in (stays_away, delete(request).where(over))
-            )
+            statements = (stays_away, delete(request).where(over))
+            left = sum(connection.execute(statement).rowcount for statement in statements)
             return store.clear(connection, late) + left
 
         return store.transact(sweep)

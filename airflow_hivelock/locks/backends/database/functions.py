@@ -11,7 +11,7 @@ any. Who waits for any lease of a group leaves word on all of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.database.order import Outcome, in_group, on_lock
 from airflow_hivelock.locks.backends.database.record import State, compact
@@ -287,19 +287,6 @@ END $$
 """
 
 
-class Bounds(NamedTuple):
-    """What time does to a request.
-
-    :param frees: an expired lease blocks nobody.
-    :param dead_us: how long after its last sign of life a waiter is taken for dead.
-    :param passing_us: how long a waiter is passed by more urgent ones.
-    """
-
-    frees: bool
-    dead_us: int
-    passing_us: int
-
-
 class Functions:
     """The functions of one set of tables, called on the driver's own connection: each call a transaction.
 
@@ -319,9 +306,13 @@ class Functions:
             connection.exec_driver_sql(function.format(prefix=self._prefix))
 
     def grant(
-        self, session: Any, mine: Record, locks: RequestedLocks, bounds: Bounds, *, waits: bool, late: bool
+        self, session: Any, mine: Record, locks: RequestedLocks, *bounds: int, waits: bool, late: bool
     ) -> Outcome | None:
-        """See :meth:`.store.Store.grant`."""
+        """See :meth:`.store.Store.grant`.
+
+        :param bounds: whether an expired lease blocks nobody; how long after its last sign of life a waiter is taken for dead;
+            and how long one is passed by more urgent ones, in microseconds.
+        """
         given = (compact(mine._asdict()), *locks.json, waits, late, *bounds, self._channel)
         (tried,) = session.execute(self._grant, given).fetchone()
         if tried is None:

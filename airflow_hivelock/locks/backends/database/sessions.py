@@ -13,6 +13,7 @@ from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, Connection
 
@@ -49,7 +50,7 @@ class Sessions:
 
         :raises StoreUnavailable: whether it was committed is not known.
         """
-        return self._tried(self._transacted, work)
+        return self._tried(self._transacting.begin, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
@@ -58,37 +59,31 @@ class Sessions:
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* returns, each of whose statements may be a transaction of its own."""
-        return self._tried(self._written, work)
+        return self._tried(self._writing.begin, work)
 
     def drive(self, work: Callable[[Any], Result]) -> Result:
         """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
 
         For what is asked most: SQLAlchemy takes longer over a statement than the driver and the database.
         """
-        return self._tried(self._driven, work)
+        return self._tried(self._driver_session, work)
 
-    def _tried(self, run: Callable[[Callable[[Any], Result]], Result], work: Callable[[Any], Result]) -> Result:
+    def _tried(self, begin: Callable[[], AbstractContextManager[Any]], work: Callable[[Any], Result]) -> Result:
         for tries in range(MAX_TRIES):
             try:
-                return run(work)
+                with begin() as session:
+                    return work(session)
             except self._errors as error:
                 if not self.dialect.passing(_said(error)):
                     raise self._translation(error) from error
                 log.debug("transaction %d of %r was the victim of another", tries + 1, self)
         raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
 
-    def _transacted(self, work: Callable[[Connection], Result]) -> Result:
-        with self._transacting.begin() as connection:
-            return work(connection)
-
-    def _written(self, work: Callable[[Connection], Result]) -> Result:
-        with self._writing.begin() as connection:
-            return work(connection)
-
-    def _driven(self, work: Callable[[Any], Result]) -> Result:
+    @contextmanager
+    def _driver_session(self) -> Iterator[Any]:
         pooled = self.engine.raw_connection()
         try:
-            return work(pooled.driver_connection)
+            yield pooled.driver_connection
         except BaseException:
             pooled.invalidate()  # it may be cut off, or in the middle of an answer
             raise

@@ -219,17 +219,13 @@ class Writers:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One of them."""
-        with self._engine.connect() as connection, self.transaction(_driver(connection)):
-            yield connection
-
-    @contextmanager
-    def transaction(self, session: Any) -> Iterator[None]:
-        """One of them on the driver's own connection; what an error has left, the pool rolls back."""
-        session.execute("PRAGMA busy_timeout=0")
-        try:
-            _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
-            yield
-            session.commit()
-        finally:
-            session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")
+        """One of them; what an error has left, the pool rolls back."""
+        with self._engine.connect() as connection:
+            session = _driver(connection)
+            session.execute("PRAGMA busy_timeout=0")
+            try:
+                _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
+                yield connection
+                session.commit()
+            finally:
+                session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")

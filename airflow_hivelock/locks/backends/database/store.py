@@ -20,7 +20,6 @@ from sqlalchemy import (
     update,
 )
 
-from airflow_hivelock.locks.backends.database.functions import Bounds
 from airflow_hivelock.locks.backends.database.order import Attempt, Other, Outcome, decide
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State, later
 from airflow_hivelock.locks.backends.database.request import RequestedLocks
@@ -203,8 +202,8 @@ class Store(Sessions):
         functions = self.dialect.functions
         if functions is None:
             return self.transact(lambda connection: self._grant(connection, mine, locks, waits, late))
-        bounds = Bounds(self.frees, DEAD_US, self.passing_us)
-        return self.drive(lambda session: functions.grant(session, mine, locks, bounds, waits=waits, late=late))
+        bounds = (self.frees, DEAD_US, self.passing_us)
+        return self.drive(lambda session: functions.grant(session, mine, locks, *bounds, waits=waits, late=late))
 
     def _grant(
         self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool, late: bool = False
