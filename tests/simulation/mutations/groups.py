@@ -271,7 +271,7 @@ def places_in_groups_not_claimed(patch: Patch) -> None:
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, parking, "_claim", "placed_ms < now_ms - passing_s * 1000", "False")
+    edit(patch, parking, "_claim", "placed_ms < oldest_ms", "False")
 
 
 def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
@@ -337,7 +337,7 @@ def a_parked_one_gives_up(stage: Stage) -> None:
 @mutation(a_parked_one_gives_up)
 def place_kept_after_a_withdrawal(patch: Patch) -> None:
     """Nobody waits, and those behind wait for it."""
-    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif not mine.waits:", "elif not mine.queued:")
+    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif mine.waits:", "elif mine.queued:")
 
 
 @mutation(a_parked_one_gives_up)

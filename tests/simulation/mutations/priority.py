@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import places
 from airflow_hivelock.locks.backends.zookeeper.client import Get, Names
@@ -227,7 +228,7 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """Who has the lowest priority waits for ever."""
-    edit(patch, places, "earliest", " or ticket.placed_ms < since_ms", "")
+    edit(patch, rules, "passed", " or not passable(other)", "")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:
@@ -271,7 +272,7 @@ def two_are_as_urgent(stage: Stage) -> None:
 @mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
     """First come, first served, is no more."""
-    edit(patch, places, "earliest", "ticket.priority >= priority", "ticket.priority > priority")
+    edit(patch, rules, "passed", "other.priority >= priority", "other.priority > priority")
 
 
 def the_urgent_one_restarts(stage: Stage) -> None:

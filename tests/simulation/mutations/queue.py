@@ -242,10 +242,10 @@ def failed_withdrawal_forgotten(patch: Patch) -> None:
 @mutation()
 def oldest_tickets_left_out(patch: Patch) -> None:
     """What is forgotten while it is read is left out: a lease that stands, and the next one is granted beside it."""
-    original = Queues._tickets
+    original = Queues.tickets
     patch.setattr(
         Queues,
-        "_tickets",
+        "tickets",
         lambda self, *args: [ticket for ticket in original(self, *args) if ticket.path in self._known],
     )
 

@@ -126,17 +126,16 @@ class ZooKeeperAcquisition:
             if mine is None or mine.process != self._process:
                 return
             if mine.holds and mine.ticket_epoch == self._turn.granting:  # granted after all, but nobody was told
-                if self._store.entomb(mine):
-                    return
+                ended = self._store.entomb(mine)
             elif mine.aside:
-                if self._store.forget_aside(mine):
-                    return
-            elif not mine.waits:
-                return
-            else:
+                ended = self._store.forget_aside(mine)
+            elif mine.waits:
                 also: list[Op] = [*self._store.queues.deletes(mine), *self._delete_alive()]
-                if self._store.removal.commit(mine, mine.freed(), also):
-                    return
+                ended = self._store.removal.commit(mine, mine.freed(), also)
+            else:
+                return
+            if ended:
+                return
             withdrawing.again()
 
     # The first transaction: the record, a ticket a table, and the sign of life.

@@ -261,13 +261,8 @@ class ZooKeeperBackend:
 
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
         """The entry of the audit trail, for the transaction that does what it tells."""
-        entry = {
-            "lease": record.lease().id,
-            "owner": record.owner,
-            "locks": locks_to_json(_audible(record.locks)),
-            "reason": reason,
-            "user": user,
-        }
+        what = {"lease": record.lease_id, "owner": record.owner, "locks": locks_to_json(_audible(record.locks))}
+        entry = what | {"reason": reason, "user": user}
         return Create(f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:

@@ -40,12 +40,9 @@ def _claim(store: ZooKeeperStore, record: Record, share: Share, passing_s: float
     behind = takewhile(lambda other: other.rank > -record.priority, reversed(store.groups.look(share).parked))
     if not (lower := [other for other in behind if other.key != record.key]):
         return None
-    now_ms = store.now_ms()
-    if now_ms is None:  # nothing has been written yet
-        now_ms = int(store.now().timestamp() * 1000)
-    claimed = None
+    claimed, oldest_ms = None, store.time_ms() - passing_s * 1000
     for other, placed_ms in zip(lower, store.groups.placed_ms(owner_key(share.group), lower), strict=True):
-        if placed_ms < now_ms - passing_s * 1000:
+        if placed_ms < oldest_ms:
             break
         claimed = other.place, placed_ms
     return claimed

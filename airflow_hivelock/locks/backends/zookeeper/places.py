@@ -21,7 +21,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.model import Blocker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Stat
     from airflow_hivelock.locks.backends.zookeeper.queue import Place, Ticket
@@ -53,21 +53,9 @@ def claim(
         for ticket, record in zip(tickets, records, strict=True)
         if record is not None and record.queued and record.ticket_epoch == ticket.epoch
     ]
-    now_ms = store.now_ms()
-    if now_ms is None:  # nothing has been written yet
-        now_ms = int(store.now().timestamp() * 1000)
-    return earliest(waiting, mine.priority, now_ms - passing_s * 1000)
-
-
-def earliest(waiting: Iterable[Ticket], priority: int, since_ms: float) -> Claim | None:
-    """The place of the earliest of *waiting*, last first, that one of *priority* may pass: all behind it have lower ones,
-    and have had their places since *since_ms* or later."""
-    claimed = None
-    for ticket in waiting:
-        if ticket.priority >= priority or ticket.placed_ms < since_ms:
-            break
-        claimed = Claim(ticket.place[0], ticket.placed_ms)
-    return claimed
+    oldest_ms = store.time_ms() - passing_s * 1000
+    passed = rules.passed(waiting[::-1], mine.priority, lambda ticket: ticket.placed_ms >= oldest_ms)
+    return Claim(passed.place[0], passed.placed_ms) if passed else None
 
 
 def in_the_way(store: ZooKeeperStore, locks: tuple[Lock, ...], place: Place, snapshot: Snapshot) -> list[Ticket]:
@@ -161,6 +149,4 @@ def owner_of(store: ZooKeeperStore, ticket: Ticket, node: Node | None) -> Record
 
 def drain_left_s(store: ZooKeeperStore, drain: Ticket) -> float:
     """For how long *drain* stands yet, by the store's clock: a removal that failed in between leaves it behind."""
-    now_ms = store.now_ms()
-    assert now_ms is not None, "the record has been written"
-    return DRAIN_S - (now_ms - drain.since_ms) / 1000
+    return DRAIN_S - (store.time_ms() - drain.since_ms) / 1000

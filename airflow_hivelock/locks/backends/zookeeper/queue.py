@@ -270,26 +270,22 @@ class Queues:
         tickets = self.tickets(sorted(names), listings)
         return [ticket for ticket in reversed(tickets) if rules.excludes(modes, ticket.locks)]
 
+    def listed(self) -> list[Ticket]:
+        """Those in every queue, for listings: one that cannot be read is logged, and hides none of the others."""
+        return self.tickets(self._every(), None, _readable)
+
     def tickets(
-        self, names: Iterable[str] | None = None, listings: Sequence[Listing | None] | None = None
+        self,
+        names: Iterable[str],
+        listings: Sequence[Listing | None] | None = None,
+        decode: Callable[[str, Node], Ticket | None] | None = None,
     ) -> list[Ticket]:
-        """All tickets in the queues *names*, or in every queue, in the order of their places.
+        """All tickets in the queues *names*, in the order of their places.
 
         :raises StoreCorrupted: one of them cannot be read; to pass it over would be to overtake it.
         """
-        return self._tickets(names, listings, _decode)
-
-    def listed(self) -> list[Ticket]:
-        """For listings: as :meth:`tickets`, but one that cannot be read is logged, and hides none of the others."""
-        return self._tickets(None, None, _readable)
-
-    def _tickets(
-        self,
-        names: Iterable[str] | None,
-        listings: Sequence[Listing | None] | None,
-        decode: Callable[[str, Node], Ticket | None],
-    ) -> list[Ticket]:
-        queues = [self._layout.queue(name) for name in (self._every() if names is None else names)]
+        decode = decode or _decode
+        queues = [self._layout.queue(name) for name in names]
         if listings is None:
             listings = self._client.submit(*map(Names, queues))
         paths = [
