@@ -53,7 +53,10 @@ class Twins:
         acts += [lambda: self._withdraw(self._random.choice(waiting))] if waiting else []
         acts += [lambda: self._release(self._random.choice(held))] * 2 if held else []
         self._random.choice(acts)()
-        listed = [list(map(_shown, manager.waiters())) for manager in self._managers]
+        # In the order of each queue: a place in one goes neither before nor after a place in another.
+        listed = [
+            sorted(map(_shown, manager.waiters()), key=lambda shown: shown[1].value) for manager in self._managers
+        ]
         assert listed[0] == listed[1], "\n".join(self.said)
 
     def _ask(self) -> None:
