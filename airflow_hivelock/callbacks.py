@@ -12,7 +12,6 @@ from airflow_hivelock.operators.releasing import (
     acquires,
     holds_for_others,
     leases_of,
-    may_outlive_its_task,
     unfinished,
     work_under,
 )
@@ -44,9 +43,6 @@ def release_locks(context: Any) -> None:
 def _release_run(dag: Any, run_id: str) -> None:
     for task in filter(acquires, dag.tasks):
         leases = leases_of(task, run_id)
-        if may_outlive_its_task(task):
-            _keep(leases, f"whether the work of {task.task_id} is over cannot be told from outside")
-            continue
         work = work_under(task) if holds_for_others(task) else [task]
         _release(leases, unfinished(dag.dag_id, run_id, work))
 

@@ -28,13 +28,13 @@ from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Round
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
-from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.job import Job, lost_answer
 from airflow_hivelock.work.jobs.resumable import ResumableJob
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Work
@@ -95,9 +95,8 @@ class HiveLockMixin(AcquiresLocks):
     def __setattr__(self, name: str, value: Any) -> None:
         """Record the job that the operator has submitted, at the moment when it knows its id."""
         super().__setattr__(name, value)
-        held = vars(self).get("_held")
-        if held is not None and name == self._tells_its_job_by and (job := table.job_of(self)) is not None:
-            held.record(job)
+        if vars(self).get("_held") is not None and name == self._tells_its_job_by:
+            self._record_job(lambda: table.job_of(self))
 
     def submit_job(self, *args: Any, **kwargs: Any) -> Any:
         """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
@@ -109,9 +108,10 @@ class HiveLockMixin(AcquiresLocks):
             if held.job.running():
                 raise CannotTell(f"{self.task_id}: submits nothing beside {held.job}, which still runs")
             held.record(Processes(submits=True))
+        before = dict(vars(self))
         job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
         if held is not None and held.job is None and job_id is not None and self._tells_its_job_by == "":
-            held.record(ResumableJob.submitted(self, job_id))
+            self._record_job(lambda: ResumableJob.submitted(self, job_id, before))
         return job_id
 
     def execute(self, context: Any) -> Any:
@@ -255,7 +255,7 @@ class HiveLockMixin(AcquiresLocks):
                 held.pause("")
             raise
         except Exception as error:
-            over = self.is_over(context)
+            over = not self._may_have_submitted(error) and self.is_over(context)
             if held.lost is not None:
                 raise held.lost from error
             raise
@@ -323,12 +323,39 @@ class HiveLockMixin(AcquiresLocks):
         found = table.kind_of(type(self))
         return found[1] if found else None
 
+    def _record_job(self, make: Callable[[], Job | None]) -> None:
+        assert self._held is not None
+        try:
+            job = make()
+        except (ValueError, TypeError) as error:
+            self.log.warning(
+                "The job that it has submitted cannot be recorded (%s); should this process be killed, the locks stay "
+                "until a person frees them",
+                error,
+            )
+        else:
+            if job is not None:
+                self._held.record(job)
+
     def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
         self._stop_work()
-        if held.job is None and held.may_submit and table.kind_of(type(self)) is not None:
-            self.log.warning("Killed before it knew what it has submitted; the locks stay until a person frees them")
+        if self._may_have_submitted(None):
             return False
         return held.is_over(cancelled=held.job is not None and table.job_of(self) == held.job)
+
+    def _may_have_submitted(self, error: Exception | None) -> bool:
+        """Whether a job may run whose id has never come: ``execute`` was killed, or ended with *error*, meanwhile."""
+        held = self._held
+        if held is None or not held.may_submit or table.kind_of(type(self)) is None:
+            return False
+        if error is not None and not lost_answer(error):
+            return False
+        self.log.warning(
+            "It may have submitted a job whose id it has not heard: %s. Its locks stay until a person has looked in the "
+            "cluster, and frees them",
+            error or "killed meanwhile",
+        )
+        return True
 
     def _stop_work(self) -> None:
         super().on_kill()

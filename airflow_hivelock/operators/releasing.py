@@ -39,12 +39,6 @@ def holds_for_others(task: Any) -> bool:
     return acquires(task) and not issubclass(task.operator_class, HiveLockMixin)
 
 
-def may_outlive_its_task(task: Any) -> bool:
-    """Whether what *task* started may go on although its process is dead."""
-    own = getattr(task.operator_class, "work_is_over", None)
-    return own is not None and own is not HiveLockMixin.work_is_over
-
-
 def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tuple[LockManager, Lease]]:
     """The leases of *task* in that run: those of one map index, or of all.
 

@@ -68,6 +68,8 @@ class LeaseHolder:
         self._log = log
         self._changed = threading.Event()
         self._ended = False
+        self._unwritten = False
+        self._writing = threading.RLock()
         self._released = False
         self._thread = threading.Thread(target=self._keep, name="hivelock-renewal", daemon=True)
 
@@ -84,14 +86,26 @@ class LeaseHolder:
         self._end()
 
     def record(self, application: Application) -> None:
-        """Record what the work has become.
+        """Record what the work has become. A job runs whether or not that can be recorded: if not, it is tried again.
 
-        :raises HiveLockError: it could not be; nobody would know what to wait for.
+        :raises HiveLockError: it could not be, and no job runs as yet; or the lease is lost, and the work has been stopped.
         """
         if application == self._application:
             return
-        self._application = application  # first, for it runs whether or not that can be recorded
-        self._lease = self._manager.record_work(self._lease, self._work.name, applications.encode(application))
+        self._application = application
+        try:
+            self._write()
+        except LockLost as error:
+            self._lose(error)
+            raise
+        except StoreUnavailable as error:
+            if self.job is None:
+                raise
+            self._log.warning(
+                "%s is not recorded yet; until then nobody but this task can tell of it: %s", self.job, error
+            )
+            self._unwritten = True
+            self._changed.set()
 
     def submits(self) -> None:
         """Record that the work is about to go on where its processes' end tells nothing of it."""
@@ -107,6 +121,8 @@ class LeaseHolder:
         if self._ours:
             metrics.idle(self._idle_s)
         try:
+            if self._unwritten:
+                self._write()
             if isinstance(self._application, Processes) and not self._application.running():
                 self._manager.record_work(self._lease, self._work.name, elsewhere)
         except HiveLockError as error:
@@ -172,6 +188,12 @@ class LeaseHolder:
             metrics.released(self._lease.since)
             metrics.idle(self._idle_s + (time.monotonic() - over_at))
 
+    def _write(self) -> None:
+        with self._writing:
+            text = applications.encode(self._application)
+            self._lease = self._manager.record_work(self._lease, self._work.name, text)
+            self._unwritten = False
+
     def _end(self) -> None:
         self._ended = True
         self._changed.set()
@@ -186,6 +208,8 @@ class LeaseHolder:
                 if time.monotonic() >= renew_at:
                     self._manager.renew(self._lease)
                     renew_at = time.monotonic() + every_s
+                if self._unwritten:
+                    self._write()
                 pause_s = min(CHECK_S, renew_at - time.monotonic())
             except LockLost as error:
                 if not self._ended:

@@ -20,6 +20,9 @@ MOST_POLL_S = 5.0
 """How soon a cluster is asked again: later each time, up to the latter."""
 
 
+NOT_FOUND = 404
+
+
 class NotFound(CannotTell):
     """The cluster answers that it has no such job: it has forgotten it, or another cluster has it."""
 
@@ -104,4 +107,26 @@ class Job(ABC):
         except ImportError as error:
             raise CannotTell(f"{self} cannot be asked for here: install {self.package or error}") from error
         except Exception as error:
+            if any(_status(each) == NOT_FOUND for each in _chain(error)):
+                raise NotFound(f"{self} is not known to connection {conn_id!r} (any more): {error!r:.500}") from error
             raise CannotTell(f"{self} cannot be asked for through connection {conn_id!r}: {error!r:.500}") from error
+
+
+def lost_answer(error: BaseException) -> bool:
+    """Whether *error* came after a request was sent: what that asked for may have been done."""
+    chain = list(_chain(error))
+    if any(isinstance(each, ConnectionRefusedError) or "Connect" in type(each).__name__ for each in chain):
+        return any(isinstance(each, ConnectionResetError) for each in chain)
+    return any(isinstance(each, TimeoutError) or "Timeout" in type(each).__name__ for each in chain)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _status(error: BaseException) -> Any:
+    """The HTTP status in an error of requests, aiohttp or Kubernetes; None for another."""
+    return getattr(getattr(error, "response", None), "status_code", getattr(error, "status", None))

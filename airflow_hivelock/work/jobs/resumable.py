@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _JOB_ID = re.compile(r"[^\s/?#%]{1,300}")
 
+_SECRET = re.compile(r"passw|secret|token|credential|auth|private|api_?key|cookie|header", re.IGNORECASE)
+"""Names of arguments whose values are no lease's business."""
+
 _FORGOTTEN = ("NOT_FOUND", "UNKNOWN")
 """What an operator says of a job that its cluster does not know: it has ended long since, or another cluster has it."""
 
@@ -50,7 +53,7 @@ _DATABRICKS = Asking(
     arguments={"databricks_conn_id": "databricks_conn_id"},
 )
 
-ROWS = {
+ASKING = {
     "airflow.providers.apache.livy.operators.livy.LivyOperator": Asking(
         attribute="_batch_id",
         package="apache-airflow-providers-apache-livy",
@@ -81,15 +84,17 @@ class ResumableJob(Job):
     :param operator: the path of the operator's class.
     :param job_id: as the operator keeps it for its own retries.
     :param arguments: of an operator of that class, as far as they are needed to ask; nothing secret.
+    :param attribute: which the operator sets to its id, and which its ``on_kill()`` goes by; ``""`` for an unknown one.
     :param unrecorded: an argument that would be needed as well, and cannot be recorded; ``""`` for none.
     """
 
     kind: ClassVar = "resumable"
-    operators: ClassVar[Mapping[str, str]] = {path: row.attribute for path, row in ROWS.items()}
+    operators: ClassVar[Mapping[str, str]] = {path: asking.attribute for path, asking in ASKING.items()}
 
     operator: str
     job_id: int | str
     arguments: dict[str, Any]
+    attribute: str = ""
     unrecorded: str = ""
 
     def __post_init__(self) -> None:
@@ -101,48 +106,57 @@ class ResumableJob(Job):
                 raise ValueError(f"job_id={self.job_id!r:.80}")
         else:
             validate.number(self.job_id, "job_id")
-        validate.text(self.unrecorded, "unrecorded")
+        for name in (self.attribute, self.unrecorded):
+            if name and not validate.one_line(name, "name").isidentifier():
+                raise ValueError(f"{name!r:.80} is no name")
         if not isinstance(self.arguments, dict) or not all(map(_is_plain, self.arguments.values())):
             raise ValueError(f"arguments={self.arguments!r:.80}")
 
     @classmethod
     def of(cls, operator: Any) -> Self | None:
-        paths = {f"{base.__module__}.{base.__qualname__}": base for base in type(operator).__mro__}
-        found = next((path for path in paths if path in ROWS), None)
+        found = next((path for path in _paths(type(operator)) if path in ASKING), None)
         if found is None:
             return None
-        job_id = getattr(operator, ROWS[found].attribute, None)
-        return None if job_id is None else cls.submitted(operator, job_id)
+        asking = ASKING[found]
+        job_id = getattr(operator, asking.attribute, None)
+        if job_id is None:
+            return None
+        arguments = {name: getattr(operator, attribute) for name, attribute in asking.arguments.items()}
+        return cls(found, job_id, arguments, asking.attribute)
 
     @classmethod
-    def submitted(cls, operator: Any, job_id: int | str) -> Self:
-        """The job of that id, which *operator* has submitted."""
-        paths = {f"{base.__module__}.{base.__qualname__}": base for base in type(operator).__mro__}
-        for path in paths:
-            if (row := ROWS.get(path)) is not None:
-                given = {name: getattr(operator, attribute) for name, attribute in row.arguments.items()}
-                return cls(path, job_id, {name: value for name, value in given.items() if value is not None})
-        path, made_by = next((path, base) for path, base in paths.items() if "get_job_status" in vars(base))
+    def submitted(cls, operator: Any, job_id: int | str, before: Mapping[str, Any]) -> Self:
+        """What ``submit_job()`` of an operator has returned of which nothing is known but that it is resumable.
+
+        :param before: the operator's attributes before that.
+        """
+        path, made_by = next(
+            (path, base) for path, base in _paths(type(operator)).items() if "get_job_status" in vars(base)
+        )
+        now = {name for name, value in vars(operator).items() if type(value) is type(job_id) and value == job_id}
+        attribute = next((name for name in sorted(now) if before.get(name) != job_id), "")
         arguments, unrecorded = _given(operator, made_by)
-        return cls(path, job_id, arguments, unrecorded)
+        return cls(path, job_id, arguments, attribute, unrecorded)
 
     def running(self) -> bool:
         with self.asking(self.conn_id):
-            asking = self._operator()
-            status = str(asking.get_job_status(self.job_id, {}))
-            active = bool(asking.is_job_active(status))
+            operator = self._operator()
+            status = str(operator.get_job_status(self.job_id, {}))
+            active = bool(operator.is_job_active(status))
             if not active and status.upper().startswith(_FORGOTTEN):
                 raise NotFound(f"{self} is not known to connection {self.conn_id!r} (any more)")
         return active
 
     def cancel(self) -> None:
+        if not self.attribute:
+            raise CannotTell(f"{self} can be ended in its cluster only: its operator does not show how")
         with self.asking(self.conn_id):
             self._operator().on_kill()
 
     def reconnects(self, operator: Any, context: Any) -> bool:
         store = context.get("task_state_store") if getattr(operator, "durable", False) else None
-        row = ROWS.get(self.operator)
-        if store is None or (row.submits_anew(operator) if row else getattr(operator, "deferrable", False)):
+        asking = ASKING.get(self.operator)
+        if store is None or (asking.submits_anew(operator) if asking else getattr(operator, "deferrable", False)):
             return False
         if store.get(operator.external_id_key) != self.job_id:
             store.set(operator.external_id_key, self.job_id)  # it was killed between the lease's record and Airflow's
@@ -163,35 +177,43 @@ class ResumableJob(Job):
                 f"{self} can be asked for by its own task only: its argument {self.unrecorded!r} is not recorded"
             )
         module, _, name = self.operator.rpartition(".")
-        row = ROWS.get(self.operator)
-        made_by = getattr(import_module(module), name)
-        if not isinstance(made_by, type) or RESUMABLE not in [
-            f"{base.__module__}.{base.__qualname__}" for base in made_by.__mro__
-        ]:
+        asking = ASKING.get(self.operator)
+        try:
+            made_by = getattr(import_module(module), name)
+        except ImportError as error:
+            raise CannotTell(
+                f"{self} cannot be asked for here: install {asking.package if asking else module} ({error})"
+            ) from error
+        if not isinstance(made_by, type) or RESUMABLE not in _paths(made_by):
             raise CannotTell(f"{self.operator} is no ResumableJobMixin")
-        asking = made_by(task_id="asks", **(row.constants if row else {}), **self.arguments)
-        if row is not None:
-            setattr(asking, row.attribute, self.job_id)
-        return asking
+        operator = made_by(task_id="asks", **(asking.constants if asking else {}), **self.arguments)
+        if self.attribute:
+            setattr(operator, self.attribute, self.job_id)
+        return operator
+
+
+def _paths(operator: type) -> dict[str, type]:
+    return {f"{base.__module__}.{base.__qualname__}": base for base in operator.__mro__}
 
 
 def _given(operator: Any, made_by: type) -> tuple[dict[str, Any], str]:
-    """The arguments that *operator* was given for its class *made_by*, and one of them that cannot be recorded."""
+    """The arguments that *operator* was given for its class *made_by*, as rendered; and one that cannot be recorded."""
     found: dict[str, Any] = {}
-    for base in made_by.__mro__:
-        if base.__module__.startswith("airflow.sdk."):
-            continue
-        init = vars(base).get("__init__")
-        for name, parameter in inspect.signature(init).parameters.items() if init else ():
-            if parameter.kind is not parameter.KEYWORD_ONLY or name in found:
-                continue
-            value = getattr(operator, name, getattr(operator, f"_{name}", parameter.default))
-            if value == parameter.default:
-                continue
-            if not _is_plain(value):
-                return {}, name
-            found[name] = value
+    parameters = {name for base in made_by.__mro__ for name in _parameters(base)}
+    for name in sorted(parameters & operator._BaseOperator__init_kwargs.keys()):
+        value = getattr(operator, name, getattr(operator, f"_{name}", operator._BaseOperator__init_kwargs[name]))
+        if not _is_plain(value) or _SECRET.search(name) or "{{" in str(value):
+            return {}, name
+        found[name] = value
     return found, ""
+
+
+def _parameters(base: type) -> list[str]:
+    """The arguments that *base* itself takes; none for Airflow's own bases, whose arguments no cluster is asked with."""
+    init = vars(base).get("__init__")
+    if init is None or base.__module__.startswith(("airflow.sdk.", "airflow_hivelock.")):
+        return []
+    return [name for name, each in inspect.signature(init).parameters.items() if each.kind is each.KEYWORD_ONLY]
 
 
 def _is_plain(value: Any) -> bool:
