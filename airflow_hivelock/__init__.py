@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.operators.block import hive_lock
     from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
+    from airflow_hivelock.operators.hold import hold
     from airflow_hivelock.operators.lock import HiveLockOperator, HiveUnlockOperator
     from airflow_hivelock.operators.locked import locked
     from airflow_hivelock.operators.mixin import HiveLockMixin
@@ -29,6 +30,7 @@ __all__ = [
     "HiveLockedSparkSubmitOperator",
     "HiveUnlockOperator",
     "hive_lock",
+    "hold",
     "locked",
     "release_locks",
 ]
@@ -44,6 +46,7 @@ _HOMES = {
     "HiveLockedSparkSubmitOperator": "operators.spark_submit",
     "HiveUnlockOperator": "operators.lock",
     "hive_lock": "operators.block",
+    "hold": "operators.hold",
     "locked": "operators.locked",
     "release_locks": "callbacks",
 }

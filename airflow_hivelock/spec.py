@@ -31,6 +31,7 @@ class Owner:
     :param installation: the id of the Airflow that it belongs to, from the connection: two installations on one
         lock store never share a lease, and neither judges the other's stale.
     :param map_index: -1 for a task that is not mapped.
+    :param hold: which of the leases that the task takes while it runs, beside that for its own work; ``""``: that one.
     """
 
     installation: str
@@ -38,6 +39,7 @@ class Owner:
     run_id: str
     task_id: str
     map_index: int = -1
+    hold: str = ""
 
     @classmethod
     def of(cls, installation: str, ti: Any) -> Self:
@@ -52,9 +54,9 @@ class Owner:
             return None
         parts = [unquote(part) for part in text.split("/")]
         try:
-            installation, dag_id, run_id, task_id, map_index = parts
-            return cls(installation, dag_id, run_id, task_id, int(map_index))
-        except ValueError:
+            installation, dag_id, run_id, task_id, map_index, *hold = parts
+            return cls(installation, dag_id, run_id, task_id, int(map_index), *hold)
+        except (ValueError, TypeError):
             return None
 
     @property
@@ -69,7 +71,8 @@ class Owner:
         return f"dag {self.dag_id} run {self.run_id} task {self.task_id}{mapped}"
 
     def __str__(self) -> str:
-        return "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in astuple(self))
+        parts = astuple(self) if self.hold else astuple(self)[:-1]
+        return "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in parts)
 
 
 MOST_PARTITIONS = 2_000

@@ -46,8 +46,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
 
 
-class _Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds, in place of FOREIGN, modules with any operator in them, that takes whatever it is given and does nothing."""
+class Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules for FOREIGN, with any operator in them, that takes whatever it is given and does nothing."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         foreign = any(f"{name}.".startswith(f"{each}.") for each in FOREIGN)
@@ -81,7 +81,7 @@ def foreign_operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if f"{name}.".startswith(tuple(f"{each}." for each in FOREIGN)):
             monkeypatch.delitem(sys.modules, name)
     before = set(sys.modules)
-    monkeypatch.setattr(sys, "meta_path", [_Foreign(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [Foreign(), *sys.meta_path])
     yield
     for name in set(sys.modules) - before:
         if f"{name}.".startswith(tuple(f"{each}." for each in FOREIGN)):

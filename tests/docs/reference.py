@@ -19,6 +19,7 @@ from airflow_hivelock import (
     HiveLockSensor,
     HiveUnlockOperator,
     hive_lock,
+    hold,
     locked,
     locks,
     metrics,
@@ -77,6 +78,7 @@ def _airflow() -> Iterator[str]:
     yield from _methods(HiveLockMixin, ["use_lease", "reconnects", "record_application", "work_is_over"])
     yield from _kind(HiveUnlockOperator)
     yield from _function(hive_lock)
+    yield from _function(hold)
     yield from _kind(HiveForceUnlockOperator)
     yield "## Sensor"
     yield from _kind(HiveLockSensor, NAMES)

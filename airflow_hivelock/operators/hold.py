@@ -1,0 +1,189 @@
+"""hold: locks for a part of what a Python task does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from airflow.sdk import get_current_context
+
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators.arguments import check_span
+from airflow_hivelock.operators.base import GLANCE_S
+from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
+from airflow_hivelock.waiting import Wait
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.lease_holder import LeaseHolder
+from airflow_hivelock.work.processes import MARK, Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_hivelock.locks.manager import LockManager
+
+log = structlog.get_logger(__name__)
+
+_held: set[str] = set()
+"""The owners of what this process holds."""
+
+
+class HeldLocks:
+    """What :func:`hold` gives.
+
+    :ivar lease: the lease; None where locking is turned off.
+    """
+
+    def __init__(
+        self, lease: Lease | None = None, manager: LockManager | None = None, holder: LeaseHolder | None = None
+    ) -> None:
+        self.lease = lease
+        self._manager = manager
+        self._holder = holder
+
+    def check(self) -> None:
+        """Ask the lock store whether the locks still stand: the last thing to do before a result is published.
+
+        :raises LockLost: they do not.
+        :raises StoreUnavailable: it does not answer.
+        """
+        if self._holder is not None and self._holder.lost is not None:
+            raise self._holder.lost
+        if self._manager is not None and self.lease is not None:
+            self._manager.verify(self.lease)
+
+
+@contextmanager
+def hold(
+    *,
+    reads: Sequence[str] = (),
+    writes: Sequence[str] = (),
+    timeout: timedelta | None = None,
+    lease_duration: timedelta = timedelta(hours=1),
+    hivelock_conn_id: str = HiveLockHook.default_conn_name,
+    **terms: Any,
+) -> Iterator[HeldLocks]:
+    """In a Python task: ``with hold(writes=[f"dw.delays/dt={day}"]) as held:``, and the body runs under those locks.
+
+    It waits for them in its worker slot, renews the lease while the body runs, and frees it at the end, after an error,
+    too. A task that is killed leaves it to its next try, which takes it up by the same names, or to the keeper. The lease
+    is the task's, beside that for its own work if it has one; whether it still stands, ``held.check()`` tells.
+
+    :param timeout: as for the operators.
+    :param terms: what else names locks, or says on which terms they are granted: ``lock_sql``, ``max_leases``, ….
+    :raises InvalidRequest: there is no task here; or the task itself is in the way, for it would wait for itself.
+    :raises CannotTell: whether an earlier try still works under the locks.
+    :raises LockLost: the locks were lost while the body ran.
+    """
+    try:
+        context = get_current_context()
+    except RuntimeError as error:
+        raise InvalidRequest(
+            "hold() is for what runs in a task of Airflow, whose lease it is; in a script write "
+            "airflow_hivelock.locks.connect(url).acquire(owner=…, writes=[…])"
+        ) from error
+    ti: Any = context["ti"]
+    given = LeaseTerms(**{name: terms.pop(name) for name in TERMS if terms.get(name) is not None})
+    spec = LockSpec(reads=reads, writes=writes, **terms)
+    spec.check()
+    if not (spec.reads or spec.writes or spec.lock_sql):
+        raise InvalidRequest(f"{ti.task_id}: hold() asks for no locks; name at least one object in reads or writes")
+    if left := [name for name in (*spec.reads, *spec.writes) if "{{" in name]:
+        raise InvalidRequest(f"{ti.task_id}: nothing renders {left[0]!r} inside a task; write its value")
+    span = {"task_id": ti.task_id, "timeout": timeout, "lease_duration": lease_duration}
+    check_span(span, "lease_duration", least=timedelta(seconds=1))
+    timeout_s = check_span(span, "timeout")
+    hook = HiveLockHook(hivelock_conn_id)
+    if not spec.locks(hook, log):
+        yield HeldLocks()
+        return
+    owner = replace(Owner.of(hook.installation, ti), hold=_key(spec))
+    if str(owner) in _held:
+        raise InvalidRequest(f"{ti.task_id}: holds these locks already")
+    request = spec.request(
+        hook, owner, ti.try_number, given, lease_s=lease_duration.total_seconds(), wait=timeout_s != 0
+    )
+    manager = hook.manager()
+    changed = threading.Event()
+    most_s = hook.settings.lock_timeout_s if timeout is None else timeout_s
+    _held.add(str(owner))
+    try:
+        lease = _acquire(Wait(manager, request, most_s, changed.set, log), owner, changed)
+        with _under(manager, lease, owner.work) as held:
+            yield held
+    finally:
+        _held.discard(str(owner))
+
+
+def _key(spec: LockSpec) -> str:
+    """Tells the holds of a task apart, in all of its tries alike."""
+    wanted = repr((sorted(spec.reads), sorted(spec.writes), spec.lock_sql))
+    return hashlib.sha256(wanted.encode()).hexdigest()[:8]
+
+
+def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
+    try:
+        while not isinstance(lease := wait.poll(), Lease):
+            own = [each for each in wait.blockers if _is_same_task(each.owner, owner) and not each.waiting]
+            if own:
+                raise InvalidRequest(
+                    f"{owner.work} would wait for itself: {own[0]}. Name all that is needed at once, in one hold() or in "
+                    "the task's own locks; what an earlier try has left, HiveForceUnlockOperator frees"
+                )
+            changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
+            changed.clear()
+    except BaseException:
+        wait.give_up()
+        raise
+    return lease
+
+
+def _is_same_task(text: str, owner: Owner) -> bool:
+    other = Owner.parse(text)
+    return other is not None and replace(other, hold="") == replace(owner, hold="")
+
+
+@contextmanager
+def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
+    if (earlier := lease.work(name)) is not None:
+        application = applications.of(earlier)
+        if applications.running([earlier]):
+            log.warning("Ending %s, which an earlier try has left behind", application)
+            application.stop()
+    # The mark of the task's own lease, if it has one: what is started here is a work of both.
+    outer = os.environ.get(MARK)
+    here = Processes(mark=outer) if outer else Processes()
+    lease = manager.start_work(lease, name, applications.encode(here))
+    work = lease.work(name)
+    assert work is not None
+    holder = LeaseHolder(manager, lease, work, True, lambda: None, log)
+    os.environ[MARK] = here.mark
+    over = True
+    try:
+        with holder:
+            held = HeldLocks(lease, manager, holder)
+            yield held
+            with suppress(StoreUnavailable):
+                held.check()
+    except BaseException:
+        over = _nothing_runs(here) if outer else holder.is_over()
+        raise
+    finally:
+        if not outer:
+            os.environ.pop(MARK, None)
+        if over:
+            holder.release()
+
+
+def _nothing_runs(here: Processes) -> bool:
+    try:
+        return not here.running()
+    except CannotTell:
+        return False

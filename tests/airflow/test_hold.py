@@ -1,0 +1,226 @@
+"""``with hold(…)`` inside a Python task."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_hivelock import hold
+from airflow_hivelock.locks import InvalidRequest, LockLost, LockTimeout
+from airflow_hivelock.spec import Owner
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.lease_holder import LeaseHolder
+from airflow_hivelock.work.processes import MARK
+from airflow_hivelock.work.stale import is_for_its_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+    Python = Callable[..., Ran]
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+
+
+@pytest.fixture
+def python(run: Callable[..., Ran]) -> Python:
+    """Run a function in a task: ``python(function, **what @task takes)``."""
+
+    def python(function: Callable[[], Any], decorator: Any = task, **options: Any) -> Ran:
+        with DAG("holds", schedule=None, start_date=DAY) as works:
+            decorator(task_id="work", **options)(function)()
+        return run(works, logical_date=DAY)
+
+    return python
+
+
+def owners(manager: LockManager) -> list[str]:
+    return sorted({holder.owner for holder in manager.show()})
+
+
+def test_the_body_runs_under_the_locks(manager: LockManager, python: Python) -> None:
+    """Each under an owner of its own, which is the same task to all who judge it."""
+    seen: list[Any] = []
+
+    def work() -> None:
+        with hold(writes=["dw.a/dt=1"]) as one, hold(reads=["dw.b/dt=1"]) as two:
+            for held in (one, two):
+                held.check()
+                assert held.lease is not None
+                lease = manager.find(held.lease.id)
+                assert lease is not None
+                seen.append((Owner.parse(lease.owner), lease))
+            seen.append(owners(manager))
+        seen.append(owners(manager))
+
+    ran = python(work, decorator=task.hivelock, writes=["dw.own"])
+    assert ran.state == "success"
+    (one, lease), (two, _), during, after = seen
+    own = f"here/holds/{ran.run_id}/work/-1"
+    assert during == sorted([own, str(one), str(two)])
+    assert after == [own]
+    assert (one.dag_id, one.task_id, one.work) == ("holds", "work", "work")
+    assert is_for_its_task(one, lease), "the keeper would wait for the end of the run"
+    assert [str(lock.object) for lock in lease.locks] == ["dw", "dw.a", "dw.a/dt=1"]
+    assert not manager.show()
+
+
+def test_it_is_freed_after_an_error(manager: LockManager, python: Python) -> None:
+    def work() -> None:
+        with hold(writes=["dw.a"]):
+            raise RuntimeError("no such table")
+
+    assert python(work).tasks == {"work": "failed"}
+    assert not manager.show()
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_lease_that_was_lost_publishes_nothing(asks: bool, manager: LockManager, python: Python) -> None:
+    published: list[str] = []
+    raised: list[Any] = []
+
+    def work() -> None:
+        with hold(writes=["dw.a"]) as held:
+            assert held.lease is not None
+            manager.force_release(held.lease.id, reason="test", user="test")
+            if asks:
+                held.check()
+            published.append("it")
+
+    def note(context: Any) -> None:
+        raised.append(context["exception"])
+
+    assert python(work, on_failure_callback=note).tasks == {"work": "failed"}
+    assert isinstance(raised[0], LockLost)
+    assert published == ([] if asks else ["it"])
+
+
+def test_what_runs_is_recorded_and_started_under_its_mark(manager: LockManager, python: Python) -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        with hold(writes=["dw.a"]) as held:
+            assert held.lease is not None
+            (recorded,) = held.lease.works
+            said = subprocess.run(
+                [sys.executable, "-c", f"import os; print(os.environ[{MARK!r}])"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            seen.append((applications.of(recorded), said.stdout.strip()))
+        seen.append(os.environ.get(MARK))
+
+    assert python(work).state == "success"
+    (processes, mark), after = seen
+    assert (processes.pid, processes.mark) == (os.getpid(), mark)
+    assert after is None
+
+
+def test_the_next_try_takes_up_what_a_killed_one_has_left(
+    manager: LockManager, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    release = LeaseHolder.release
+    monkeypatch.setattr(LeaseHolder, "release", lambda self: release(self) if len(seen) > 1 else None)
+
+    def work() -> None:
+        with hold(writes=["dw.a"]) as held:
+            assert held.lease is not None
+            seen.append((held.lease.id, held.lease.attempt))
+            if len(seen) == 1:
+                raise RuntimeError("killed")
+
+    assert python(work, retries=1, retry_delay=timedelta(0)).state == "success"
+    (first, one), (second, two) = seen
+    assert first == second
+    assert (one, two) == (1, 2)
+    assert not manager.show()
+
+
+def test_it_waits_no_longer_than_it_may(manager: LockManager, python: Python) -> None:
+    raised: list[Any] = []
+
+    def work() -> None:
+        with pytest.raises(LockTimeout) as timeout, hold(writes=["dw.a"], timeout=timedelta(0)):
+            raise AssertionError("not locked")
+        raised.append(str(timeout.value))
+
+    other = manager.acquire(owner="other", writes=["dw.a"])
+    assert python(work).state == "success"
+    assert "other" in raised[0]
+    manager.release(other)
+
+
+def test_a_task_does_not_wait_for_itself(manager: LockManager, python: Python) -> None:
+    raised: list[str] = []
+
+    def work() -> None:
+        for again in ({"writes": ["dw.a"]}, {"reads": ["dw.a/dt=1"]}, {"writes": ["dw.own/dt=1"]}):
+            with pytest.raises(InvalidRequest) as error, hold(writes=["dw.a"]), hold(**again):  # type: ignore[arg-type]
+                raise AssertionError("not locked")
+            raised.append(str(error.value))
+
+    assert python(work, decorator=task.hivelock, writes=["dw.own"]).state == "success"
+    assert [error.split(": ")[0] for error in raised] == [
+        "work",
+        "work would wait for itself",
+        "work would wait for itself",
+    ]
+    assert not manager.show()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "asks for no locks"),
+        ({"writes": ["dw.a/dt={{ ds }}"]}, "nothing renders 'dw.a/dt={{ ds }}' inside a task"),
+        ({"writes": ["dw/"]}, "dw/"),
+        ({"writes": "dw.a"}, "must be a list of names"),
+        ({"writes": ["dw.a"], "timeout": 5}, "give a timedelta"),
+        ({"writes": ["dw.a"], "lease_duration": timedelta(0)}, "lease_duration"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    given: dict[str, Any], message: str, manager: LockManager, python: Python
+) -> None:
+    raised: list[str] = []
+
+    def work() -> None:
+        with pytest.raises(InvalidRequest) as error, hold(**given):
+            raise AssertionError("not locked")
+        raised.append(str(error.value))
+
+    assert python(work).state == "success"
+    assert message in raised[0]
+
+
+def test_outside_of_a_task_it_says_what_to_take() -> None:
+    with pytest.raises(InvalidRequest, match=r"airflow_hivelock\.locks\.connect"), hold(writes=["dw.a"]):
+        raise AssertionError("not locked")
+
+
+def test_without_locking_the_body_runs_all_the_same(manager: LockManager, python: Python) -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        with hold(writes=["dw.a"], support_concurrency=False) as held:
+            held.check()
+            seen.append((held.lease, owners(manager)))
+
+    assert python(work).state == "success"
+    assert seen == [(None, [])]
+
+
+def test_an_owner_is_read_as_it_is_written() -> None:
+    for owner in (Owner("a/b", "dag", "run", "task", 3, "0f"), Owner("a", "dag", "run", "task", 3)):
+        assert Owner.parse(str(owner)) == owner
+    assert Owner.parse("a/dag/run/task/3/0f/more") is None
