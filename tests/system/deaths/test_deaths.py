@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.system.deaths import aside, chained, components, elsewhere, report, waiting, working
+from tests.system.deaths import aside, chained, components, elsewhere, hosts, report, waiting, working
 from tests.system.deaths.stage import play_all
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 OUTPUT = Path("airflow-output")
-ROWS = [*working.ROWS, *chained.ROWS, *waiting.ROWS, *aside.ROWS, *elsewhere.ROWS, *components.ROWS]
+ROWS = [*working.ROWS, *chained.ROWS, *waiting.ROWS, *aside.ROWS, *elsewhere.ROWS, *hosts.ROWS, *components.ROWS]
 
 
 @pytest.fixture(scope="module")

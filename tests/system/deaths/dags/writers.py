@@ -5,6 +5,8 @@ A writer goes on until its gate opens: a file named for its run, or for its run,
 
 from __future__ import annotations
 
+import ctypes
+import socket
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("succe
 RUN_CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure")}
 RUN_S = 30
 TASK_S = 15
+CLONE_NEWUTS = 0x04000000
 
 
 def writes(day: str = DAY) -> dict[str, Any]:
@@ -35,6 +38,14 @@ def held_up(context: Any) -> None:
     until = time.monotonic() + writer.LONGEST_S
     while not asks.exists() and time.monotonic() < until:
         time.sleep(writer.BEAT_S)
+
+
+def on_worker(context: Any) -> None:
+    """Go on as on a host of the run's own, in a namespace for host names: nobody elsewhere has its name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWUTS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    socket.sethostname(f"worker-of-{context['run_id'].replace('_', '-')}"[:60])
 
 
 class LockedBash(HiveLockMixin, BashOperator):
@@ -79,6 +90,9 @@ with DAG("own_held_up", **options()):
 
 with DAG("own_held_up_again", **options()):
     LockedBash(task_id="job", pre_execute=held_up, **names(), **writes(), **AT_ONCE)
+
+with DAG("own_on_worker", **options()):
+    LockedBash(task_id="job", pre_execute=on_worker, **names(), **writes())
 
 with DAG("own_without_slot", **options()):
     LockedBash(task_id="job", pool=NO_SLOTS, **names(), **writes())
