@@ -12,7 +12,7 @@ help:
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
-	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (half an hour; installs Debian's redis-server where there is none)"
+	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
@@ -21,7 +21,7 @@ help:
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
-	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them)"
+	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
 	@echo "make lint        formatting, ruff, mypy"
@@ -72,7 +72,7 @@ $(VENV)/celery: $(VENV)/installed
 	touch $@
 
 test-airflow: $(VENV)/celery
-	$(BIN)/python -m pytest tests/system/deaths
+	$(BIN)/python -m pytest tests/system/deaths$(if $(PART),/test_$(PART).py)
 
 # Providers change what Airflow does at its start, so they are beside .venv, not in it.
 .venv-jobs/installed: $(VENV)/installed
@@ -114,7 +114,7 @@ bench: install
 	$(BIN)/python -m tests.bench
 
 bench-airflow: install
-	$(BIN)/python -m tests.bench.waiting $(PART)
+	$(BIN)/python -m $(if $(filter caps,$(PART)),tests.bench.caps,tests.bench.waiting $(PART))
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases

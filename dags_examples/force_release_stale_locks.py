@@ -1,9 +1,10 @@
 """Free the locks that dead runs have left behind, and say which, whose and why.
 
 Stale is a lease of this Airflow's own whose task and run are over, or unknown, under which nothing runs any more, and
-which has rested for the grace time. What runs on a Celery worker's host is told there: name in ``QUEUES`` the queues that
-one host each serves, and each gets a task. It starts when the keeper, which this DAG makes the triggerer run, finds such a
-lease, and twice a day besides. Trigger it with ``{"dry_run": true}`` to be told what it would free, and free nothing.
+which has rested for the grace time. Because of this DAG the triggerer always runs the keeper, which frees most of them
+within a minute. What runs on a Celery worker's host is told there: name in ``QUEUES`` the queues that one host each serves,
+and each gets a task. The DAG starts for those that the keeper cannot judge, and twice a day besides. Trigger it with
+``{"dry_run": true}`` to be told what it would free, and free nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ with DAG(
     schedule=AssetOrTimeSchedule(timetable=DeltaTriggerTimetable(timedelta(hours=12)), assets=[SUSPECT_LEASES]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
+    is_paused_upon_creation=False,  # paused, it would run no keeper
     max_active_runs=1,
     render_template_as_native_obj=True,
     params={

@@ -337,6 +337,14 @@ def _parts(items: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-SUSPECT_LEASES = Asset("hivelock_suspect_leases", watchers=[AssetWatcher(name="keeper", trigger=HiveLockKeeper())])
-"""Schedule a DAG on it, and the keeper runs; the DAG starts when there are leases that are over, or unknown, of which it
-cannot be told here whether work goes on under them."""
+def suspect_leases(hivelock_conn_id: str = HiveLockHook.default_conn_name) -> Asset:
+    """Schedule a DAG on it that is not paused, and the keeper of that connection always runs. The DAG starts when there are
+    leases that are over, or unknown, of which the keeper cannot tell whether work goes on under them.
+    """
+    name = "hivelock_suspect_leases"
+    name += "" if hivelock_conn_id == HiveLockHook.default_conn_name else f"_{hivelock_conn_id}"
+    return Asset(name, watchers=[AssetWatcher(name="keeper", trigger=HiveLockKeeper(hivelock_conn_id))])
+
+
+SUSPECT_LEASES = suspect_leases()
+"""Of the connection ``hivelock_default``."""

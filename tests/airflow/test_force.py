@@ -263,5 +263,6 @@ def test_the_example_frees_what_is_stale_unless_it_is_told_only_to_say_so(
         warnings.simplefilter("ignore")
         bag = DagBag(examples / "force_release_stale_locks.py", bundle_path=examples, bundle_name="dags-folder")
     frees = bag.dags["force_release_stale_locks"]
+    assert frees.is_paused_upon_creation is False, "Airflow starts no keeper for a paused DAG"
     assert run(frees, run_conf=conf).state == "success"
     assert [str(holder.object) for holder in manager.show()] == left

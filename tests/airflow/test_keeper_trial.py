@@ -14,7 +14,7 @@ from airflow.sdk.execution_time.comms import DRCount, GetDRCount
 from airflow_hivelock import hooks
 from airflow_hivelock.locks import InvalidRequest, LockManager, StoreUnavailable
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.triggers.keeper import SUSPECT_LEASES, HiveLockKeeper, suspect_leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,3 +181,14 @@ def test_a_connection_that_a_silent_airflow_does_not_find_is_gone_by_as_it_was(
 
     assert rounds(HiveLockKeeper(ends=True), 100, {10: silence}) == 100
     assert len(stores.tried) == 100
+
+
+def test_each_connection_has_an_asset_of_its_own_and_one_keeper() -> None:
+    staging = suspect_leases("staging")
+    assert staging.name != SUSPECT_LEASES.name == "hivelock_suspect_leases"
+    assert [
+        w.trigger.serialize()[1]["hivelock_conn_id"] for asset in (SUSPECT_LEASES, staging) for w in asset.watchers
+    ] == [
+        "hivelock_default",
+        "staging",
+    ]

@@ -86,6 +86,7 @@ def _airflow() -> Iterator[str]:
     yield from _function(release_locks)
     yield "## Asset"
     yield f"### SUSPECT_LEASES\n\n`airflow_hivelock.triggers.keeper.SUSPECT_LEASES`. {parse(keeper.__doc__).text}"
+    yield from _function(keeper.suspect_leases)
 
 
 def _connection() -> Iterator[str]:

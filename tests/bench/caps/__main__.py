@@ -97,10 +97,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
     parser.add_argument("--days", type=int, default=12, help="of a rerun; default: %(default)s")
     parser.add_argument("--job-s", type=float, default=3, help="how long a day's job takes; default: %(default)s")
+    parser.add_argument("--held", type=int, nargs="+", default=[1, MOST], help="how many days; default: %(default)s")
     arguments = parser.parse_args()
     rows = [list(HEAD), ["---"] * len(HEAD)]
     with TemporaryDirectory(prefix="caps-") as scratch, staged(Path(scratch), arguments.job_s) as stage:
-        for month, held in enumerate((1, MOST), 1):
+        for month, held in enumerate(arguments.held, 1):
             for way in WAYS:
                 rows.append(play(stage, way, arguments.days, held, month))
                 print(rows[-1], file=sys.stderr, flush=True)

@@ -38,7 +38,7 @@ class Stage:
 
     :param manager: the rows' own session with the lock store that Airflow uses.
     :param gates: where the writers note that they live, and look for what ends them.
-    :param servers: ZooKeeper's.
+    :param servers: ZooKeeper's; none where the locks are elsewhere.
     :param clusters: what runs jobs elsewhere, by kind.
     """
 

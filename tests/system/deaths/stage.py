@@ -6,18 +6,20 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.support.airflow_server import KINDS, AirflowServer
+from tests.support.servers import PostgresServer
 from tests.system.deaths.play import NO_SLOTS, WAIT_S, Play, Stage
 from tests.system.deaths.verdict import judge
 from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.support.airflow_server.configuration import Config
     from tests.support.clusters import Cluster
     from tests.support.servers import Ensemble, ZooKeeperServer
     from tests.system.deaths.row import Row
@@ -27,7 +29,7 @@ REPOSITORY = Path(__file__).parents[3]
 AT_ONCE = 4
 """How many rows run side by side."""
 
-CONFIG = {
+CONFIG: Config = {
     ("core", "parallelism"): "16",
     # A task whose child holds its output open is taken for alive so long after it died.
     ("workers", "socket_cleanup_timeout"): "2",
@@ -42,27 +44,26 @@ CONFIG = {
 @contextmanager
 def staged(
     directory: Path,
-    zookeeper: ZooKeeperServer | Ensemble,
+    store: ZooKeeperServer | Ensemble | PostgresServer,
     celery: str | None = None,
     *,
     dags_of: Path = Path(__file__).parent / "dags",
     clusters: Sequence[Cluster] = (),
+    unpaused: str = "%",
+    config: Config = CONFIG,
 ) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
+    :param store: where the locks are.
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
     :param clusters: what runs jobs elsewhere; each has its provider's default connection.
+    :param unpaused: a pattern of the names of the DAGs that somebody unpauses.
     """
     dags = shutil.copytree(dags_of, directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
     gates.mkdir()
-    connection = {
-        "conn_type": "hivelock",
-        "host": zookeeper.hosts,
-        "schema": "hive-deaths",
-        "extra": {"installation": "here", "root": "/hivelock-deaths"},
-    }
+    url, connection = _place(store)
     with (
         AirflowServer(
             directory / "airflow",
@@ -70,15 +71,26 @@ def staged(
             connections={"hivelock_default": connection} | {each.conn_id: each.connection() for each in clusters},
             variables={"gates": str(gates)},
             env={name: value for each in clusters for name, value in each.environment().items()},
-            config=CONFIG | ({} if celery is None else _celery(celery)),
+            config={**config, **({} if celery is None else _celery(celery))},
             kinds=KINDS if celery is None else (*KINDS, "celery worker"),
         ) as af,
-        connect(f"zookeeper://{zookeeper.hosts}/hive-deaths?root=/hivelock-deaths") as manager,
+        connect(url) as manager,
     ):
-        unpause(af)
+        unpause(af, unpaused)
         af.api.call("POST", "pools", json={"name": NO_SLOTS, "slots": 0})
-        members = getattr(zookeeper, "members", [zookeeper])
-        yield Stage(af, manager, gates, members, {each.kind: each for each in clusters})
+        servers = [] if isinstance(store, PostgresServer) else getattr(store, "members", [store])
+        yield Stage(af, manager, gates, servers, {each.kind: each for each in clusters})
+
+
+def _place(store: ZooKeeperServer | Ensemble | PostgresServer) -> tuple[str, Mapping[str, Any]]:
+    """The lock store's URL, and Airflow's connection."""
+    if isinstance(store, PostgresServer):
+        where = {"host": "127.0.0.1", "port": store.port, "login": "postgres", "schema": "postgres"}
+        extra = {"installation": "here", "backend": "postgresql"}
+        return store.url, {"conn_type": "hivelock", **where, "extra": extra}
+    extra = {"installation": "here", "root": "/hivelock-deaths"}
+    url = f"zookeeper://{store.hosts}/hive-deaths?root=/hivelock-deaths"
+    return url, {"conn_type": "hivelock", "host": store.hosts, "schema": "hive-deaths", "extra": extra}
 
 
 def _celery(broker: str) -> dict[tuple[str, str], str]:
@@ -90,10 +102,10 @@ def _celery(broker: str) -> dict[tuple[str, str], str]:
     }
 
 
-def unpause(af: AirflowServer) -> None:
-    """Every DAG that there is."""
+def unpause(af: AirflowServer, pattern: str) -> None:
+    """The DAGs of such names."""
     af.wait(lambda: af.api.knows_dag("look"), 120, "the DAGs to be parsed")
-    af.api.call("PATCH", "dags", params={"dag_id_pattern": "%"}, json={"is_paused": False})
+    af.api.call("PATCH", "dags", params={"dag_id_pattern": pattern}, json={"is_paused": False})
 
 
 def play_all(stage: Stage, rows: Sequence[Row], at_once: int = AT_ONCE) -> dict[str, Verdict | BaseException]:

@@ -116,7 +116,7 @@ with DAG("own_late", **options()):
     LockedBash(task_id="job", **names(), **writes(), timeout=timedelta(seconds=5))
 
 for _style in ("poke", "defer"):
-    with DAG(f"own_{_style}", **options()):
+    with DAG(f"own_{_style}", **options(max_active_runs=20)):
         LockedBash(task_id="job", waiting=_style, **names(), **writes())
 
 with DAG("mapped", **options()):
