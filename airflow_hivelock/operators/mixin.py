@@ -75,6 +75,10 @@ class HiveLockMixin(AcquiresLocks):
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
             raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")
+        if self.start_from_trigger:
+            raise InvalidRequest(
+                f"{self.task_id}: start_from_trigger would have its work begin before it has its locks"
+            )
         self.lease = lease
         self._held: LeaseHolder | None = None
         self._unlocked = False
@@ -140,6 +144,8 @@ class HiveLockMixin(AcquiresLocks):
         lease = self._standing(context)
         if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
+                if next_method == "execute":  # the operator's own: it has its lease already
+                    return super().execute(context, **(next_kwargs or {}))
                 return super().resume_execution(next_method, next_kwargs, context)
         if hasattr(self, next_method):
             raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
@@ -242,10 +248,13 @@ class HiveLockMixin(AcquiresLocks):
         over = True
         try:
             with held:
+                table.watch(self, held.record)
                 yield
+            self._record_what_it_has_tried()
             over = held.job is None or held.job.over_with_success or held.is_over()
         except _GOES_ON as pause:
             over = False
+            self._record_what_it_has_tried()
             held.pause("" if isinstance(pause, TaskDeferred) else None)
             raise
         except _UNWATCHED:
@@ -255,6 +264,8 @@ class HiveLockMixin(AcquiresLocks):
                 held.pause("")
             raise
         except Exception as error:
+            over = False
+            self._record_what_it_has_tried()
             over = not self._may_have_submitted(error) and self.is_over(context)
             if held.lost is not None:
                 raise held.lost from error
@@ -356,6 +367,19 @@ class HiveLockMixin(AcquiresLocks):
             error or "killed meanwhile",
         )
         return True
+
+    def _record_what_it_has_tried(self) -> None:
+        """Record what runs under a name that the operator has chosen, though it was told nothing of it."""
+        held = self._held
+        if held is None or not held.may_submit or (job := table.job_of(self)) is None:
+            return
+        try:
+            tried = job.running()
+        except CannotTell as error:
+            self.log.warning("It may have submitted %s: %s", job, error)
+            tried = True
+        if tried:
+            held.record(job)
 
     def _stop_work(self) -> None:
         super().on_kill()

@@ -68,7 +68,7 @@ class Pod:
         try:
             api = KubernetesHook().core_v1_client
             authority = Path(api.api_client.configuration.ssl_ca_cert or "").read_bytes()
-            ours = _digest(authority) == self.cluster
+            ours = digest(authority) == self.cluster
             found = self._find(api) if ours else None
         except Exception as error:
             hint = (
@@ -112,8 +112,9 @@ def here() -> Pod | None:
     except OSError:
         return None
     uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
-    return Pod(namespace, socket.gethostname(), uid, _digest(authority)) if uid else None
+    return Pod(namespace, socket.gethostname(), uid, digest(authority)) if uid else None
 
 
-def _digest(authority: bytes) -> str:
+def digest(authority: bytes) -> str:
+    """What tells a cluster from others: of its certificate *authority*, in whatever form that was given."""
     return hashlib.sha256(b"".join(authority.split())).hexdigest()[:32]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_hivelock.locks.errors import CannotTell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 STOP_S = 120.0
 """How long a cluster may take to end a job that it was told to end."""
@@ -49,7 +49,18 @@ class Job(ABC):
     @classmethod
     @abstractmethod
     def of(cls, operator: Any) -> Self | None:
-        """What *operator* has submitted; None as long as it has not."""
+        """What *operator* has submitted; None as long as it has not.
+
+        It may also be what it has tried to submit, if its name is known: it is asked once more when ``execute()`` is left.
+        """
+
+    @classmethod
+    def watch(cls, operator: Any, record: Callable[[Job], None]) -> None:
+        """Have *record* called with what *operator* submits, where its attribute tells that late or never.
+
+        It is called before the operator works.
+        """
+        return  # for most
 
     @abstractmethod
     def running(self) -> bool:

@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_hivelock.work.jobs.job import Job
 
 GROUP = "airflow_hivelock.jobs"
@@ -19,6 +21,15 @@ GROUP = "airflow_hivelock.jobs"
 KINDS = {
     "spark": "airflow_hivelock.work.spark_job:SparkJob",
     "resumable": "airflow_hivelock.work.jobs.resumable:ResumableJob",
+    "emr-steps": "airflow_hivelock.work.jobs.emr:EmrSteps",
+    "emr-job-flow": "airflow_hivelock.work.jobs.emr:EmrJobFlow",
+    "emr-serverless": "airflow_hivelock.work.jobs.emr:EmrServerlessRun",
+    "emr-on-eks": "airflow_hivelock.work.jobs.emr:EmrOnEksRun",
+    "dataproc-job": "airflow_hivelock.work.jobs.dataproc:DataprocJob",
+    "dataproc-batch": "airflow_hivelock.work.jobs.dataproc:DataprocBatch",
+    "pod": "airflow_hivelock.work.jobs.kubernetes:KubernetesPod",
+    "kubernetes-job": "airflow_hivelock.work.jobs.kubernetes:KubernetesJob",
+    "spark-application": "airflow_hivelock.work.jobs.kubernetes:SparkApplication",
 }
 
 RESUMABLE = "airflow.sdk.bases.resumablejobmixin.ResumableJobMixin"
@@ -58,7 +69,7 @@ def kind(name: str) -> type[Job]:
 def kind_of(operator: type) -> tuple[type[Job], str] | None:
     """The kind of an operator class's jobs, and the attribute which that sets once it has submitted; None for no known one.
 
-    That attribute is ``""`` for what the operator's ``submit_job`` returns.
+    That attribute is ``""`` for what the operator's ``submit_job`` returns, or the kind watches for.
     """
     paths = _paths(operator)
     kinds = [kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))]
@@ -80,6 +91,13 @@ def job_of(operator: object) -> Job | None:
     cls: type = type(operator)
     found = kind_of(cls)
     return found[0].of(operator) if found else None
+
+
+def watch(operator: object, record: Callable[[Job], None]) -> None:
+    """Have *record* called with what *operator* submits, where what it sets on itself tells that late or never."""
+    cls: type = type(operator)
+    if (found := kind_of(cls)) is not None:
+        found[0].watch(operator, record)
 
 
 def _paths(operator: type) -> list[str]:

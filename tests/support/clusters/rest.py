@@ -106,6 +106,10 @@ class _Aws(HttpCluster):
         }
 
 
+SUBMIT = ("spark-submit", "--deploy-mode", "client")
+"""What the words of a step begin with; behind them comes what it runs."""
+
+
 class Emr(_Aws):
     """Steps of an EMR job flow."""
 
@@ -120,8 +124,8 @@ class Emr(_Aws):
         body = asked.body
         match asked.target.partition(".")[2]:
             case "AddJobFlowSteps":
-                steps = [step["HadoopJarStep"] for step in body["Steps"]]
-                return {"StepIds": [self.submit([step["Jar"], *step["Args"]]).id for step in steps]}
+                steps = [step["HadoopJarStep"]["Args"] for step in body["Steps"]]
+                return {"StepIds": [self.submit(words[len(SUBMIT) :], {"Args": words}).id for words in steps]}
             case "DescribeStep":
                 return {"Step": self._step(self.job(body["StepId"]))}
             case "ListSteps":
@@ -137,7 +141,8 @@ class Emr(_Aws):
         raise Unknown(asked.target)
 
     def _step(self, job: Job) -> dict[str, Any]:
-        return {"Id": job.id, "Name": "writer", "Status": {"State": self._STATES[job.state]}}
+        status = {"State": self._STATES[job.state], "Timeline": {"StartDateTime": 1358208000}}
+        return {"Id": job.id, "Name": "writer", "Config": job.spec, "Status": status}
 
 
 class Glue(_Aws):

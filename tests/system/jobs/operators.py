@@ -12,6 +12,7 @@ from airflow.providers.google.cloud.operators.dataproc import DataprocSubmitJobO
 
 from airflow_hivelock import locked
 from tests.support.clusters.dataproc import REGION
+from tests.support.clusters.rest import SUBMIT
 from tests.system.deaths.shape import words
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ OPERATORS: Mapping[str, tuple[type[Any], Mapping[str, Any], Mapping[str, Any]]] 
         EmrAddStepsOperator,
         {
             "job_flow_id": "j-WRITERS",
-            "steps": [{"Name": "writer", "HadoopJarStep": {"Jar": PROGRAM, "Args": ARGUMENTS}}],
+            "steps": [
+                {
+                    "Name": "writer",
+                    "HadoopJarStep": {"Jar": "command-runner.jar", "Args": [*SUBMIT, PROGRAM, *ARGUMENTS]},
+                }
+            ],
             "waiter_delay": 1,
             "waiter_max_attempts": 600,
         },
