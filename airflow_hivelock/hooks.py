@@ -18,12 +18,13 @@ from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.duration import seconds
+from airflow_hivelock.locks.plan import check_follows
 from airflow_hivelock.locks.url import check, secrets, shown
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.plan import Dynamic
+    from airflow_hivelock.locks.plan import Follows
 
 HIVE_NAMESPACE = "hive_zookeeper_namespace"
 """Hive's default of ``hive.zookeeper.namespace``."""
@@ -35,7 +36,7 @@ PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql
 BACKENDS = (*PORTS, "sqlite", "memory")
 LOGINS = ("zookeeper", "postgresql", "hiveserver2")
 
-_OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "dynamic")
+_OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "locks")
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
 
 _COUNT = re.compile("[0-9]{1,12}")
@@ -51,7 +52,7 @@ class Settings:
     :param metastore_uri: where partitions are looked up; empty for nowhere.
     :param concurrency: whether to lock at all, as ``hive.support.concurrency``.
     :param lock_timeout_s: how long to wait for locks where a task does not say; None: as long as it takes.
-    :param dynamic: what SQL with dynamic partitions locks, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
+    :param locks: whose table of commands SQL is locked by, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
     """
 
     url: str = field(repr=False)
@@ -59,7 +60,7 @@ class Settings:
     metastore_uri: str = field(default="", repr=False)
     concurrency: bool = True
     lock_timeout_s: float | None = None
-    dynamic: Dynamic = "documented"
+    locks: Follows = "stricter"
 
     @classmethod
     def of(cls, connection: Any) -> Settings:
@@ -91,16 +92,15 @@ class Settings:
                 'it has no installation id; name this Airflow in the extra, as in {"installation": "prod"}, '
                 "differently from every other Airflow on the same lock store"
             )
-        dynamic = extra.get("dynamic", "documented")
-        if dynamic not in ("documented", "hive"):
-            raise InvalidRequest(f"dynamic={dynamic!r} is neither 'documented' nor 'hive'")
+        locks = extra.get("locks", "stricter")
+        check_follows(locks)
         concurrency = extra.get("concurrency", True)
         if not isinstance(concurrency, bool):
             raise InvalidRequest(f"concurrency={concurrency!r} is neither true nor false")
         metastore_uri = extra.get("metastore_uri") or ""
         if not isinstance(metastore_uri, str):
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
-        return cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), dynamic)
+        return cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), locks)
 
     @property
     def shown_url(self) -> str:
@@ -173,7 +173,8 @@ class HiveLockHook(BaseHook):
         ``timeout_s``, ``passing_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
         the file; ``schema`` is Hive's ``hive.zookeeper.namespace``, or the database; ``login`` and ``password`` are for
         those that take them. And Hive's ``concurrency`` (false turns locking off), ``numretries`` and ``sleep_between_retries`` (their product is the
-        time-out of tasks that name none) and ``dynamic`` (``hive``: lock dynamic partitions as weakly as Hive does).
+        time-out of tasks that name none) and ``locks`` (whose table of commands SQL is
+        locked by: ``documented``, ``hive``, or, where nothing is said, the ``stricter`` of the two).
     """
 
     conn_name_attr = "hivelock_conn_id"

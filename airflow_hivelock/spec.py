@@ -233,7 +233,7 @@ class LockSpec:
                 database=self.lock_database,
                 unpartitioned=self.unpartitioned,
                 partition_columns=known,
-                dynamic=hook.settings.dynamic,
+                locks=hook.settings.locks,
                 limit=MOST_PARTITIONS,
             )
             reads, writes = [*reads, *found[0]], [*writes, *found[1]]

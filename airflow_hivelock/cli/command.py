@@ -99,6 +99,17 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "help": "the partition columns of tables that no metastore knows, outermost first, with their types: "
         "\"{'dw.hourly': ['dt date', 'hr string']}\"",
     }),
+    ("--unpartitioned", {
+        "action": "append",
+        "default": [],
+        "metavar": "TABLE",
+        "help": "a table without partitions that no metastore knows, so that to read it is SHARED; once for each",
+    }),
+    ("--locks", {
+        "choices": ("stricter", "documented", "hive"),
+        "help": "whose table of commands EXPLAIN LOCKS follows where Hive's documents and real Hive differ; by default the "
+        "connection's, or the stricter",
+    }),
     ("--timeout", {
         "type": _seconds,
         "default": 0.0,
@@ -191,6 +202,7 @@ def _in_airflow(args: argparse.Namespace) -> None:
 
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
+        args.locks = args.locks or hook.settings.locks
         return hook.manager(), hook.catalog()
 
     from airflow_hivelock.cli import shell

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     Connect = Callable[[], tuple[LockManager, Catalog | None]]
 
 
-_manager = logging.getLogger("airflow_hivelock.locks.manager")
+_PLANS = "airflow_hivelock.locks.plan"
+_WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan")]
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
     "lease_s": "--lease",
@@ -42,6 +43,7 @@ _OPTIONS = {
     "max_leases": "--max-leases",
     "priority": "--priority",
 }
+_UNPARTITIONED = re.compile(r"unpartitioned=\['([^']*)'\]")
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -57,18 +59,21 @@ class Exit(enum.IntEnum):
 
 
 class _Warnings(logging.Handler):
-    """Prints where errors are printed what the lock manager warns of: a store that does not answer."""
+    """Prints where errors are printed what the lock manager warns of: a store that does not answer, a table locked as a whole."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(_shown(f"hivelock: {_said(record.getMessage())}"), file=sys.stderr)
+        kind = "WARNING" if record.name.startswith(_PLANS) else "hivelock"
+        print(_shown(f"{kind}: {_said(record.getMessage())}"), file=sys.stderr)
 
     def __enter__(self) -> None:
-        _manager.addHandler(self)
-        _manager.propagate = False  # Airflow's own log would print it again
+        for logger in _WARN:
+            logger.addHandler(self)
+            logger.propagate = False  # Airflow's own log would print it again
 
     def __exit__(self, *exc: object) -> None:
-        _manager.propagate = True
-        _manager.removeHandler(self)
+        for logger in _WARN:
+            logger.propagate = True
+            logger.removeHandler(self)
 
 
 def run(args: argparse.Namespace, connect: Connect) -> int:
@@ -95,7 +100,9 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 actor=_actor(args.user),
                 database=args.database,
                 catalog=catalog,
+                unpartitioned=args.unpartitioned,
                 partition_columns=args.partition_columns,
+                locks=args.locks or "stricter",
                 timeout_s=args.timeout,
                 lease_s=args.lease,
                 priority=args.priority,
@@ -173,6 +180,7 @@ def _failed(error: HiveLockError) -> Exit:
 def _said(message: str) -> str:
     """*message*, which names arguments of the library, with the options that they are here."""
     message = _COLUMNS.sub(r'--partition-columns "\1"', message)
+    message = _UNPARTITIONED.sub(r"--unpartitioned \1", message)
     message = _ARGUMENT.sub(r"(--\1)", message)
     for name, option in _OPTIONS.items():
         message = message.replace(f"{name}=", f"{option}=")

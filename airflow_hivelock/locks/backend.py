@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_hivelock.locks.errors import LockLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.model import (
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ForcedRelease,
         Holder,
         Lease,
+        Lock,
         LockObject,
         LockRequest,
         Tenure,
@@ -80,6 +81,18 @@ class Capabilities:
     expires: bool = False
     remembers: bool = True
     audits: bool = True
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A backend that takes something else for a request than the locks which the request has, or tells where."""
+
+    def takes(self, request: LockRequest) -> Mapping[Lock, str]:
+        """Each lock that it would take, sorted, and how the store keeps it. Asks nobody.
+
+        :raises InvalidRequest: it does not take such a request.
+        """
+        ...
 
 
 class Acquisition(Protocol):

@@ -250,7 +250,7 @@ def test_hives_retries_are_a_time_out(
         {"numretries": True},
         {"sleep_between_retries": "soon"},
         {"concurrency": "no"},
-        {"dynamic": "x"},
+        {"locks": "x"},
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ _GOOD = {
         "sleep_between_retries": "60s",
         "concurrency": True,
         "metastore_uri": "thrift://m:9083",
-        "dynamic": "hive",
+        "locks": "hive",
     },
 }
 

@@ -20,7 +20,7 @@ import pytest
 
 from airflow_hivelock.cli.command import get_cli_commands, main
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pending, rules
+from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pending, plan, rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -71,6 +71,22 @@ def test_locks_are_taken_shown_and_freed(run: Run, manager: LockManager) -> None
     assert run("-e", "SHOW LOCKS dw.t") == (0, "dw@t\tEXCLUSIVE\n", "")
     assert run("--database", "dw", "-e", "unlock table t") == (0, "", "")
     assert not manager.show()
+
+
+def test_explain_locks_is_told_of_tables_and_whose_table_of_commands_to_follow(run: Run) -> None:
+    code, out, err = run("-e", "explain locks select * from dw.t")
+    assert (code, "dw.t -> EXCLUSIVE" in out) == (0, True)
+    assert "--partition-columns \"{'dw.t': ['dt']}\"" in err
+    assert "--unpartitioned dw.t where it has none" in err
+    code, out, err = run("--unpartitioned", "dw.t", "--unpartitioned", "dw.u", "-e", "explain locks select * from dw.t")
+    assert (code, "dw.t -> SHARED" in out, err) == (0, True, "")
+    columns = ("--partition-columns", "{'dw.t': ['dt']}")
+    code, out, err = run(*columns, "-e", "explain locks select * from dw.t where dt = '2013-01-01'")
+    assert (out.split("\n")[2:4], err) == (["dw.t -> SHARED", "dw.t.dt=2013-01-01 -> SHARED"], "")
+    for follows in plan.FOLLOWS:
+        code, out, _ = run("--locks", follows, "--output", "json", "-e", "explain locks drop table dw.t")
+        assert (code, json.loads(out)[-1]["follows"]) == (0, follows)
+    assert run("--locks", "both", "-e", "show locks")[0] == 2
 
 
 def test_no_more_leases_of_a_group_are_taken_than_it_is_said(run: Run, manager: LockManager) -> None:

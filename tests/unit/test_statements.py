@@ -7,12 +7,16 @@ import random
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.backends.metastore import MetastoreBackend
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
@@ -406,7 +410,7 @@ def test_columns_may_be_declared_where_no_catalog_knows_them(manager: LockManage
     run(session, "lock table dw.t partition (n='07', d='2024-2-9') exclusive")
     assert manager.show("dw.t/d=2024-02-09/n=07")
     explained = run(session, "explain locks insert into dw.t partition (n='07', d='2024-2-9') select 1").text
-    assert (explained or "").endswith("dw.t.d=2024-02-09/n=07 -> EXCLUSIVE")
+    assert "dw.t.d=2024-02-09/n=07 -> EXCLUSIVE" in (explained or "").split("\n")
     assert run(session, "unlock table dw.t partition (n='07', d='2024-2-9')").rows
     with pytest.raises(InvalidRequest, match="'strng' is not a type"):
         StatementSession(manager, user="ann", partition_columns={"dw.t": ["n strng"]})
@@ -529,6 +533,85 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
     assert min(locked, refused) > 200, "nothing was tried"
 
 
+@pytest.mark.parametrize(
+    ("follows", "dynamic", "format_set", "said"),
+    [
+        ("stricter", "EXCLUSIVE", "EXCLUSIVE", "by the stricter of Hive's documents and real Hive"),
+        ("documented", "EXCLUSIVE", "SHARED", "as Hive's documents have it"),
+        ("hive", "SHARED", "EXCLUSIVE", "as real Hive has it"),
+    ],
+)
+def test_explain_locks_follows_the_table_of_commands_that_is_chosen_and_says_so(
+    manager: LockManager, follows: Any, dynamic: str, format_set: str, said: str
+) -> None:
+    session = StatementSession(manager, user="ann", database="dw", partition_columns={"dw.t": ["dt"]}, locks=follows)
+    for sql, mode in (
+        ("insert into t partition (dt) select 1, 2", dynamic),
+        ("alter table t set fileformat orc", format_set),
+    ):
+        result = run(session, f"explain locks {sql}")
+        assert (result.text or "").split("\n")[-2:] == [f"dw.t -> {mode}", f"-- {said}"]
+        assert result.records()[-1]["follows"] == follows
+    with pytest.raises(InvalidRequest, match="use one of stricter"):
+        StatementSession(manager, user="ann", locks="both")  # type: ignore[arg-type]
+
+
+def test_explain_locks_knows_tables_without_partitions(manager: LockManager) -> None:
+    session = StatementSession(manager, user="ann", database="dw", unpartitioned=["dw.u"])
+    assert "dw.u -> SHARED" in (run(session, "explain locks select * from u").text or "")
+
+
+SQL = "insert into t partition (dt='2013-01-01') select * from u where dt='2013-01-01'"
+
+
+def test_explain_locks_tells_what_is_made_in_zookeeper() -> None:
+    backend = ZooKeeperBackend.__new__(ZooKeeperBackend)  # nobody is asked
+    backend.store = cast("Any", SimpleNamespace(layout=Layout(namespace="/hive"), acl_bytes=31))
+    session = StatementSession(LockManager(backend), user="ann", database="dw", partition_columns={"dw.u": ["dt"]})
+    result = run(session, f"explain locks {SQL}")
+    assert [each["store"] for each in result.records()] == [
+        "/hive/dw/LOCK-SHARED-0",
+        "/hive/dw/t/LOCK-SHARED-0",
+        "/hive/dw/t/dt=2013-01-01/LOCK-EXCLUSIVE-0",
+        "/hive/dw/u/LOCK-SHARED-0",
+        "/hive/dw/u/dt=2013-01-01/LOCK-SHARED-0",
+    ]
+    days = ", ".join(f"'{number:0200}x'" for number in range(3000))
+    result = run(session, f"explain locks select * from u where dt in ({days})")
+    assert (result.text or "").split("\n")[1:] == [
+        "dw -> SHARED",
+        "dw.u -> EXCLUSIVE",
+        "-- by the stricter of Hive's documents and real Hive; too many for one transaction of this lock store, which takes tables",
+    ]
+    assert [each["store"] for each in result.records()[:3]] == [
+        "/hive/dw/LOCK-SHARED-0",
+        "/hive/dw/u/LOCK-EXCLUSIVE-0",
+        None,
+    ]
+
+
+def test_explain_locks_shows_no_parents_where_the_metastore_is_asked_for_none() -> None:
+    backend = MetastoreBackend(cast("Any", SimpleNamespace(timeout_s=300.0)))
+    session = StatementSession(LockManager(backend), user="ann", database="dw", partition_columns={"dw.u": ["dt"]})
+    result = run(session, f"explain locks {SQL}")
+    assert (result.text or "").split("\n") == [
+        "LOCK INFORMATION:",
+        "dw.t.dt=2013-01-01 -> EXCLUSIVE",
+        "dw.u.dt=2013-01-01 -> SHARED",
+        "-- by the stricter of Hive's documents and real Hive; this lock store has a hierarchy of its own, and takes nothing "
+        "on what lies above",
+    ]
+    assert [(each["mode"], each["store"]) for each in result.records()] == [
+        ("SHARED", None),
+        ("SHARED", None),
+        ("EXCLUSIVE", "EXCLUSIVE PARTITION"),
+        ("SHARED", None),
+        ("SHARED", "SHARED_READ PARTITION"),
+    ]
+    with pytest.raises(InvalidRequest, match="SHARED on a database hides older locks"):
+        run(session, "explain locks show tables")
+
+
 def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(session: StatementSession) -> None:
     result = run(session, "use b; explain locks insert into dw.t partition (dt='2013-01-01') select ';' from u")
     assert (result.text or "").split("\n") == [
@@ -538,8 +621,14 @@ def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(sess
         "dw -> SHARED",
         "dw.t -> SHARED",
         "dw.t.dt=2013-01-01 -> EXCLUSIVE",
+        "-- by the stricter of Hive's documents and real Hive",
     ]
-    assert result.records()[-1] == {"object": "dw.t/dt=2013-01-01", "mode": "EXCLUSIVE"}
+    assert result.records()[-1] == {
+        "object": "dw.t/dt=2013-01-01",
+        "mode": "EXCLUSIVE",
+        "follows": "stricter",
+        "store": "EXCLUSIVE",
+    }
     assert not session.manager.show()
     with pytest.raises(InvalidRequest):
         run(session, "explain locks nonsense")

@@ -4,6 +4,28 @@
 """
 
 from airflow_hivelock.locks.plan.data import check_names, plan
-from airflow_hivelock.locks.plan.text import Dynamic, check_statements, explain, explain_json, plan_statements
+from airflow_hivelock.locks.plan.text import (
+    FOLLOWED,
+    FOLLOWS,
+    Follows,
+    check_follows,
+    check_statements,
+    explain,
+    explain_json,
+    explain_locks,
+    plan_statements,
+)
 
-__all__ = ["Dynamic", "check_names", "check_statements", "explain", "explain_json", "plan", "plan_statements"]
+__all__ = [
+    "FOLLOWED",
+    "FOLLOWS",
+    "Follows",
+    "check_follows",
+    "check_names",
+    "check_statements",
+    "explain",
+    "explain_json",
+    "explain_locks",
+    "plan",
+    "plan_statements",
+]

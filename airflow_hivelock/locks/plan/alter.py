@@ -96,35 +96,41 @@ def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:
     elif cursor.sees("DROP", "PARTITION") or cursor.sees("DROP", "IF", "EXISTS", "PARTITION"):
         _drop(cursor, planner, table)
     elif cursor.word() in ("TOUCH", "ARCHIVE", "UNARCHIVE"):
-        cursor.next()
-        _selected(cursor, planner, table, cursor.optional_spec())
+        touches = cursor.next().text.upper() == "TOUCH"
+        spec = cursor.optional_spec()
+        if touches and planner.as_hive:
+            planner.look(table)
+        else:
+            _selected(cursor, planner, table, spec)
         cursor.end()
     elif cursor.take("EXCHANGE"):
         _exchange(cursor, planner, table)
     elif cursor.take("RENAME", "TO"):
         _rename(cursor, planner, table, spec)
-    elif cursor.sees("SET", "SERDEPROPERTIES") or cursor.sees("UNSET", "SERDEPROPERTIES"):
-        _described(cursor, planner, table, spec)
     elif cursor.word().partition(" ")[0] in _WHOLE or cursor.sees("PARTITION", "COLUMN"):
-        _selected(cursor, planner, table, spec)
+        _selected(cursor, planner, table, spec, only_looks=_only_looks(cursor, planner, spec))
         no_query(cursor)
     else:
         cursor.refuse("this change of a table is not understood")
 
 
-def _selected(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
-    """What *spec* selects, or the table, is changed."""
-    planner.write(*(planner.partitions(cursor.statement, table, spec) if spec else [table]))
+def _only_looks(cursor: Cursor, planner: Planner, spec: Spec | None) -> bool:
+    """Whether this change of how data is described is SHARED: the documents and real Hive differ on most of them."""
+    if cursor.sees("SET", "SERDEPROPERTIES") or cursor.sees("UNSET", "SERDEPROPERTIES"):
+        return spec is None or planner.as_hive
+    if cursor.sees("SET", "SERDE") or cursor.sees("SET", "FILEFORMAT"):
+        return spec is None and planner.as_documented
+    described = (("SET", "TBLPROPERTIES"), ("PARTITION", "COLUMN"), ("UPDATE", "STATISTICS"))
+    return planner.as_hive and any(cursor.sees(*words) for words in described)
+
+
+def _selected(
+    cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None, *, only_looks: bool = False
+) -> None:
+    """What *spec* selects, or the table, is changed; or, where the change *only_looks*, must stay."""
+    selected = planner.partitions(cursor.statement, table, spec) if spec else [table]
+    (planner.look if only_looks else planner.write)(*selected)
     planner.look(table)
-
-
-def _described(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
-    """How the data of the table, or of a partition, is described is changed."""
-    if spec is None:
-        planner.look(table)
-    else:
-        _selected(cursor, planner, table, spec)
-    no_query(cursor)
 
 
 def _add(cursor: Cursor, planner: Planner, table: LockObject) -> None:
@@ -132,8 +138,9 @@ def _add(cursor: Cursor, planner: Planner, table: LockObject) -> None:
     cursor.take("IF", "NOT", "EXISTS")
     planner.look(table)
     while not cursor.done():
-        spec = cursor.spec()
-        planner.write(planner.place(cursor.statement, table, spec)[0])
+        added = planner.place(cursor.statement, table, cursor.spec())[0]
+        if not planner.as_hive:
+            planner.write(added)
         if cursor.take("LOCATION"):
             cursor.string()
         if cursor.is_type(TokenType.COMMA):

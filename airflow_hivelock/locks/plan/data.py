@@ -148,7 +148,10 @@ def _to_read(target: LockObject, table: Table | None, tables: KnownTables, limit
     if table is None:
         if tables.catalog or target.partition or not target.table:
             return [target]
-        return "its partitions cannot be listed; give a metastore, name the partitions, or declare it unpartitioned"
+        return (
+            f"its partitions cannot be listed; give a metastore; or its columns, as in partition_columns={{'{target}': "
+            f"['dt']}}, and name the partitions that are read; or unpartitioned=['{target}'] where it has none"
+        )
     if table.table_type == "VIRTUAL_VIEW" and not table.view_text:
         log.warning("%s is a view: a lock on it does not protect the tables below it; name those as well", target)
     if len(target.partition) == len(table.partition_columns):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
@@ -35,7 +35,7 @@ QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 class Planner:
     """Collects what the statements of one text touch.
 
-    :param as_hive: lock what real Hive 2.3 locks where the documents say otherwise.
+    :param follows: whose table of commands to lock by, as :data:`.text.Follows` has it.
     :param limit: of how many partitions to lock one by one.
     :ivar scans: data that is read.
     :ivar writes: what is changed: EXCLUSIVE.
@@ -43,11 +43,21 @@ class Planner:
     """
 
     session: SessionState[Named]
-    as_hive: bool
+    follows: Literal["stricter", "documented", "hive"]
     limit: int
     scans: list[Scan] = field(default_factory=list)
     writes: list[LockObject] = field(default_factory=list)
     looks: list[LockObject] = field(default_factory=list)
+
+    @property
+    def as_hive(self) -> bool:
+        """Whether to lock no more than real Hive 2.3 does, where its documents ask for more."""
+        return self.follows == "hive"
+
+    @property
+    def as_documented(self) -> bool:
+        """Whether to lock no more than is documented, where real Hive 2.3 locks more."""
+        return self.follows == "documented"
 
     def write(self, *targets: LockObject) -> None:
         """Add what is changed; what is temporary needs no lock."""

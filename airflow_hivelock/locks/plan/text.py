@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.model import Lock
     from airflow_hivelock.locks.plan.planner import Planner
 
-Dynamic = Literal["documented", "hive"]
+Follows = Literal["stricter", "documented", "hive"]
+"""Whose table of commands a plan follows: Hive's documents, real Hive (measured: 2.3.10), or the stricter of the two."""
+
+FOLLOWS: tuple[Follows, ...] = get_args(Follows)
 
 
 def plan_statements(
@@ -30,7 +34,7 @@ def plan_statements(
     database: str = "default",
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
-    dynamic: Dynamic = "documented",
+    locks: Follows = "stricter",
     limit: int = MAX_OBJECTS,
 ) -> tuple[list[LockObject], list[LockObject]]:
     """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for HiveQL or Spark SQL that is about to run.
@@ -43,20 +47,20 @@ def plan_statements(
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
     :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
         ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
-    :param dynamic: what an insert into partitions that are not known before it has run locks: ``documented``: EXCLUSIVE
-        the table, or the prefix that is known; ``hive``: SHARED, as real Hive does (HIVE-3509), which does *not* keep
-        others from the partitions that are written.
+    :param locks: whose table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
+        where a table's serializer or file format is set, which readers notice; ``hive`` takes SHARED on the table for
+        dynamic partitions (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not* keep others from
+        the partitions that are written. ``stricter``: the larger of the two locks.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
     :raises StoreUnavailable: the catalog did not answer.
     """
     if not isinstance(sql, str):
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
-    if dynamic not in ("documented", "hive"):
-        raise InvalidRequest(f"dynamic={dynamic!r} is neither 'documented' nor 'hive'")
+    check_follows(locks)
     tables = KnownTables(catalog, unpartitioned, partition_columns)
     with _not_too_deep():
-        planner = _planner(sql, tables, database, dynamic, limit)
+        planner = _planner(sql, tables, database, locks, limit)
         looks = set(planner.looks)
         reads = read(planner.scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
@@ -64,7 +68,8 @@ def plan_statements(
         warn_of_missing((each for each in reads if each not in made), catalog, tables)
     shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
     whole = {target for target in exclusive if not target.partition}
-    kept = {target for target in looks.union(shared) if target not in exclusive and not _below(target, whole)}
+    above = {parent for target in (*shared, *exclusive) for parent in target.parents}  # stay with what lies in them
+    kept = {each for each in (looks - above).union(shared) if each not in exclusive and not _below(each, whole)}
     return sorted(kept), exclusive
 
 
@@ -82,17 +87,23 @@ def check_statements(
     LockObject(database)
     if sql:
         with _not_too_deep():
-            _planner(sql, tables, database, "documented", MAX_OBJECTS)
+            _planner(sql, tables, database, "stricter", MAX_OBJECTS)
 
 
-def _planner(sql: str, tables: KnownTables, database: str, dynamic: Dynamic, limit: int) -> Planner:
+def check_follows(locks: Any) -> None:
+    """:raises InvalidRequest: it is no :data:`Follows`."""
+    if locks not in FOLLOWS:
+        raise InvalidRequest(f"locks={locks!r}; use one of {', '.join(FOLLOWS)}")
+
+
+def _planner(sql: str, tables: KnownTables, database: str, locks: Follows, limit: int) -> Planner:
     """What the statements touch."""
     # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
     from airflow_hivelock.locks.plan.cursor import statements
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.statement import add
 
-    planner = Planner(SessionState(tables, database), dynamic == "hive", limit)
+    planner = Planner(SessionState(tables, database), locks, limit)
     for statement in statements(sql):
         add(statement, planner)
     return planner
@@ -116,9 +127,21 @@ def _below(target: LockObject, whole: set[LockObject]) -> bool:
 HEAD = "LOCK INFORMATION:"
 
 
+FOLLOWED: dict[Follows, str] = {
+    "stricter": "by the stricter of Hive's documents and real Hive",
+    "documented": "as Hive's documents have it",
+    "hive": "as real Hive has it",
+}
+"""Whose table of commands it is, in words."""
+
+
 def explain(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> str:
     """Hive's lines, parents included: ``dw.delays.dt=2013-01-01/hr=04 -> EXCLUSIVE``."""
-    locks = rules.with_parents(reads, writes)
+    return explain_locks(rules.with_parents(reads, writes))
+
+
+def explain_locks(locks: Iterable[Lock]) -> str:
+    """Hive's lines for just these *locks*."""
     return "\n".join([HEAD, *(f"{_name(lock.object)} -> {lock.mode.value}" for lock in locks)])
 
 

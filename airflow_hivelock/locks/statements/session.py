@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
+from airflow_hivelock.locks.backend import Explains
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive.transactional import ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
@@ -28,11 +29,12 @@ from airflow_hivelock.locks.statements.statement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock
+    from airflow_hivelock.locks.plan import Follows
 
 
 class StatementSession:
@@ -43,6 +45,8 @@ class StatementSession:
 
     :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
     :param partition_columns: of tables that no catalog knows, as :func:`.plan` takes them.
+    :param unpartitioned: of those, the tables that have no partitions.
+    :param locks: whose table of commands EXPLAIN LOCKS follows, as :func:`.plan_statements` has it.
     :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
     :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
     :param priority: of those that wait for what LOCK takes, the larger goes first.
@@ -59,7 +63,9 @@ class StatementSession:
         user: str,
         database: str = "default",
         catalog: Catalog | None = None,
+        unpartitioned: Collection[str] = (),
         partition_columns: Mapping[str, Sequence[str]] | None = None,
+        locks: Follows = "stricter",
         timeout_s: float | None = 0.0,
         lease_s: float = MAX_LEASE_S,
         priority: int = 1,
@@ -76,8 +82,11 @@ class StatementSession:
         self.user = user
         self.database = LockObject(database).database
         self.catalog = catalog
+        self.unpartitioned = unpartitioned
         self.partition_columns = partition_columns
-        KnownTables(None, (), partition_columns)  # refuses what cannot be meant
+        KnownTables(None, unpartitioned, partition_columns)  # refuses what cannot be meant
+        plan.check_follows(locks)
+        self.locks = locks
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.priority = priority
@@ -237,18 +246,48 @@ class StatementSession:
 
     def _explain(self, statement: ExplainLocks) -> Result:
         reads, writes = plan.plan_statements(
-            statement.sql, self.catalog, database=statement.database, partition_columns=self.partition_columns
+            statement.sql,
+            self.catalog,
+            database=statement.database,
+            unpartitioned=self.unpartitioned,
+            partition_columns=self.partition_columns,
+            locks=self.locks,
         )
-        locks = rules.with_parents(reads, writes)
-        rows = tuple((str(lock.object), lock.mode.value) for lock in locks)
-        return Result(("object", "mode"), rows, plan.explain(reads, writes))
+        planned = rules.with_parents(reads, writes)
+        taken = self._taken(reads, writes, planned)
+        stored = {lock.object: said for lock, said in taken.items()}
+        rows = [(str(each.object), each.mode.value, self.locks, stored.get(each.object)) for each in planned]
+        text = f"{plan.explain_locks(taken)}\n-- {plan.FOLLOWED[self.locks]}{self._instead(planned, taken)}"
+        return Result(("object", "mode", "follows", "store"), tuple(rows), text)
+
+    def _taken(
+        self, reads: list[LockObject], writes: list[LockObject], planned: Sequence[Lock]
+    ) -> Mapping[Lock, str | None]:
+        """What the lock store takes for that, and how it keeps it."""
+        if not self.manager.capabilities.acquires or not planned:
+            return dict.fromkeys(planned)
+        if isinstance(self.manager.backend, Explains):
+            return self.manager.backend.takes(rules.request(f"cli:{self.user}", reads, writes, query="EXPLAIN LOCKS"))
+        return {lock: lock.mode.value for lock in planned}
+
+    def _instead(self, planned: Sequence[Lock], taken: Mapping[Lock, str | None]) -> str:
+        """Why what is taken is not what is planned."""
+        if not self.manager.capabilities.acquires:
+            return "; this lock store takes none"
+        if not self.manager.capabilities.parents:
+            return "; this lock store has a hierarchy of its own, and takes nothing on what lies above"
+        return (
+            ""
+            if len(taken) == len(planned)
+            else "; too many for one transaction of this lock store, which takes tables"
+        )
 
     def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
         """*target* with its partition's columns in the table's order, and their values, as Hive has them.
 
         :param to_lock: whether it is for a lock: one on what is kept under another name, or nowhere, meets nobody.
         """
-        tables = KnownTables(self.catalog, (), self.partition_columns)
+        tables = KnownTables(self.catalog, self.unpartitioned, self.partition_columns)
         known = tables.table(target) if target.table else None
         if to_lock and known is None and self.catalog is not None and target.table:
             raise InvalidRequest(f"{target}: there is no such table{alike(target, self.catalog)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_hivelock.locks import Lock, LockMode, LockObject, rules
-from airflow_hivelock.locks.plan import Dynamic, plan_statements
+from airflow_hivelock.locks.plan import Follows, plan_statements
 from tests.support.sql.warehouse import DATABASE, Warehouse
 
 Locks = dict[LockObject, LockMode]
@@ -27,9 +27,9 @@ class Case:
         parsed = [(each[0], LockObject.parse(each[2:].removesuffix(")"))) for each in named]
         return by_object(*([target for mode, target in parsed if mode == wanted] for wanted in "SX"))
 
-    def planned(self, catalog: object = None, dynamic: Dynamic = "documented") -> Locks:
+    def planned(self, catalog: object = None, locks: Follows = "stricter") -> Locks:
         """What the plan locks, parents included."""
-        found = plan_statements(self.sql, catalog or Warehouse(), database=DATABASE, dynamic=dynamic)  # type: ignore[arg-type]
+        found = plan_statements(self.sql, catalog or Warehouse(), database=DATABASE, locks=locks)  # type: ignore[arg-type]
         return by_object(*found)
 
 

@@ -8,7 +8,7 @@ MORE = {
     "compact": "EXCLUSIVE on what is rewritten. Hive only queues a compaction, and locks nothing",
     "condition": "functions, and what only follows from other tables, are not evaluated: all partitions are read",
     "described": "documented: EXCLUSIVE on a partition whose description changes. Hive: SHARED",
-    "dynamic": "documented: EXCLUSIVE on all that may be written. Hive: SHARED (HIVE-3509), as with dynamic='hive'",
+    "dynamic": "documented: EXCLUSIVE on all that may be written. Hive: SHARED (HIVE-3509)",
     "exists": "Hive looks when it compiles whether there is anything to do. Here that may have changed when the lock is had",
     "moved": "a partition that comes or goes is EXCLUSIVE under both of its names. Hive locks one, or neither",
     "name": "a name that is made or changed is EXCLUSIVE, one that is only asked about SHARED. Hive locks neither",
@@ -19,9 +19,12 @@ MORE = {
 }
 """Reasons for locking more than Hive."""
 
+BY_CHOICE = ("added", "described", "dynamic", "properties", "touch")
+"""Those that are rows of the documented table of commands: with ``locks="hive"`` a plan has Hive's."""
+
 FROM_DOCUMENTED = {
-    "format": "SET SERDE and SET FILEFORMAT of a table. Documented: SHARED. Hive: EXCLUSIVE, and so here",
+    "format": "SET SERDE and SET FILEFORMAT of a table. Documented: SHARED. Hive: EXCLUSIVE, and so here, but with locks='documented'",
     "loaded": "LOAD DATA that makes its partition. Documented: EXCLUSIVE on the partition. Hive: on the table, and so here "
-    "where a catalog says that there is no such partition yet",
+    "where a catalog says that there is no such partition yet, but with locks='documented'",
 }
 """Where a plan is Hive's, and more than is documented. Less than Hive locks it never is."""

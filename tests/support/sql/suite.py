@@ -80,7 +80,7 @@ class Run:
         self.slowest = (0.0, "")
 
     def file(self, file: Path) -> None:
-        planner, reading = Planner(SessionState(KnownTables()), as_hive=False, limit=1_000), Reading()
+        planner, reading = Planner(SessionState(KnownTables()), follows="stricter", limit=1_000), Reading()
         for text in map(rendered, split(file.read_text(errors="replace"))):
             for kept in (planner.scans, planner.writes, planner.looks):
                 kept.clear()  # views go on adding to them

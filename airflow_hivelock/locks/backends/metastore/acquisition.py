@@ -40,7 +40,7 @@ class MetastoreAcquisition:
     def __init__(self, store: MetastoreStore, request: LockRequest) -> None:
         self._store = store
         self._request = request
-        self._leaves = _lockable(rules.leaves(request))
+        self._leaves = lockable(rules.leaves(request))
         self._nonce = secrets.token_hex(4)
         self._number: int | None = None
         self._asked = False
@@ -164,7 +164,7 @@ class MetastoreAcquisition:
         return Blocked(by, passing=not rows, recheck_s=recheck_s)
 
 
-def _lockable(leaves: tuple[Lock, ...]) -> tuple[Lock, ...]:
+def lockable(leaves: tuple[Lock, ...]) -> tuple[Lock, ...]:
     """*leaves* without SHARED on databases, which would hide older locks from metastores before Hive 4.0.
 
     :raises InvalidRequest: where nothing else keeps the database.

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.metastore import row
-from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
+from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition, lockable
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
-from airflow_hivelock.locks.model import Lease, Tenure, Waiter, put_work
+from airflow_hivelock.locks.model import Lease, LockMode, Tenure, Waiter, put_work
 from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.backends.metastore.store import LockClient
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
-    from airflow_hivelock.locks.model import Holder, LockObject, LockRequest, Work
+    from airflow_hivelock.locks.model import Holder, Lock, LockObject, LockRequest, Work
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,15 @@ class MetastoreBackend(Backend):
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> MetastoreAcquisition:
         return MetastoreAcquisition(self.store, request)
+
+    def takes(self, request: LockRequest) -> dict[Lock, str]:
+        """Each lock, and the type and level of its component; see :class:`.Explains`."""
+        types = {LockMode.SHARED: "SHARED_READ", LockMode.EXCLUSIVE: "EXCLUSIVE"}
+        levels = ("DB", "TABLE", "PARTITION")
+        return {
+            lock: f"{types[lock.mode]} {levels[min(len(lock.object.path), 3) - 1]}"
+            for lock in lockable(rules.leaves(request))
+        }
 
     def renew(self, lease: Lease) -> None:
         with self.store.client() as client:

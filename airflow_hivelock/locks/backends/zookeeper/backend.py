@@ -23,7 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Refused,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, fitting
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -169,6 +169,11 @@ class ZooKeeperBackend:
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:
         return ZooKeeperAcquisition(self.store, request, wake, self.patience_s, self.passing_s)
+
+    def takes(self, request: LockRequest) -> dict[Lock, str]:
+        """Each lock and its node, to whose name ZooKeeper appends ten digits; see :class:`.Explains`."""
+        fits = fitting(request, self.store.layout, self.store.acl_bytes)
+        return {lock: f"{self.store.layout.object(lock.object)}/{LOCK_PREFIXES[lock.mode]}" for lock in fits.locks}
 
     def renew(self, lease: Lease) -> None:
         record = self.store.known(lease) or self.store.held(lease)
