@@ -14,8 +14,9 @@ from urllib.parse import unquote
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit
-from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements
+from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements, turned_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,8 +192,11 @@ class LockSpec:
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
+        by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
+        if on and self.support_concurrency is None and not self.reads and not self.writes:
+            on = not turned_off(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+            by = OFF_IN_SQL
         if not on:
-            by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
             log.warning(
                 "NOT LOCKED: locking is turned off by %s. Others may overwrite what this task reads while it reads it, "
                 "two writers may lose each other's data, and a Hive query may read half of what is written here. "
@@ -235,6 +239,7 @@ class LockSpec:
                 partition_columns=known,
                 locks=hook.settings.locks,
                 limit=MOST_PARTITIONS,
+                always=self.support_concurrency is True,
             )
             reads, writes = [*reads, *found[0]], [*writes, *found[1]]
         return rules.request(

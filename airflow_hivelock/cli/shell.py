@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _PLANS = "airflow_hivelock.locks.plan"
-_WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan")]
+_WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
     "lease_s": "--lease",

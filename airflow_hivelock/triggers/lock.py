@@ -168,7 +168,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
 
         hook = await _hook(self.hivelock_conn_id)
         owner = self._owner(hook)
-        if not spec.locks(hook, self.log):
+        if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # it may read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
         if self.timeout_s is None:

@@ -200,6 +200,26 @@ def test_locking_can_be_turned_off_and_says_what_that_risks(
     assert ("connection 'hivelock_default'" if off_by == "connection" else "support_concurrency") in lines()
 
 
+@pytest.mark.parametrize("waiting", ["trigger", "poke"])
+@pytest.mark.parametrize(("own", "locked"), [(None, False), (True, True)])
+def test_a_session_that_turns_locking_off_does_so_unless_the_task_says_otherwise(
+    waiting: Any,
+    own: bool | None,
+    locked: bool,
+    manager: LockManager,
+    run: Callable[..., Ran],
+    lines: Callable[[], str],
+) -> None:
+    seen: list[list[str]] = []
+    given = {**GIVEN, "lock_sql": f"SET hive.support.concurrency=false; {SQL}", "support_concurrency": own}
+    with dag() as made:
+        LockedWork(task_id="work", manager=manager, seen=seen, waiting=waiting, **given)
+    assert run(made, logical_date=DAY).state == "success"
+    assert [sorted(each) for each in seen] == [LOCKS if locked else []]
+    said = "NOT LOCKED: locking is turned off by SET hive.support.concurrency=false"
+    assert (said in lines()) is not locked
+
+
 def test_a_task_can_lock_although_its_connection_does_not(
     manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockMode, LockObject, rules
 from airflow_hivelock.locks.hive.catalog import Table
-from airflow_hivelock.locks.plan import explain, explain_json, plan, plan_statements
+from airflow_hivelock.locks.plan import explain, explain_json, plan, plan_statements, turned_off
 from airflow_hivelock.locks.plan.tables import is_date
 from tests.support.sql.cases import CASES, less
 from tests.support.sql.differences import MORE
@@ -400,6 +400,41 @@ def test_a_table_that_sql_reads_and_that_does_not_exist_is_warned_of(caplog: pyt
     caplog.clear()
     locks("select * from dw.day_tt", Warehouse())
     assert "dw.day_tt: there is no such table to read; did you mean dw.day_t" in caplog.text
+
+
+OFF = "set hive.support.concurrency=false; "
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected", "unlocked"),
+    [
+        (OFF + "load data inpath '/in' into table t", [], 1),
+        ("SET hiveconf:Hive.Support.Concurrency = FALSE; insert into t select 1; drop table u", [], 2),
+        ("drop table u; " + OFF + "drop table t", ["X u"], 1),
+        (OFF + "drop table t; set hive.support.concurrency=true; drop table u", ["X u"], 1),
+        (OFF + "use dw; use default; set hive.support.concurrency=true; drop table u", ["X u"], 0),
+        ("set hive.support.concurrency; set -v; set hive.support.concurrencyx=false; drop table u", ["X u"], 0),
+    ],
+)
+def test_a_session_that_turns_locking_off_locks_nothing_and_says_so(
+    sql: str, expected: list[str], unlocked: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert locks(sql) == expected
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if text.startswith("NOT LOCKED: SET hive.support.concurrency=false")]) == unlocked
+    assert turned_off(sql) is (unlocked > 0 and not expected)
+    assert locks(sql, always=True)[-1][0] == "X"
+
+
+def test_of_other_settings_those_that_bear_on_locks_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    names = ("hive.lock.numretries", "hive.txn.manager", "hive.exec.dynamic.partition.mode", "mapred.job.name")
+    assert locks("".join(f"set {name}=x; " for name in names) + "drop table u") == ["X u"]
+    told = [record.getMessage().split(" ", 2) for record in caplog.records]
+    assert [name for _, name, _ in told] == [f"{name}=x" for name in names]
+    assert [what == "has nothing to do with locks" for *_, what in told] == [False, False, False, True]
+    with pytest.raises(InvalidRequest, match="'no': use true or false"):
+        locks("set hive.support.concurrency=no; drop table t")
 
 
 def test_a_table_of_which_partitions_are_locked_is_not_locked_for_itself() -> None:

@@ -533,6 +533,52 @@ def test_no_text_breaks_a_session_or_locks_what_it_does_not_name() -> None:
     assert min(locked, refused) > 200, "nothing was tried"
 
 
+def test_a_session_that_turns_locking_off_locks_nothing_as_in_hive(
+    session: StatementSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(session, "set hive.support.concurrency=false").text == ""
+    assert caplog.messages[-1].startswith("NOT LOCKED from here on: SET hive.support.concurrency=false; others may")
+    for sql in ("lock table t exclusive", "unlock table t"):
+        with pytest.raises(HiveLockError, match="turned off in this session, by SET hive"):
+            run(session, sql)
+    result = run(session, "explain locks load data inpath '/in' into table t")
+    assert result.text == "LOCK INFORMATION:\n-- NOT LOCKED: SET hive.support.concurrency=false"
+    assert (result.records(), session.manager.show()) == ([], [])
+    assert run(session, "show locks").text == ""
+    run(session, "SET hive.support.concurrency = TRUE; lock table t exclusive")
+    assert session.manager.show(T)
+    with pytest.raises(InvalidRequest, match="'no': use true or false"):
+        run(session, "set hive.support.concurrency=no")
+
+
+def test_hives_retry_settings_bound_how_long_lock_waits(
+    session: StatementSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(session, "set hive.lock.sleep.between.retries=200ms")
+    assert session.timeout_s == 20
+    run(session, "set hive.lock.numretries=2")
+    assert session.timeout_s == 0.4
+    assert caplog.messages[-1] == "LOCK waits for up to 0.4 s from here on: SET hive.lock.numretries=2"
+    session.manager.acquire(owner="somebody", writes=["dw.t"])
+    with pytest.raises(LockTimeout):
+        run(session, "lock table t exclusive")
+    for line in ("hive.lock.numretries=-1", "hive.lock.sleep.between.retries=soon"):
+        with pytest.raises(InvalidRequest, match=f"SET {line.partition('=')[0]}="):
+            run(session, f"set {line}")
+
+
+def test_other_settings_are_passed_over(session: StatementSession, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    for line in ("set", "set -v", "set hive.txn.manager", "set mapred.job.name=a=b 'c'"):
+        assert run(session, line).text == ""
+    assert caplog.messages == ["SET mapred.job.name=a=b 'c' has nothing to do with locks"]
+    run(session, "set hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager")
+    assert (caplog.records[-1].levelname, "changes no lock: the lock store is" in caplog.messages[-1]) == (
+        "WARNING",
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     ("follows", "dynamic", "format_set", "said"),
     [

@@ -14,6 +14,7 @@ from airflow_hivelock.locks.plan.text import (
     explain_json,
     explain_locks,
     plan_statements,
+    turned_off,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "explain_locks",
     "plan",
     "plan_statements",
+    "turned_off",
 ]

@@ -37,17 +37,21 @@ class Planner:
 
     :param follows: whose table of commands to lock by, as :data:`.text.Follows` has it.
     :param limit: of how many partitions to lock one by one.
+    :param always: lock whatever the text sets.
     :ivar scans: data that is read.
     :ivar writes: what is changed: EXCLUSIVE.
     :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
+    :ivar unlocked: statements that lock nothing, since the text has turned locking off before them.
     """
 
     session: SessionState[Named]
     follows: Literal["stricter", "documented", "hive"]
     limit: int
+    always: bool = False
     scans: list[Scan] = field(default_factory=list)
     writes: list[LockObject] = field(default_factory=list)
     looks: list[LockObject] = field(default_factory=list)
+    unlocked: list[str] = field(default_factory=list)
 
     @property
     def as_hive(self) -> bool:

@@ -24,6 +24,7 @@ class SessionState(Generic[View]):
 
     :param database: what names without a database are in.
 
+    :ivar concurrency: False after ``SET hive.support.concurrency=false``.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
@@ -32,6 +33,7 @@ class SessionState(Generic[View]):
     def __init__(self, tables: KnownTables, database: str = "default") -> None:
         self.tables = tables
         self.database = LockObject(database).database
+        self.concurrency = True
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import Token, TokenType, exp
 
+from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.planner import Planner
+
+log = logging.getLogger(__name__)
 
 _SETTINGS = frozenset(
     """
@@ -53,6 +57,16 @@ def add(statement: Statement, planner: Planner) -> None:
 
     :raises InvalidRequest: it is not understood, showing the place.
     """
+    collected: tuple[list[Any], ...] = (planner.scans, planner.writes, planner.looks)
+    had = [len(each) for each in collected]
+    _explained(statement, planner)
+    if not planner.session.concurrency and had != [len(each) for each in collected]:
+        planner.unlocked.append(statement.text[statement.tokens[0].start : statement.end].strip())
+        for each, length in zip(collected, had, strict=True):
+            del each[length:]
+
+
+def _explained(statement: Statement, planner: Planner) -> None:
     cursor = Cursor(statement)
     if not cursor.take("EXPLAIN"):
         _add(cursor, planner)
@@ -97,7 +111,11 @@ def _setting(cursor: Cursor, planner: Planner) -> None:
     if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
         _expressions(cursor, planner)
         return
-    _raw_text(cursor)
+    setting = Setting.parse(_raw_text(cursor))
+    if setting and setting.name == CONCURRENCY:
+        planner.session.concurrency = setting.truth or planner.always
+    elif setting:
+        log.debug("SET %s=%s %s", setting.name, setting.value, setting.meaning or "has nothing to do with locks")
     if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
         cursor.refuse(f"only {CATALOG} has Hive's tables")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.settings import CONCURRENCY, OFF, RISK
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import plan_data, read
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lock
     from airflow_hivelock.locks.plan.planner import Planner
 
+log = logging.getLogger(__name__)
+
 Follows = Literal["stricter", "documented", "hive"]
 """Whose table of commands a plan follows: Hive's documents, real Hive (measured: 2.3.10), or the stricter of the two."""
+
+_SHOWN = 200
 
 FOLLOWS: tuple[Follows, ...] = get_args(Follows)
 
@@ -36,12 +42,14 @@ def plan_statements(
     partition_columns: Mapping[str, Sequence[str]] | None = None,
     locks: Follows = "stricter",
     limit: int = MAX_OBJECTS,
+    always: bool = False,
 ) -> tuple[list[LockObject], list[LockObject]]:
     """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for HiveQL or Spark SQL that is about to run.
 
     Parents are left to :func:`.rules.request`, which takes the two as its reads and writes.
 
-    :param sql: statements separated by ``;``, all of which run under the one set of locks.
+    :param sql: statements separated by ``;``, all of which run under the one set of locks. What follows
+        ``SET hive.support.concurrency=false`` locks nothing, as in Hive, and the log says so.
     :param catalog: without one, WHERE narrows only the reads of tables in *partition_columns*.
     :param database: what names without a database are in, until USE.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
@@ -52,6 +60,7 @@ def plan_statements(
         dynamic partitions (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not* keep others from
         the partitions that are written. ``stricter``: the larger of the two locks.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
+    :param always: lock although the SQL says ``SET hive.support.concurrency=false``, so that Hive does not.
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
     :raises StoreUnavailable: the catalog did not answer.
     """
@@ -60,7 +69,9 @@ def plan_statements(
     check_follows(locks)
     tables = KnownTables(catalog, unpartitioned, partition_columns)
     with _not_too_deep():
-        planner = _planner(sql, tables, database, locks, limit)
+        planner = _planner(sql, tables, database, locks, limit, always)
+        for text in planner.unlocked:
+            log.warning("NOT LOCKED: %s comes before %r; %s", OFF, text[:_SHOWN], RISK)
         looks = set(planner.looks)
         reads = read(planner.scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
@@ -90,20 +101,38 @@ def check_statements(
             _planner(sql, tables, database, "stricter", MAX_OBJECTS)
 
 
+def turned_off(
+    sql: str,
+    database: str = "default",
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+) -> bool:
+    """Whether the SQL turns locking off, by ``SET hive.support.concurrency=false``, before all that it would lock.
+
+    :raises InvalidRequest: showing the place that is not understood.
+    """
+    if CONCURRENCY not in sql.lower():
+        return False
+    with _not_too_deep():
+        tables = KnownTables(None, unpartitioned, partition_columns)
+        planner = _planner(sql, tables, database, "stricter", MAX_OBJECTS)
+    return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
+
+
 def check_follows(locks: Any) -> None:
     """:raises InvalidRequest: it is no :data:`Follows`."""
     if locks not in FOLLOWS:
         raise InvalidRequest(f"locks={locks!r}; use one of {', '.join(FOLLOWS)}")
 
 
-def _planner(sql: str, tables: KnownTables, database: str, locks: Follows, limit: int) -> Planner:
+def _planner(sql: str, tables: KnownTables, database: str, locks: Follows, limit: int, always: bool = False) -> Planner:
     """What the statements touch."""
     # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
     from airflow_hivelock.locks.plan.cursor import statements
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.statement import add
 
-    planner = Planner(SessionState(tables, database), locks, limit)
+    planner = Planner(SessionState(tables, database), locks, limit, always)
     for statement in statements(sql):
         add(statement, planner)
     return planner

@@ -10,6 +10,7 @@ from sqlglot.dialects.hive import Hive
 from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.model import LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.statements.statement import (
@@ -17,6 +18,7 @@ from airflow_hivelock.locks.statements.statement import (
     AcquireLock,
     DropForceLease,
     ExplainLocks,
+    SetLine,
     ShowLease,
     ShowLocks,
     ShowWaiters,
@@ -111,6 +113,9 @@ class _Parser:
             return ExplainLocks(sql, self._database)
         if self._take("USE"):
             return Use(LockObject(self._name()).database)
+        if self._take("SET"):
+            self._at = len(self._tokens)
+            return SetLine(Setting.parse(self._slice(0)))
         raise InvalidRequest(f"{_shown(self._slice(0))} is no statement of these:\n{SYNTAX}")
 
     def _kind_and_object(self) -> LockObject:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.backend import Explains
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
+from airflow_hivelock.locks.hive import settings
+from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.hive.transactional import ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
@@ -20,6 +23,7 @@ from airflow_hivelock.locks.statements.statement import (
     DropForceLease,
     ExplainLocks,
     Result,
+    SetLine,
     ShowLease,
     ShowLocks,
     ShowWaiters,
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock
     from airflow_hivelock.locks.plan import Follows
+
+
+log = logging.getLogger(__name__)
 
 
 class StatementSession:
@@ -87,6 +94,8 @@ class StatementSession:
         KnownTables(None, unpartitioned, partition_columns)  # refuses what cannot be meant
         plan.check_follows(locks)
         self.locks = locks
+        self.concurrency = True
+        self._retries = (settings.DEFAULT_NUMRETRIES, 60.0)
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.priority = priority
@@ -122,9 +131,41 @@ class StatementSession:
                 return self._drop_force_lease(statement)
             case ExplainLocks():
                 return self._explain(statement)
+            case SetLine():
+                return self._set(statement.setting)
             case Use():
                 self.database = statement.database
                 return Result(("database",), ((self.database,),), "")
+
+    def _set(self, setting: Setting | None) -> Result:
+        """What of Hive's settings bears on locks; the rest is passed over."""
+        match setting:
+            case Setting(name=settings.CONCURRENCY):
+                self.concurrency = setting.truth
+                if not self.concurrency:
+                    log.warning("NOT LOCKED from here on: %s; %s", settings.OFF, settings.RISK)
+            case Setting(name=settings.NUMRETRIES):
+                self._retries = setting.count, self._retries[1]
+            case Setting(name=settings.SLEEP):
+                self._retries = self._retries[0], setting.time_s
+        if setting and setting.name in (settings.NUMRETRIES, settings.SLEEP):
+            self.timeout_s = self._retries[0] * self._retries[1]
+            log.warning(
+                "LOCK waits for up to %g s from here on: SET %s=%s", self.timeout_s, setting.name, setting.value
+            )
+        elif setting and setting.name != settings.CONCURRENCY:
+            what = setting.meaning or "has nothing to do with locks"
+            log.log(
+                logging.WARNING if setting.meaning else logging.DEBUG, "SET %s=%s %s", setting.name, setting.value, what
+            )
+        return Result((), (), "")
+
+    def _refuse_if_off(self) -> None:
+        if not self.concurrency:
+            raise HiveLockError(
+                f"locking is turned off in this session, by {settings.OFF}: as in Hive, nothing is locked or unlocked. "
+                f"SET {settings.CONCURRENCY}=true turns it on"
+            )
 
     def _show_locks(self, statement: ShowLocks) -> Result:
         if isinstance(self.manager.backend, ListsTransactional):
@@ -139,6 +180,7 @@ class StatementSession:
         return _locks(holders, extended=statement.extended)
 
     def _lock(self, statement: AcquireLock) -> Result:
+        self._refuse_if_off()
         if not self.manager.capabilities.parents:
             raise Unsupported(
                 f"{statement.target}: LOCK has no meaning in a metastore, which frees what nobody renews; Hive refuses "
@@ -166,6 +208,7 @@ class StatementSession:
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
 
     def _unlock(self, target: LockObject) -> Result:
+        self._refuse_if_off()
         on_it = [ls for ls in self.manager.leases() if any(lock.object == target for lock in _named(ls.locks))]
         mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
         others = [lease for lease in on_it if lease not in mine]
@@ -245,8 +288,9 @@ class StatementSession:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
 
     def _explain(self, statement: ExplainLocks) -> Result:
+        sql = statement.sql if self.concurrency else f"{settings.OFF};\n{statement.sql}"
         reads, writes = plan.plan_statements(
-            statement.sql,
+            sql,
             self.catalog,
             database=statement.database,
             unpartitioned=self.unpartitioned,
@@ -257,6 +301,9 @@ class StatementSession:
         taken = self._taken(reads, writes, planned)
         stored = {lock.object: said for lock, said in taken.items()}
         rows = [(str(each.object), each.mode.value, self.locks, stored.get(each.object)) for each in planned]
+        if not self.concurrency:
+            text = f"{plan.explain_locks(())}\n-- NOT LOCKED: {settings.OFF}"
+            return Result(("object", "mode", "follows", "store"), (), text)
         text = f"{plan.explain_locks(taken)}\n-- {plan.FOLLOWED[self.locks]}{self._instead(planned, taken)}"
         return Result(("object", "mode", "follows", "store"), tuple(rows), text)
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_hivelock.locks.hive.settings import Setting
     from airflow_hivelock.locks.model import LockMode, LockObject
 
 SYNTAX = """\
@@ -18,7 +19,8 @@ SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]}
 SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 EXPLAIN LOCKS statement
-USE d"""
+USE d
+SET name=value"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,14 @@ class Use:
     database: str
 
 
-Statement = ShowLocks | AcquireLock | Unlock | ShowLease | ShowWaiters | DropForceLease | ExplainLocks | Use
+@dataclass(frozen=True)
+class SetLine:
+    """:param setting: None for a SET that only shows settings."""
+
+    setting: Setting | None
+
+
+Statement = ShowLocks | AcquireLock | Unlock | ShowLease | ShowWaiters | DropForceLease | ExplainLocks | Use | SetLine
 
 
 Value = str | int | bool | datetime | None

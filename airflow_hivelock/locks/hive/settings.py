@@ -1,0 +1,68 @@
+"""SET lines, as Hive reads them: which of its settings bear on locks, and what they mean here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.duration import seconds
+
+CONCURRENCY = "hive.support.concurrency"
+NUMRETRIES = "hive.lock.numretries"
+SLEEP = "hive.lock.sleep.between.retries"
+
+DEFAULT_NUMRETRIES, DEFAULT_SLEEP = 100, "60s"
+"""Hive's own."""
+
+OFF = f"SET {CONCURRENCY}=false"
+RISK = "others may overwrite what is read while it is read, and two writers may lose each other's data"
+
+_LINE = re.compile(r"set\s+(?:hiveconf:)?([a-z0-9_.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
+_COUNT = re.compile("[0-9]{1,12}")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``SET name=value``. :param name: in lower case."""
+
+    name: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Setting | None:
+        """The setting that a statement makes; None for one that only shows settings, or for something else."""
+        found = _LINE.fullmatch(text.strip())
+        return cls(found[1].lower(), found[2].strip()) if found else None
+
+    @property
+    def meaning(self) -> str:
+        """What becomes of it here, in words; empty where it has nothing to do with locks."""
+        if self.name in (NUMRETRIES, SLEEP):
+            return "bounds how long LOCK waits here; a task's waits are its own timeout, or the connection's"
+        if self.name == "hive.exec.dynamic.partition.mode":
+            return "changes no lock: whose table of commands is followed (locks) says what dynamic partitions lock"
+        if self.name.startswith("hive.txn.") or self.name == "hive.lock.manager":
+            return "changes no lock: the lock store is that of the URL, or of the connection"
+        return ""
+
+    @property
+    def truth(self) -> bool:
+        """:raises InvalidRequest: it is neither true nor false; Hive would take its default."""
+        if self.value.lower() not in ("true", "false"):
+            raise InvalidRequest(f"SET {self.name}={self.value!r:.80}: use true or false")
+        return self.value.lower() == "true"
+
+    @property
+    def count(self) -> int:
+        """:raises InvalidRequest: it is no whole number."""
+        if not _COUNT.fullmatch(self.value):
+            raise InvalidRequest(f"SET {self.name}={self.value!r:.80}: give a whole number")
+        return int(self.value)
+
+    @property
+    def time_s(self) -> float:
+        """:raises InvalidRequest: it is no time."""
+        if (found := seconds(self.value)) is None:
+            raise InvalidRequest(f"SET {self.name}={self.value!r:.80}: give a time, as in 60s")
+        return found
