@@ -161,9 +161,11 @@ class Glue(_Aws):
             case "GetJob":
                 return {"Job": {"Name": body["JobName"]}}
             case "StartJobRun":
-                return {"JobRunId": self.submit(body["Arguments"]["--command"].split()).id}
+                return {"JobRunId": self.submit(body["Arguments"]["--command"].split(), body).id}
             case "GetJobRun":
-                return {"JobRun": {"Id": body["RunId"], "JobRunState": self._STATES[self.job(body["RunId"]).state]}}
+                return {"JobRun": self._run(self.job(body["RunId"]))}
+            case "GetJobRuns":
+                return {"JobRuns": [self._run(job) for job in reversed(list(self.jobs.values()))]}
             case "BatchStopJobRun":
                 for run_id in body["JobRunIds"]:
                     self.job(run_id).cancel()
@@ -174,6 +176,9 @@ class Glue(_Aws):
                     "Errors": [],
                 }
         raise Unknown(asked.target)
+
+    def _run(self, job: Job) -> dict[str, Any]:
+        return {"Id": job.id, "JobRunState": self._STATES[job.state], "Arguments": job.spec["Arguments"]}
 
 
 class Kubernetes(HttpCluster):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
+from airflow.providers.amazon.aws.operators.glue import GlueJobOperator
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.databricks.operators.databricks import DatabricksSubmitRunOperator
 from airflow.providers.google.cloud.operators.dataproc import DataprocSubmitJobOperator
 
 from airflow_hivelock import locked
+from tests.support.clusters import Glue
 from tests.support.clusters.dataproc import REGION
 from tests.support.clusters.rest import SUBMIT
 from tests.system.deaths.shape import words
@@ -45,6 +47,19 @@ OPERATORS: Mapping[str, tuple[type[Any], Mapping[str, Any], Mapping[str, Any]]] 
             "waiter_max_attempts": 600,
         },
         {"wait_for_completion": True},
+    ),
+    "glue": (
+        GlueJobOperator,
+        {
+            "job_name": "writer",
+            "script_args": {"--command": " ".join([PROGRAM, *ARGUMENTS])},
+            "aws_conn_id": Glue.conn_id,
+            "stop_job_run_on_kill": True,
+            "job_poll_interval": 1,
+            "waiter_delay": 1,
+            "waiter_max_attempts": 600,
+        },
+        {},
     ),
     "dataproc": (
         DataprocSubmitJobOperator,

@@ -19,6 +19,7 @@ CLUSTERS = {
     "livy": "Livy batch",
     "databricks": "Databricks run",
     "emr": "EMR step",
+    "glue": "Glue job run",
     "dataproc": "Dataproc job",
     "kubernetes": "Kubernetes pod",
 }

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clusters import Databricks, Dataproc, Emr, Kubernetes, Livy
-from tests.system.deaths import report
+from tests.support.clusters import Databricks, Dataproc, Emr, Glue, Kubernetes, Livy
 from tests.system.deaths.stage import play_all, staged
+from tests.system.jobs import report
 from tests.system.jobs.rows import rows
 
 if TYPE_CHECKING:
@@ -36,7 +36,14 @@ def verdicts(
     with ExitStack() as stack:
         clusters = [
             stack.enter_context(cluster)
-            for cluster in (Livy(), Databricks(), Emr(), Dataproc(directory=directory / "certificates"), Kubernetes())
+            for cluster in (
+                Livy(),
+                Databricks(),
+                Emr(),
+                Glue(),
+                Dataproc(directory=directory / "certificates"),
+                Kubernetes(),
+            )
         ]
         stage = stack.enter_context(
             staged(directory, zookeeper, dags_of=Path(__file__).parent / "dags", clusters=clusters)
