@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.jobs.job import Job
 from tests.system.deaths.play import running
 from tests.system.deaths.row import FORCE, KEEPER, Row
 
@@ -23,6 +25,9 @@ CLUSTERS = {
     "dataproc": "Dataproc job",
     "kubernetes": "Kubernetes pod",
 }
+NO_ON_KILL = {"emr"}
+"""Whose operators let their jobs go on."""
+
 ACTS: list[tuple[str, tuple[str, ...], Act]] = []
 
 
@@ -47,14 +52,14 @@ def _act(event: str, *by: str) -> Callable[[Act], Act]:
 
 @_act("task process killed; the job writes on", KEEPER)
 def killed(play: Play, kind: str) -> None:
-    run = play.at_work(kind)
+    run = _at_work(play, kind)
     run.kill()
     _is_kept_for_the_job(play, run)
 
 
 @_act("task process killed, with a retry: never two writers", "task")
 def killed_again(play: Play, kind: str) -> None:
-    run = play.at_work(f"{kind}_again")
+    run = _at_work(play, f"{kind}_again")
     run.kill()
     run.until(lambda: _attempt(play, run) == 2, "its next try to hold")
     # It has taken up the job, or has ended that and begun another.
@@ -62,16 +67,19 @@ def killed_again(play: Play, kind: str) -> None:
     play.until(lambda: sum(running(life.pid) for life in play.lives()) == 1, "one writer")
 
 
-@_act("marked failed", "task")
+@_act("marked failed: the operator ends the job, if it can", "task", KEEPER)
 def marked_failed(play: Play, kind: str) -> None:
-    run = play.at_work(kind)
+    run = _at_work(play, kind)
     run.mark("failed")
-    _ends(play)
+    if kind in NO_ON_KILL:
+        _is_kept_for_the_job(play, run)
+    else:
+        _ends(play)
 
 
 @_act("task process killed, and the cluster does not answer for a while", KEEPER)
 def killed_silent(play: Play, kind: str) -> None:
-    run = play.at_work(kind)
+    run = _at_work(play, kind)
     silent = _cluster(play, kind).silent
     silent.add(run.run_id)
     run.kill()
@@ -134,6 +142,19 @@ def deferred_trigger_failed(play: Play, kind: str) -> None:
 
 def _cluster(play: Play, kind: str) -> Cluster:
     return play.stage.clusters[kind]
+
+
+def _at_work(play: Play, dag_id: str) -> Run:
+    """A new run whose job writes, and is known by its id."""
+    run = play.at_work(dag_id)
+    play.until(lambda: _job(play, run), "its job to be recorded")
+    return run
+
+
+def _job(play: Play, run: Run) -> Job | None:
+    lease = play.stage.manager.lease_of(run.owner())
+    recorded = [applications.of(work) for work in lease.works if work.application] if lease else []
+    return next((each for each in recorded if isinstance(each, Job)), None)
 
 
 def _attempt(play: Play, run: Run) -> int:
