@@ -13,7 +13,7 @@ help:
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
-	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
+	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"

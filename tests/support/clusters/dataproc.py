@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.support.clusters.cluster import Cluster, Refused, Silent, Unknown
+from tests.support.clusters.cluster import END_S, Cluster, Refused, Silent, Unknown
 from tests.support.servers.certificates import Authority
 
 if TYPE_CHECKING:
@@ -113,29 +113,45 @@ class _Proxy:
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="CONNECT", daemon=True).start()
+        self._start(self._accept)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for each in (self._listener, *self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(END_S)
+
+    def _start(self, run: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=run, args=args, name="CONNECT", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        with self._listener, suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                self._open.append(client)
+                self._start(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
             head = b""
             while not head.endswith(b"\r\n\r\n"):
-                head += client.recv(1)
+                if not (byte := client.recv(1)):
+                    return
+                head += byte
             with socket.create_connection(("127.0.0.1", self._to_port)) as server:
+                self._open.append(server)
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                threading.Thread(target=_copy, args=(server, client), daemon=True).start()
+                back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+                back.start()
                 _copy(client, server)
+                back.join(END_S)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
