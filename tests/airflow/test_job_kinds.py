@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.work.jobs.dataproc import DataprocBatch, DataprocJob
+from airflow_hivelock.work.jobs.dataproc import _ANSWER_S, DataprocBatch, DataprocJob
 from airflow_hivelock.work.jobs.emr import EmrJobFlow, EmrOnEksRun, EmrServerlessRun, EmrSteps
 from airflow_hivelock.work.jobs.kubernetes import KubernetesJob, KubernetesPod, SparkApplication
 
@@ -146,7 +146,9 @@ class TestDataproc:
     def test_a_job(self, google: Any, state: str, running: bool) -> None:
         google.get_job.return_value = SimpleNamespace(status=self.answer(state))
         assert JOB.running() is running
-        google.get_job.assert_called_with(job_id="job-1", project_id="p", region="europe-west3")
+        google.get_job.assert_called_with(
+            job_id="job-1", project_id="p", region="europe-west3", retry=None, timeout=_ANSWER_S
+        )
 
     def test_a_job_that_was_deleted_has_ended(self, google: Any) -> None:
         google.get_job.side_effect = NotFound("Not found: Job projects/p/regions/europe-west3/jobs/job-1")

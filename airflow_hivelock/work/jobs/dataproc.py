@@ -22,6 +22,8 @@ _OPERATORS = "airflow.providers.google.cloud.operators.dataproc"
 _JOB_OVER = {"DONE", "ERROR", "CANCELLED"}
 """ATTEMPT_FAILURE is none: Dataproc starts such a job again."""
 _BATCH_OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
+_ANSWER_S = 20.0
+"""How long an answer may take. Google's own clients try again for a quarter of an hour, and keep the keeper from its looks."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class DataprocWork(Job):
     def found(self, ask: Callable[..., Any], **which: str) -> Any:
         """What *ask*, a method of a hook's, finds; None where it says that this, and not its project, is not found."""
         try:
-            return ask(**which, project_id=self.project, region=self.region)
+            return ask(**which, project_id=self.project, region=self.region, retry=None, timeout=_ANSWER_S)
         except Exception as error:
             if getattr(error, "code", None) == 404 and self.job_id in str(error):
                 return None
