@@ -249,7 +249,7 @@ class LockSpec:
             lease_s=lease_s,
             attempt=attempt,
             wait=wait,
-            query=owner.query,
+            query=" ".join(self.lock_sql.split()) or owner.query,
             named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
             priority=terms.lock_priority,
             limit=terms.limit(owner.dag_id),

@@ -97,6 +97,7 @@ def test_the_trigger_renders_and_plans_the_sql(manager: LockManager, triggerer: 
 
     asyncio.run(body())
     assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
+    assert {holder.query for holder in manager.show()} == {SQL.replace("{{ ds }}", "2013-01-15")}
 
 
 def test_a_files_text_is_shipped_to_the_triggerer(sql_file: str, manager: LockManager, triggerer: Triggerer) -> None:

@@ -567,6 +567,18 @@ def test_hives_retry_settings_bound_how_long_lock_waits(
             run(session, f"set {line}")
 
 
+def test_show_locks_extended_names_the_job_that_runs_under_the_lease(session: StatementSession) -> None:
+    lease = session.manager.acquire(owner="o", writes=["dw.t"], query="INSERT INTO dw.t SELECT 1")
+    assert "LOCK_QUERYSTRING:INSERT INTO dw.t SELECT 1\t" in (run(session, "show locks t extended").text or "")
+    for application in ("", "[", "{}", "[1]", '{"kind":"processes"}', '{"job_id":1}'):
+        session.manager.start_work(lease, "submit", application)
+        assert run(session, "show locks t extended").records()[0]["query"] == "INSERT INTO dw.t SELECT 1"
+    session.manager.start_work(lease, "submit", '{"kind":"spark","conn_id":"c","job_id":"application_1_0001"}')
+    said = "INSERT INTO dw.t SELECT 1 (runs as application_1_0001)"
+    result = run(session, "show locks t extended")
+    assert (f"LOCK_QUERYSTRING:{said}\t" in (result.text or ""), result.records()[0]["query"]) == (True, said)
+
+
 def test_other_settings_are_passed_over(session: StatementSession, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     for line in ("set", "set -v", "set hive.txn.manager", "set mapred.job.name=a=b 'c'"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock
+    from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock, Work
     from airflow_hivelock.locks.plan import Follows
 
 
@@ -177,7 +179,16 @@ class StatementSession:
         else:
             target = self._placed(statement.target)
             holders = [holder for holder in self.manager.show(target) if holder.object == target]
-        return _locks(holders, extended=statement.extended)
+        return _locks(self._with_jobs(holders) if statement.extended else holders, extended=statement.extended)
+
+    def _with_jobs(self, holders: list[Holder]) -> list[Holder]:
+        """*holders*, their query with the job that runs under their lease once its cluster has given it an id."""
+        if not any(holder.lease_id for holder in holders):
+            return holders
+        ran = {
+            lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in self.manager.leases()
+        }
+        return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
 
     def _lock(self, statement: AcquireLock) -> Result:
         self._refuse_if_off()
@@ -342,6 +353,22 @@ class StatementSession:
         levels = sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0]))
         placed = LockObject(target.database, target.table, tuple(levels))
         return as_kept(placed, tables) if known or to_lock else placed
+
+
+def _job_id(work: Work) -> str:
+    """What a cluster calls the job that runs as *work*; empty where none has it, or its starter does not say."""
+    try:
+        job_id = json.loads(work.application)["job_id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return job_id if isinstance(job_id, str) else ""
+
+
+def _running(holder: Holder, jobs: str) -> Holder:
+    query = f"{holder.query} (runs as {jobs})"
+    return replace(
+        holder, query=query, details=holder.details and (*holder.details[:3], f"{holder.details[3]} (runs as {jobs})")
+    )
 
 
 def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
