@@ -26,7 +26,8 @@ PAGE = 500
 ENDED = ("Succeeded", "Failed")
 
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MOUNTED = re.compile(rf"/pods/({_UID.pattern})/")
+_MOUNTED = re.compile(rf"^(?:\S+ ){{3}}\S*/pods/({_UID.pattern})/\S+ /(?:etc/hosts|dev/termination-log) ", re.MULTILINE)
+"""What the kubelet mounts into each container out of the pod's own directory; others' may be there, too."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,11 @@ def here() -> Pod | None:
         mounted = _MOUNTED.search(MOUNTS.read_text())
     except OSError:
         return None
-    uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
-    return Pod(namespace, socket.gethostname(), uid, digest(authority)) if uid else None
+    try:
+        uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
+        return Pod(namespace, socket.gethostname(), uid, digest(authority))
+    except ValueError:  # no uid, or none of Kubernetes': then it is a host like others
+        return None
 
 
 def digest(authority: bytes) -> str:

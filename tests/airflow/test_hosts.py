@@ -20,7 +20,7 @@ import pytest
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.work import applications, hosts, pod
 from airflow_hivelock.work.pod import Pod
-from airflow_hivelock.work.processes import Processes
+from airflow_hivelock.work.processes import Processes, _started
 from tests.airflow.test_keeper_frees import acquire, airflow, keep, works
 from tests.support.servers.certificates import Authority
 
@@ -96,7 +96,7 @@ class TestDeclared:
 
     def test_a_host_that_is_not_gone_after_all_is_asked_for_itself(self) -> None:
         with subprocess.Popen(["sleep", "300"]) as child:
-            alive = Processes(pid=child.pid, started=psutil_started(child.pid)).declared_gone("ann: burnt down")
+            alive = Processes(pid=child.pid, started=_started(child.pid)).declared_gone("ann: burnt down")
             assert alive.running(), "it writes, and is seen to"
             child.kill()
 
@@ -109,12 +109,6 @@ class TestDeclared:
     def test_the_refusal_names_the_queue_and_what_to_say(self) -> None:
         with pytest.raises(CannotTell, match=r"task of queue 'rack-3'.* hivelock host-gone worker-7$"):
             elsewhere(queue="rack-3").running()
-
-
-def psutil_started(pid: int) -> int:
-    from airflow_hivelock.work.processes import _started
-
-    return _started(pid)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="sets a host name of its own")
@@ -146,6 +140,7 @@ class Cluster:
         self.status = 200
         self.page = 2
         self.asked: list[str] = []
+        self.port = 0
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
         self.asked.append(path)
@@ -191,6 +186,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     context.load_cert_chain(authority.issue("127.0.0.1"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
+    played.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     at = {"server": f"https://127.0.0.1:{server.server_port}", "certificate-authority": str(authority.ca)}
@@ -216,9 +212,11 @@ def _account(at: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) ->
     at.mkdir()
     (at / "namespace").write_text("airflow")
     (at / "ca.crt").write_bytes(authority.ca.read_bytes() + b"\n")
+    (at / "token").write_text("secret")
     monkeypatch.setattr(pod, "ACCOUNT", at)
     mounted = f"612 598 8:1 /var/lib/kubelet/pods/{UID}/etc-hosts /etc/hosts rw,relatime - ext4 /dev/sda1 rw\n"
-    (at / "mountinfo").write_text(f"598 1 0:98 / / rw - overlay overlay rw\n{mounted}")
+    others = f"611 598 8:1 /var/lib/kubelet/pods/{OTHER}/volumes/x /scratch rw,relatime - ext4 /dev/sda1 rw\n"
+    (at / "mountinfo").write_text(f"598 1 0:98 / / rw - overlay overlay rw\n{others}{mounted}")
     monkeypatch.setattr(pod, "MOUNTS", at / "mountinfo")
 
 
@@ -239,6 +237,15 @@ class TestPods:
         assert applications.decode(applications.encode(worker)) == worker
 
     def test_what_runs_in_none_records_none(self) -> None:
+        assert Processes().pod is None
+
+    @pytest.mark.parametrize("uid", ["", "not a uid"])
+    def test_a_pod_that_does_not_say_which_it_is_is_a_host_like_others(
+        self, uid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _account(tmp_path / "account", Authority(tmp_path), monkeypatch)
+        pod.MOUNTS.write_text("598 1 0:98 / / rw - overlay overlay rw\n")
+        monkeypatch.setenv(pod.POD_UID, uid)
         assert Processes().pod is None
 
     @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -279,6 +286,19 @@ class TestPods:
         cluster.status = status
         with pytest.raises(CannotTell, match=why):
             worker.running()
+
+    def test_without_a_connection_a_pod_asks_by_its_own_service_account(
+        self, worker: Processes, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from kubernetes.config import incluster_config
+
+        monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.port))
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(pod.ACCOUNT / "token"))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(pod.ACCOUNT / "ca.crt"))
+        assert not worker.running()
+        assert cluster.asked
 
     def test_another_cluster_tells_nothing_of_it(self, worker: Processes, tmp_path: Path) -> None:
         assert worker.pod
