@@ -20,6 +20,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.operators.inspection import check_order
 from airflow_hivelock.spark import URL
@@ -65,13 +66,17 @@ class HiveLockMixin(AcquiresLocks):
 
     :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
         it neither acquires nor releases.
+    :param locks: ``"assets"``: reads its inlets and writes its outlets, as far as they are assets of Hive:
+        ``Asset("hive://dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
     """
 
     work_ends_with_process: ClassVar[bool | None] = None
     """Whether the work has ended once the task's process, and what that has started on its host, has. None: as is known
     of the operator; of one that is not known, its work is taken to go on until the operator says that it has ended."""
 
-    def __init__(self, *, lease: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *, lease: Any = None, locks: Any = "", **kwargs: Any) -> None:
+        if locks:
+            kwargs |= names_of_assets(locks, kwargs)
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
             raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")

@@ -1,0 +1,58 @@
+"""``locks="assets"``: what a task's inlets and outlets say of what it reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = structlog.get_logger(__name__)
+
+
+def names_of_assets(locks: Any, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The ``reads`` and ``writes`` of a task that is *given* these arguments: its own, and those that its assets name.
+
+    :raises InvalidRequest: *locks* is another word; or no asset of Hive is among its inlets and outlets.
+    """
+    task_id = given.get("task_id")
+    if locks != "assets":
+        raise InvalidRequest(f"{task_id}: locks={locks!r}; the one word that it knows is 'assets'")
+    names: dict[str, list[Any]] = {}
+    found = 0
+    for argument, whence in (("reads", "inlets"), ("writes", "outlets")):
+        own = given.get(argument) or ()
+        if isinstance(own, str) or not isinstance(own, list | tuple):
+            raise InvalidRequest(f"{task_id}: {argument}={own!r} beside locks='assets' must be a list of names")
+        assets = given.get(whence) or ()
+        named = [_name(asset, task_id) for asset in (assets if isinstance(assets, list | tuple) else (assets,))]
+        names[argument] = [*own, *filter(None, named)]
+        found += len(names[argument]) - len(own)
+    if not found:
+        raise InvalidRequest(
+            f"{task_id}: locks='assets', and no asset of Hive is in its inlets or outlets; name one as in "
+            "Asset('hive://dw/delays', extra={'partition': 'dt={{ ds }}'})"
+        )
+    return names
+
+
+def _name(asset: Any, task_id: Any) -> str | None:
+    """What *asset* is called where locks are named; None for one that is not Hive's."""
+    uri = urlsplit(str(getattr(asset, "uri", "")))
+    if uri.scheme != "hive":
+        log.debug("Not of Hive, so no lock is taken for it", task_id=task_id, asset=str(asset))
+        return None
+    parts = [unquote(part) for part in uri.path.split("/") if part]
+    # hive://dw/delays, or behind a server's name hive://metastore:9083/dw/delays
+    table = [uri.netloc, *parts] if len(parts) == 1 else parts
+    if len(table) != 2 or not all(table):
+        raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table; write hive://database/table")
+    partition = (getattr(asset, "extra", None) or {}).get("partition") or ""
+    if not isinstance(partition, str):
+        raise InvalidRequest(f"{task_id}: the partition of asset {asset.uri!r} must be a text, as 'dt={{{{ ds }}}}'")
+    return ".".join(table) + (f"/{partition}" if partition else "")

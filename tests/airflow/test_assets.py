@@ -1,0 +1,91 @@
+"""``locks="assets"``: a task's inlets and outlets say what it locks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, AssetAlias, task
+
+from airflow_hivelock import locked
+from airflow_hivelock.locks import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Ran
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+DELAYS = Asset("hive://dw/delays", extra={"partition": "dt={{ ds }}"})
+FLIGHTS = Asset("hive://metastore:9083/dw/flights", extra={"partition": "dt={{ ds }}"})
+FILE = Asset("s3://bucket/file")
+
+Locked: Any = locked(EmptyOperator)
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer"])
+def test_it_locks_what_its_assets_name_and_tells_of_them_once_they_are_free(
+    waiting: str, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.assets.manager import AssetManager
+
+    seen: list[Any] = []
+    register = AssetManager.register_asset_change
+
+    def note(_: Any, *, asset: Any, **kwargs: Any) -> Any:
+        seen.append((asset.uri, len(list(manager.show()))))
+        return register(asset=asset, **kwargs)
+
+    monkeypatch.setattr(AssetManager, "register_asset_change", note)
+    with DAG("assets", schedule=None, start_date=DAY) as works:
+
+        @task.hivelock(locks="assets", inlets=[FLIGHTS, FILE], outlets=[DELAYS], waiting=waiting)
+        def load() -> None:
+            seen.append(sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()))
+
+        load()
+    assert run(works, logical_date=DAY).tasks == {"load": "success"}
+    assert seen == [
+        [
+            "dw SHARED",
+            "dw.delays SHARED",
+            "dw.delays/dt=2013-01-15 EXCLUSIVE",
+            "dw.flights SHARED",
+            "dw.flights/dt=2013-01-15 SHARED",
+        ],
+        ("hive://dw/delays", 0),
+    ]
+
+
+def test_its_own_names_and_those_of_its_assets_are_locked() -> None:
+    made = Locked(
+        task_id="work", locks="assets", reads=["dw.own"], inlets=[DELAYS], outlets=Asset("hive://dw/whole"), writes=()
+    )
+    assert (made.reads, made.writes) == (["dw.own", "dw.delays/dt={{ ds }}"], ["dw.whole"])
+
+
+def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Callable[..., Ran]) -> None:
+    with DAG("mapped", schedule=None, start_date=DAY) as works:
+        Locked.partial(task_id="work", locks="assets", outlets=[DELAYS]).expand(doc=["a", "b"])
+    assert run(works, logical_date=DAY).state == "success"
+    assert not manager.show()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"outlets": [FILE, AssetAlias("later")]}, "no asset of Hive is in its inlets or outlets"),
+        ({"outlets": [DELAYS], "locks": "datasets"}, "the one word that it knows is 'assets'"),
+        ({"outlets": [Asset("hive://dw")]}, "names no table"),
+        ({"outlets": [Asset("hive://dw/a/b/c")]}, "names no table"),
+        ({"outlets": [Asset("hive://dw/t", extra={"partition": 5})]}, "must be a text"),
+        ({"outlets": [DELAYS], "writes": "dw.t"}, "must be a list of names"),
+        ({"outlets": [DELAYS], "lease": {}}, "give either lease"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_when_it_is_written(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        Locked(**{"task_id": "work", "locks": "assets", **given})
