@@ -11,9 +11,10 @@ no longer listed.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,8 +59,6 @@ LOOK_S = 30.0
 
 SWEEP_S = 3600.0
 
-_looks = ThreadPoolExecutor(4, "hivelock-looks")
-
 T = TypeVar("T", "Lease", "Waiter")
 
 
@@ -85,6 +84,7 @@ class HiveLockKeeper(BaseEventTrigger):
         self._hook: HiveLockHook | None = None
         self._trial = _Trial(every_s)
         self._over_since: dict[str, float] = {}
+        self._looks: dict[str, Future[Verdict]] = {}
         self._swept_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -212,8 +212,7 @@ class HiveLockKeeper(BaseEventTrigger):
         if not own and verdict.unknown:
             return verdict.reason  # what has run under it is recorded nowhere
         try:
-            looking = asyncio.get_running_loop().run_in_executor(_looks, judge_work, owner, lease, verdict)
-            verdict = await asyncio.wait_for(looking, LOOK_S)
+            verdict = await self._look(owner, lease, verdict)
         except (CannotTell, TimeoutError) as error:
             return f"{verdict.reason}, but {error!r}"
         if not verdict.stale:
@@ -232,6 +231,27 @@ class HiveLockKeeper(BaseEventTrigger):
             metrics.force_released()
             self.log.info("Freed lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
         return None
+
+    async def _look(self, owner: Owner, lease: Lease, verdict: Verdict) -> Verdict:
+        """As :func:`judge_work`, in a thread of its own: a shared one may be kept for ever by a cluster that is silent.
+
+        :raises CannotTell: it does not say.
+        :raises TimeoutError: nor in time. That look goes on, and tells nothing; the next begins when it has ended.
+        """
+        self._looks = {lease_id: look for lease_id, look in self._looks.items() if not look.done()}
+        if lease.id in self._looks:
+            raise TimeoutError("an earlier look has not come back")
+        looking = self._looks[lease.id] = Future()
+        looking.set_running_or_notify_cancel()
+
+        def look() -> None:
+            try:
+                looking.set_result(judge_work(owner, lease, verdict))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                looking.set_exception(error)
+
+        threading.Thread(target=look, name="hivelock-look", daemon=True).start()
+        return await asyncio.wait_for(asyncio.wrap_future(looking), LOOK_S)
 
     async def _lapses(self, owner: Owner) -> bool:
         """Whether a lease of which it cannot be told here who works under it is not renewed: its run is over."""

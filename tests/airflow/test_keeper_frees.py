@@ -210,15 +210,20 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
     answered = threading.Event()
     monkeypatch.setattr(module, "LOOK_S", 0.5)
     monkeypatch.setattr(SparkJob, "running", lambda self: answered.wait(20))
-    silent = works(manager, SparkJob("spark", "driver-1"), run="a")
+    runs = [f"a{number}" for number in range(6)]
+    silent = {works(manager, SparkJob("spark", "driver-1"), run=run).id for run in runs}
     other = works(manager, gone(), run="b")
-    for each in ("a", "b"):
-        airflow.knows(each, "failed", load="failed")
+    for run in (*runs, "b"):
+        airflow.knows(run, "failed", load="failed")
     try:
-        assert set(keep()) == {silent.id}
+        assert set(keep()) == silent
+        assert manager.find(other.id) is None
+        later = works(manager, gone(), run="c")
+        airflow.knows("c", "failed", load="failed")
+        assert set(keep()) == silent
+        assert manager.find(later.id) is None
     finally:
         answered.set()
-    assert manager.find(other.id) is None
 
 
 def test_a_lock_task_s_lease_is_for_those_behind_it(airflow: Airflow, manager: LockManager) -> None:
