@@ -79,6 +79,7 @@ test-airflow: $(VENV)/celery
 	$(PYTHON) -m venv .venv-jobs
 	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$(notdir $(PYTHON))/site-packages')" \
 		> .venv-jobs/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
+	.venv-jobs/bin/pip install --quiet --upgrade pip
 	.venv-jobs/bin/pip install --quiet --no-deps --constraint constraints.txt --group jobs
 	touch $@
 
