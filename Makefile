@@ -2,8 +2,9 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+HIVES := 3.1.3 4.0.1
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-jobs matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-hives test-jobs matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -16,6 +17,7 @@ help:
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
+	@echo "make test-hives  the metastores of other Hives, $(HIVES), out of Maven's repository (installs Debian's maven where there is none)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
@@ -92,6 +94,20 @@ test-cluster: install
 # As root, and with Debian's libfaketime where clocks are to jump; what cannot be had is skipped.
 test-faults: install
 	FAULTS=1 $(BIN)/python -m pytest tests/system/faults
+
+# Each release's metastore with its jars, its Hadoop's and its schema, in a directory of its own.
+$(VENV)/hives/3.1.3: METASTORE = hive-standalone-metastore
+$(VENV)/hives/3.1.3: HADOOP = 3.1.0
+$(VENV)/hives/4.0.1: METASTORE = hive-standalone-metastore-server
+$(VENV)/hives/4.0.1: HADOOP = 3.3.6
+$(VENV)/hives/%: tests/hives/pom.xml $(VENV)/installed
+	command -v mvn >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends maven)
+	rm -rf $@ $@.part
+	mvn -q -B -f $< -Dhive=$* -Dmetastore=$(METASTORE) -Dhadoop=$(HADOOP) -Dto=$(CURDIR)/$@.part process-resources
+	mv $@.part $@
+
+test-hives: $(HIVES:%=$(VENV)/hives/%)
+	for hive in $(HIVES); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_metastore.py || exit; done
 
 matrix: install
 	$(BIN)/python -m tests.system.matrix

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tests.support.servers.hive import HiveClient, HiveSession
 from tests.support.servers.hiveserver2 import HiveServer2
 from tests.support.servers.metastore import Metastore
+from tests.support.servers.other_hives import lock_metastore
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.server import Server, ServerError, free_port
@@ -30,4 +31,5 @@ __all__ = [
     "ServerError",
     "ZooKeeperServer",
     "free_port",
+    "lock_metastore",
 ]

@@ -45,8 +45,13 @@ OPENED = (
 )
 
 
-def java(main: str, *arguments: str, heap_mb: int, properties: Mapping[str, str] | None = None) -> list[str]:
-    """The command that runs ``main``; it starts fast and stays small rather than running fast for long."""
+def java(
+    main: str, *arguments: str, heap_mb: int, properties: Mapping[str, str] | None = None, path: str | None = None
+) -> list[str]:
+    """The command that runs ``main``; it starts fast and stays small rather than running fast for long.
+
+    :param path: where its classes are beside our own; None for PySpark's jars.
+    """
     return [
         _tool("java"),
         f"-Xmx{heap_mb}m",
@@ -57,7 +62,7 @@ def java(main: str, *arguments: str, heap_mb: int, properties: Mapping[str, str]
         f"-Dlog4j2.configurationFile={LOG_CONFIG}",
         *(f"-D{key}={value}" for key, value in (properties or {}).items()),
         "-cp",
-        f"{classes()}{os.pathsep}{jars()}/*",
+        f"{classes()}{os.pathsep}{path or f'{jars()}/*'}",
         main,
         *arguments,
     ]

@@ -17,7 +17,7 @@ from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.hive.thrift import Metastore
@@ -32,10 +32,12 @@ class LockClient:
     """One connection, for a few calls by one thread.
 
     :param client: as :meth:`.hive.thrift.Metastore.client` gives it.
+    :param escapes_again: whether the server escapes the names of partitions that it is given.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, escapes_again: Callable[[], bool]) -> None:
         self._client = client
+        self._escapes_again = escapes_again
 
     def lock(self, locks: Iterable[Lock], metadata: Metadata) -> tuple[int, bool]:
         """Ask for *locks*, all of them or none: the number of the request, and whether it is granted.
@@ -89,8 +91,18 @@ class LockClient:
         from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
 
         listed = (self._client.show_locks(ShowLocksRequest(dbname=name)).locks or () for name in databases)
-        parsed = (row.parse(element) for elements in listed for element in elements)
-        return [found for found in parsed if found]
+        elements = [element for elements in listed for element in elements]
+        if any("%25" in (element.partname or "") for element in elements) and self._escapes_again():
+            for element in elements:
+                element.partname = element.partname and element.partname.replace("%25", "%")
+        return [found for element in elements if (found := row.parse(element))]
+
+    def names_of(self, number: int, database: str) -> list[str]:
+        """What the server calls the partitions of that request."""
+        from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
+
+        found = self._client.show_locks(ShowLocksRequest(dbname=database)).locks or ()
+        return [element.partname for element in found if element.lockid == number]
 
     def listed(self, target: LockObject | None) -> list[TransactionalLock]:
         """As Hive lists them: on just that object, for a database on all in it, or everywhere."""
@@ -131,7 +143,7 @@ def _component(lock: Lock) -> Any:
 TIMEOUT_S = 300.0
 """``hive.txn.timeout``, as Hive has it by default."""
 
-_PROBE = Lock(LockObject("airflow_hivelock", "clock"), LockMode.SHARED)
+_PROBE = Lock(LockObject("airflow_hivelock", "clock", (("name", "'"),)), LockMode.SHARED)
 
 
 class MetastoreStore:
@@ -146,6 +158,7 @@ class MetastoreStore:
         self._timeout_s = timeout_s
         self._offset_s = -math.inf
         self._clock_set = False
+        self._escapes: bool | None = None
         self._lock = threading.Lock()
 
     @property
@@ -166,7 +179,7 @@ class MetastoreStore:
     def client(self) -> Iterator[LockClient]:
         """One connection for one task."""
         with self.metastore.client() as client:
-            yield LockClient(client)
+            yield LockClient(client, self._escapes_again)
 
     def rows(self, target: LockObject | None) -> list[Row]:
         """All locks in the database of *target*, or everywhere, held and waited for."""
@@ -178,12 +191,8 @@ class MetastoreStore:
     def now(self) -> datetime:
         """The server's clock: no call tells it, so that the first time a lock is made, read and given back."""
         if not self._clock_set:
-            with self.client() as client:
-                number, _ = client.lock([_PROBE], Metadata("clock", 0, 1, ""))
-                try:
-                    self.note_time(client.rows([_PROBE.object.database]), fresh=True)
-                finally:
-                    client.unlock(number)
+            with self._probe() as (client, _):
+                self.note_time(client.rows([_PROBE.object.database]), fresh=True)
         return datetime.fromtimestamp(self._offset_s + time.monotonic(), UTC)
 
     def note_time(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
@@ -193,6 +202,25 @@ class MetastoreStore:
         with self._lock:
             self._offset_s = max(self._offset_s, *stamps, -math.inf)
             self._clock_set = self._clock_set or (fresh and bool(stamps))
+
+    def _escapes_again(self) -> bool:
+        """Whether the server escapes the names of partitions, which come to it escaped: Hive 4 keeps ``dt=%27`` as
+        ``dt=%2527``. Nothing but a try tells: versions are told wrongly, and vendors carry such changes into earlier ones.
+        """
+        if self._escapes is None:
+            with self._probe() as (client, number):
+                self._escapes = "name=%27" not in client.names_of(number, _PROBE.object.database)
+        return self._escapes
+
+    @contextmanager
+    def _probe(self) -> Iterator[tuple[LockClient, int]]:
+        """A lock that nobody else takes, and its number, to see what the server makes of it."""
+        with self.client() as client:
+            number, _ = client.lock([_PROBE], Metadata("clock", 0, 1, ""))
+            try:
+                yield client, number
+            finally:
+                client.unlock(number)
 
 
 def _timeout_s(text: str) -> float:

@@ -1,0 +1,98 @@
+"""The metastores of other Hives than the one in PySpark's jars: ``make test-hives`` fetches them from Maven's repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.servers.jvm import java, write_site
+from tests.support.servers.metastore import Metastore, warehouse_settings
+from tests.support.servers.postgres import SUPERUSER, PostgresServer
+from tests.support.servers.server import START_S, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOME = Path(os.environ.get("HIVES", ".venv/hives"))
+"""Below it a directory for each release, with its ``jars`` and its ``schema``."""
+
+SCHEMA_S = 300.0
+
+_TOOLS = "org.apache.hadoop.hive.metastore.tools"
+_SCHEMA_TOOLS = {"3": f"{_TOOLS}.MetastoreSchemaTool", "4": f"{_TOOLS}.schematool.MetastoreSchemaTool"}
+
+
+class ReleasedMetastore(Metastore):
+    """The metastore of the release *hive* on a PostgreSQL of its own, the schema made by that release's own tool.
+
+    Not on Derby: under several clients at once Hive 4 waits there for locks of its own, for ever.
+    """
+
+    def __init__(self, workdir: Path, hive: str, *, txn_timeout_s: int) -> None:
+        super().__init__(workdir)
+        self.hive = hive
+        self._database = PostgresServer(workdir)
+        self._release = (HOME / hive).resolve()
+        major = hive.partition(".")[0]
+        self._schema_tool = _SCHEMA_TOOLS[major]
+        self._config = {
+            **warehouse_settings(workdir, self.home),
+            "datanucleus.connectionPoolingType": "HikariCP",
+            "hive.metastore.schema.verification": "false",
+            "javax.jdo.option.ConnectionURL": f"jdbc:{self._database.url.replace(SUPERUSER + '@', '')}",
+            "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
+            "javax.jdo.option.ConnectionUserName": SUPERUSER,
+            "metastore.expression.proxy": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
+            "metastore.housekeeping.threads.on": "true",
+            "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
+            "metastore.task.threads.remote": "org.apache.hadoop.hive.metastore.txn.service.AcidHouseKeeperService",
+            "metastore.acid.housekeeper.interval": "1s",
+            "metastore.txn.timeout": f"{txn_timeout_s}s",
+        }
+
+    def start(self, timeout_s: float = START_S) -> None:
+        self._database.start(timeout_s)
+        if not self._conf.exists():
+            write_site(self._conf / "metastore-site.xml", self._config)
+            self._make_schema()
+        super().start(timeout_s)
+
+    def stop(self) -> None:
+        super().stop()
+        self._database.stop()
+
+    def environment(self) -> Mapping[str, str]:
+        (scripts,) = self._release.glob("schema/*")
+        return {**super().environment(), "METASTORE_CONF_DIR": str(self._conf), "METASTORE_HOME": str(scripts)}
+
+    def command(self) -> list[str]:
+        return self._java("servers.Tether", "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port))
+
+    def _make_schema(self) -> None:
+        made = subprocess.run(
+            self._java(self._schema_tool, "-dbType", "postgres", "-initSchema"),
+            env={**os.environ, **self.environment()},
+            capture_output=True,
+            text=True,
+            timeout=SCHEMA_S,
+            check=False,
+        )
+        if made.returncode:
+            raise ServerError(f"the schema of Hive {self.hive}:\n{made.stdout}{made.stderr}")
+
+    @property
+    def _conf(self) -> Path:
+        return self.home / "conf"
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        path = f"{self._conf}{os.pathsep}{self._release / 'jars'}/*"
+        return java(main, *arguments, heap_mb=320, path=path)
+
+
+def lock_metastore(workdir: Path, *, txn_timeout_s: int) -> Metastore:
+    """One with lock tables, of the release ``$HIVE``; without that of the one in PySpark's jars."""
+    if hive := os.environ.get("HIVE"):
+        return ReleasedMetastore(workdir, hive, txn_timeout_s=txn_timeout_s)
+    return Metastore(workdir, transactional=True, txn_timeout_s=txn_timeout_s)
