@@ -60,8 +60,14 @@ class HiveLockMixin(AcquiresLocks):
     nothing. They are kept while the operator defers, renewed while it runs, and released when
     the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
-    The lease records what runs. A later try first ends what an earlier one has left running, on the same host, and does
-    not start where it cannot tell; nobody frees the locks before.
+    The lease records what runs: the task's processes, and the job that it has submitted to Livy, Databricks or Glue, or by
+    way of any other ResumableJobMixin, from the moment when the operator knows its id, whether it then waits or
+    defers. The locks go once the cluster says that the job has ended. A later try goes on with it where the operator
+    does so (``durable``), or first ends what an earlier one has left running. It does not start where it cannot tell;
+    nobody frees the locks before.
+
+    Of an operator that is not known to end with its process (Bash, Python, sensors, SQL and Hive are), a death tells
+    nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.
     ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
 
     :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
@@ -190,7 +196,7 @@ class HiveLockMixin(AcquiresLocks):
     def work_is_over(self, context: Any) -> bool:
         """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
 
-        For an operator to override whose work can outlive its task, as a Spark application in a cluster does.
+        For an operator to override whose work can outlive its task, and which no kind of job is known for.
         """
         return True
 
@@ -256,7 +262,8 @@ class HiveLockMixin(AcquiresLocks):
                 table.watch(self, held.record)
                 yield
             self._record_what_it_has_tried()
-            over = held.job is None or held.job.over_with_success or held.is_over()
+            # What it has waited for its cluster may have forgotten since.
+            over = held.job is None or held.job.over_with_success or held.is_over(cancelled=True)
         except _GOES_ON as pause:
             over = False
             self._record_what_it_has_tried()

@@ -141,7 +141,7 @@ class LeaseHolder:
     def is_over(self, cancelled: bool = False) -> bool:
         """End what the task has started on this host; whether nothing of the work runs, False where nobody can tell.
 
-        :param cancelled: whether its operator has told a cluster to end the job.
+        :param cancelled: whether its operator has told a cluster to end the job, or has seen it end.
         """
         try:
             if isinstance(self._application, Processes):

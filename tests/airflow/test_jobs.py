@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from airflow.sdk import BaseOperator, ResumableJobMixin, task
@@ -432,3 +432,50 @@ class TestRecord:
         assert "tiger" not in texts[0]
         for lease in manager.leases():
             manager.force_release(lease.id, reason="test", user="test")
+
+
+def test_a_batch_that_its_cluster_has_forgotten_since_it_ended_keeps_no_locks(
+    known: str, manager: LockManager, run: Callable[..., Ran]
+) -> None:
+    with dag() as works:
+        batch(lambda moment: CLUSTER.clear() if moment == "resumed" else None, deferrable=True, **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert not manager.show()
+
+
+def test_a_class_says_itself_that_its_work_ends_with_its_process(manager: LockManager, run: Callable[..., Ran]) -> None:
+    class Local(Submits):
+        work_ends_with_process = True
+
+    class LockedLocal(HiveLockMixin, Local):  # type: ignore[misc]
+        pass
+
+    said: list[str] = []
+    with dag() as works:
+        LockedLocal(task_id="job", act=lambda: said.append(said_if_killed_now(manager)), **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert said == ["[]"]
+
+
+def test_kinds_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Theirs(ResumableJob):
+        kind: ClassVar = "theirs"
+        operators: ClassVar = {f"{__name__}.Submits": "job_id"}
+
+    class Entry:
+        name = "theirs"
+
+        def load(self) -> type:
+            return Theirs
+
+    monkeypatch.setattr(table, "entry_points", lambda group, name="theirs": [Entry()] if name == "theirs" else [])
+    table.kind.cache_clear()
+    table.kind_of.cache_clear()
+    try:
+        assert table.kind_of(LockedSubmits) == (Theirs, "job_id")
+        job = Theirs(PATH, 1, {})
+        assert applications.decode(applications.encode(job)) == job
+    finally:
+        table.kind.cache_clear()
+        table.kind_of.cache_clear()
