@@ -6,6 +6,7 @@ import asyncio
 import importlib.resources
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -174,8 +175,9 @@ def test_an_owner_is_read_back(installation: str, dag: str, run: str, task: str,
     owner = Owner(installation, dag, run, task, map_index)
     assert Owner.parse(str(owner)) == owner
     assert str(owner).count("/") == 4
+    assert Owner.parse(f"{owner}/days") == replace(owner, hold="days")
 
 
-@pytest.mark.parametrize("text", ["", "me", "cli:ann:1234", "flights/2013-01-01", "a/b/c/d/e", "a/b/c/d/1/2"])
+@pytest.mark.parametrize("text", ["", "me", "cli:ann:1234", "flights/2013-01-01", "a/b/c/d/e", "a/b/c/d/1/2/3"])
 def test_an_owner_that_is_no_task_is_none(text: str) -> None:
     assert Owner.parse(text) is None

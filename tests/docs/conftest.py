@@ -13,6 +13,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -68,7 +69,9 @@ def _operator(module: str, name: str) -> Any:
         BaseOperator.__init__(self, **{key: value for key, value in given.items() if key in ours})
         vars(self).update((key, value) for key, value in given.items() if key not in ours)
 
-    body = {"__module__": module, "__init__": __init__, "execute": lambda self, context: None}
+    submitted_nothing = dict.fromkeys(("job_id", "operation", "pod", "pod_request_obj"))
+    body = {"__module__": module, "__init__": __init__, "execute": lambda self, context: None, "hook": MagicMock()}
+    body |= submitted_nothing
     kind: Any = type(BaseOperator)
     made = sys.modules[module].__dict__[name] = kind(name, (BaseOperator,), body)
     return made
