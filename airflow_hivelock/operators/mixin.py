@@ -23,19 +23,19 @@ from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.operators.inspection import check_order
+from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Round
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
-from airflow_hivelock.work.jobs.job import Job, lost_answer
-from airflow_hivelock.work.jobs.resumable import ResumableJob
+from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Work
@@ -51,7 +51,7 @@ _UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
 _RESUME = "execute_locked"
 
 
-class HiveLockMixin(AcquiresLocks):
+class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
 
     A class whose own order, or whose own ``execute``, would let the work go without them cannot be made.
@@ -106,28 +106,6 @@ class HiveLockMixin(AcquiresLocks):
         links: Any = cls.operator_extra_links
         own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
         cls.operator_extra_links = own  # type: ignore[assignment]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Record the job that the operator has submitted, at the moment when it knows its id."""
-        super().__setattr__(name, value)
-        if vars(self).get("_held") is not None and name == self._tells_its_job_by:
-            self._record_job(lambda: table.job_of(self))
-
-    def submit_job(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
-
-        :raises CannotTell: what an earlier try has submitted, and this one was to go on with, still runs.
-        """
-        held = self._held
-        if held is not None and held.job is not None:
-            if held.job.running():
-                raise CannotTell(f"{self.task_id}: submits nothing beside {held.job}, which still runs")
-            held.record(Processes(submits=True))
-        before = dict(vars(self))
-        job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
-        if held is not None and held.job is None and job_id is not None and self._tells_its_job_by == "":
-            self._record_job(lambda: ResumableJob.submitted(self, job_id, before))
-        return job_id
 
     def execute(self, context: Any) -> Any:
         lease = self._adopt() if self.lease is not None else self._acquire_late(context, Round())
@@ -188,22 +166,12 @@ class HiveLockMixin(AcquiresLocks):
         """
         return earlier if isinstance(earlier, Job) and earlier.reconnects(self, context) else None
 
-    def record_application(self, application: Application) -> None:
-        """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
-        if self._held is not None:
-            self._held.record(application)
-
     def work_is_over(self, context: Any) -> bool:
         """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
 
         For an operator to override whose work can outlive its task, and which no kind of job is known for.
         """
         return True
-
-    def submits(self) -> None:
-        """Record that what runs here is about to hand work on, to a cluster say: its end then tells nothing of that work."""
-        if self._held is not None:
-            self._held.submits()
 
     def _acquire_late(self, context: Any, given: Round) -> Lease | None:
         """The lease, now that there is a slot to work in: nobody is kept waiting by a task that itself waits for one."""
@@ -341,57 +309,11 @@ class HiveLockMixin(AcquiresLocks):
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
 
-    @property
-    def _tells_its_job_by(self) -> str | None:
-        found = table.kind_of(type(self))
-        return found[1] if found else None
-
-    def _record_job(self, make: Callable[[], Job | None]) -> None:
-        assert self._held is not None
-        try:
-            job = make()
-        except (ValueError, TypeError) as error:
-            self.log.warning(
-                "The job that it has submitted cannot be recorded (%s); should this process be killed, the locks stay "
-                "until a person frees them",
-                error,
-            )
-        else:
-            if job is not None:
-                self._held.record(job)
-
     def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
         self._stop_work()
         if self._may_have_submitted(None):
             return False
         return held.is_over(cancelled=held.job is not None and table.job_of(self) == held.job)
-
-    def _may_have_submitted(self, error: Exception | None) -> bool:
-        """Whether a job may run whose id has never come: ``execute`` was killed, or ended with *error*, meanwhile."""
-        held = self._held
-        if held is None or not held.may_submit or table.kind_of(type(self)) is None:
-            return False
-        if error is not None and not lost_answer(error):
-            return False
-        self.log.warning(
-            "It may have submitted a job whose id it has not heard: %s. Its locks stay until a person has looked in the "
-            "cluster, and frees them",
-            error or "killed meanwhile",
-        )
-        return True
-
-    def _record_what_it_has_tried(self) -> None:
-        """Record what runs under a name that the operator has chosen, though it was told nothing of it."""
-        held = self._held
-        if held is None or not held.may_submit or (job := table.job_of(self)) is None:
-            return
-        try:
-            tried = job.running()
-        except CannotTell as error:
-            self.log.warning("It may have submitted %s: %s", job, error)
-            tried = True
-        if tried:
-            held.record(job)
 
     def _stop_work(self) -> None:
         super().on_kill()

@@ -1,0 +1,104 @@
+"""What an operator under locks hands on to a cluster: recorded on its lease from the moment when it is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.jobs import table
+from airflow_hivelock.work.jobs.job import lost_answer
+from airflow_hivelock.work.jobs.resumable import ResumableJob
+from airflow_hivelock.work.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.work.applications import Application
+    from airflow_hivelock.work.jobs.job import Job
+    from airflow_hivelock.work.lease_holder import LeaseHolder
+
+
+class SubmitsJobs(BaseOperator):
+    """The part of HiveLockMixin that follows an operator's jobs, while it works under a lease."""
+
+    _held: LeaseHolder | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Record the job that the operator has submitted, at the moment when it knows its id."""
+        super().__setattr__(name, value)
+        if vars(self).get("_held") is not None and name == self._tells_its_job_by:
+            self._record_job(lambda: table.job_of(self))
+
+    def submit_job(self, *args: Any, **kwargs: Any) -> Any:
+        """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
+
+        :raises CannotTell: what an earlier try has submitted, and this one was to go on with, still runs.
+        """
+        held = self._held
+        if held is not None and held.job is not None:
+            if held.job.running():
+                raise CannotTell(f"{self.task_id}: submits nothing beside {held.job}, which still runs")
+            held.record(Processes(submits=True))
+        before = dict(vars(self))
+        job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
+        if held is not None and held.job is None and job_id is not None and self._tells_its_job_by == "":
+            self._record_job(lambda: ResumableJob.submitted(self, job_id, before))
+        return job_id
+
+    def submits(self) -> None:
+        """Record that what runs here is about to hand work on, to a cluster say: its end then tells nothing of that work."""
+        if self._held is not None:
+            self._held.submits()
+
+    def record_application(self, application: Application) -> None:
+        """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
+        if self._held is not None:
+            self._held.record(application)
+
+    @property
+    def _tells_its_job_by(self) -> str | None:
+        found = table.kind_of(type(self))
+        return found[1] if found else None
+
+    def _record_job(self, make: Callable[[], Job | None]) -> None:
+        assert self._held is not None
+        try:
+            job = make()
+        except (ValueError, TypeError) as error:
+            self.log.warning(
+                "The job that it has submitted cannot be recorded (%s); should this process be killed, the locks stay "
+                "until a person frees them",
+                error,
+            )
+        else:
+            if job is not None:
+                self._held.record(job)
+
+    def _may_have_submitted(self, error: Exception | None) -> bool:
+        """Whether a job may run whose id has never come: ``execute`` was killed, or ended with *error*, meanwhile."""
+        held = self._held
+        if held is None or not held.may_submit or table.kind_of(type(self)) is None:
+            return False
+        if error is not None and not lost_answer(error):
+            return False
+        self.log.warning(
+            "It may have submitted a job whose id it has not heard: %s. Its locks stay until a person has looked in the "
+            "cluster, and frees them",
+            error or "killed meanwhile",
+        )
+        return True
+
+    def _record_what_it_has_tried(self) -> None:
+        """Record what runs under a name that the operator has chosen, though it was told nothing of it."""
+        held = self._held
+        if held is None or not held.may_submit or (job := table.job_of(self)) is None:
+            return
+        try:
+            tried = job.running()
+        except CannotTell as error:
+            self.log.warning("It may have submitted %s: %s", job, error)
+            tried = True
+        if tried:
+            held.record(job)
