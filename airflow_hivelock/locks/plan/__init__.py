@@ -3,12 +3,9 @@
 :mod:`.data` says what reading and writing data means in locks; :mod:`.text` plans SQL, and prints a plan.
 """
 
-from airflow_hivelock.locks.plan.data import check_names, plan
+from airflow_hivelock.locks.plan.data import FOLLOWS, Follows, check_follows, check_names, plan
 from airflow_hivelock.locks.plan.text import (
     FOLLOWED,
-    FOLLOWS,
-    Follows,
-    check_follows,
     check_statements,
     explain,
     explain_json,

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.query import Named, Scan
 
 log = logging.getLogger(__name__)
+
+Follows = Literal["stricter", "documented", "hive"]
+"""Whose table of commands a plan follows: Hive's documents, real Hive (measured: 2.3.10), or the stricter of the two."""
+
+FOLLOWS: tuple[Follows, ...] = get_args(Follows)
 
 
 def plan(
@@ -72,6 +77,12 @@ def plan(
     if catalog is not None:
         check_exist(shared, exclusive, catalog, tables)
     return plan_data(shared, exclusive, tables, limit)
+
+
+def check_follows(locks: Any) -> None:
+    """:raises InvalidRequest: it is no :data:`Follows`."""
+    if locks not in FOLLOWS:
+        raise InvalidRequest(f"locks={locks!r}; use one of {', '.join(FOLLOWS)}")
 
 
 def check_names(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import CONCURRENCY, OFF, RISK
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
-from airflow_hivelock.locks.plan.data import plan_data, read
+from airflow_hivelock.locks.plan.data import Follows, check_follows, plan_data, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Follows = Literal["stricter", "documented", "hive"]
-"""Whose table of commands a plan follows: Hive's documents, real Hive (measured: 2.3.10), or the stricter of the two."""
-
 _SHOWN = 200
-
-FOLLOWS: tuple[Follows, ...] = get_args(Follows)
 
 
 def plan_statements(
@@ -117,12 +112,6 @@ def turned_off(
         tables = KnownTables(None, unpartitioned, partition_columns)
         planner = _planner(sql, tables, database, "stricter", MAX_OBJECTS)
     return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
-
-
-def check_follows(locks: Any) -> None:
-    """:raises InvalidRequest: it is no :data:`Follows`."""
-    if locks not in FOLLOWS:
-        raise InvalidRequest(f"locks={locks!r}; use one of {', '.join(FOLLOWS)}")
 
 
 def _planner(sql: str, tables: KnownTables, database: str, locks: Follows, limit: int, always: bool = False) -> Planner:
