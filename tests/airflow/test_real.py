@@ -184,7 +184,8 @@ def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
     assert all(one.ended and one.ended <= other.granted for one, other in itertools.pairwise(tenures)), "two at once"
     af.wait(lambda: not manager.show("dw.a"), RUN_TIMEOUT_S, "all locks to be free")
     for run, task in zip(waiting, tasks, strict=True):
-        assert f"In the way: {first.owner('lock')} (lease " in run.log(task)
+        log = run.log(task)  # of one that was outrun Airflow keeps what its last wait has said
+        assert f"In the way: {first.owner('lock')} (lease " in log or "Found free in round 2" in log
     lease = af.api.call("GET", f"dags/chain/dagRuns/{first.run_id}/taskInstances/lock/xcomEntries/return_value")
     assert "'token': " in str(lease["value"]) or '"token": ' in str(lease["value"])
 

@@ -42,6 +42,8 @@ class Gate(BaseOperator):
 class Locked(HiveLockMixin, Gate):
     """Passes its gate under locks of its own."""
 
+    work_ends_with_process = True
+
 
 with DAG("chain", **OPTIONS):
     lock = HiveLockOperator(task_id="lock", **NAMES)
