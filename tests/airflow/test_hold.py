@@ -64,7 +64,7 @@ def test_the_body_runs_under_the_locks(manager: LockManager, python: Python) -> 
     ran = python(work, decorator=task.hivelock, writes=["dw.own"])
     assert ran.state == "success"
     (one, lease), (two, _), during, after = seen
-    own = f"here/holds/{ran.run_id}/work/-1"
+    own = str(Owner("here", "holds", ran.run_id, "work", -1))
     assert during == sorted([own, str(one), str(two)])
     assert after == [own]
     assert (one.dag_id, one.task_id, one.work) == ("holds", "work", "work")

@@ -91,7 +91,7 @@ class Hive:
         with self._client() as client:
             client.abort_txn(hive.AbortTxnRequest(number))
 
-    def create_table(self, name: str, *columns: str) -> None:
+    def create_table(self, name: str, *columns: str, **parameters: str) -> None:
         database, table = name.split(".")
         storage = hive.StorageDescriptor(cols=[hive.FieldSchema("a", "int")], serdeInfo=hive.SerDeInfo(parameters={}))
         keys = [hive.FieldSchema(column, "string") for column in columns]
@@ -99,7 +99,11 @@ class Hive:
             client.create_database(hive.Database(database))
             client.create_table(
                 hive.Table(
-                    tableName=table, dbName=database, sd=storage, partitionKeys=keys, parameters={"EXTERNAL": "FALSE"}
+                    tableName=table,
+                    dbName=database,
+                    sd=storage,
+                    partitionKeys=keys,
+                    parameters={"EXTERNAL": "FALSE", **parameters},
                 )
             )
 
@@ -455,3 +459,13 @@ def test_a_table_and_its_partition_columns_are_found(server: Metastore, raw: Hiv
     assert catalog.table(LockObject("shop", "none")) is None
     assert catalog.names("shop") == ["orders"]
     assert list(catalog.partitions(LockObject("shop", "orders"))) == []
+
+
+@pytest.mark.skipif(HIVE >= "4", reason=f"Hive {HIVE} makes none for a client of Hive 2.3's")
+def test_an_insert_only_table_is_told_of(server: Metastore, raw: Hive) -> None:
+    """Hive 3 tells of it only who says that it knows of such tables."""
+    raw.create_table("acid.orders", "dt", transactional="true", transactional_properties="insert_only")
+    found = connect_catalog(server.uri).table(LockObject("acid", "orders"))
+    assert found is not None
+    assert found.transactional
+    assert found.partition_columns == ("dt",)
