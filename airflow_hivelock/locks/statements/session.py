@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
-from airflow_hivelock.locks.backend import Explains
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.settings import Setting
@@ -18,7 +15,8 @@ from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
-from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements import render, rows
+from airflow_hivelock.locks.statements.explain import explain
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AcquireLock,
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Holder, Lease, LeaseLimit, Lock, Work
+    from airflow_hivelock.locks.model import Lease, LeaseLimit
     from airflow_hivelock.locks.plan import Follows
 
 
@@ -132,7 +130,16 @@ class StatementSession:
             case DropForceLease():
                 return self._drop_force_lease(statement)
             case ExplainLocks():
-                return self._explain(statement)
+                return explain(
+                    statement,
+                    self.manager,
+                    user=self.user,
+                    catalog=self.catalog,
+                    unpartitioned=self.unpartitioned,
+                    partition_columns=self.partition_columns,
+                    follows=self.locks,
+                    concurrency=self.concurrency,
+                )
             case SetLine():
                 return self._set(statement.setting)
             case Use():
@@ -172,23 +179,16 @@ class StatementSession:
     def _show_locks(self, statement: ShowLocks) -> Result:
         if isinstance(self.manager.backend, ListsTransactional):
             target = statement.target and self._placed(statement.target)
-            rows = self.manager.backend.transactional(target)
-            return Result(render.HEADER, tuple(map(render.cells, rows)), render.render_transactional(rows))
+            found = self.manager.backend.transactional(target)
+            return Result(render.HEADER, tuple(map(render.cells, found)), render.render_transactional(found))
         if statement.target is None:
             holders = [holder for holder in self.manager.show() if holder.object.table]
         else:
             target = self._placed(statement.target)
             holders = [holder for holder in self.manager.show(target) if holder.object == target]
-        return _locks(self._with_jobs(holders) if statement.extended else holders, extended=statement.extended)
-
-    def _with_jobs(self, holders: list[Holder]) -> list[Holder]:
-        """*holders*, their query with the job that runs under their lease once its cluster has given it an id."""
-        if not any(holder.lease_id for holder in holders):
-            return holders
-        ran = {
-            lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in self.manager.leases()
-        }
-        return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
+        if statement.extended and any(holder.lease_id for holder in holders):
+            holders = rows.with_jobs(holders, self.manager.leases())
+        return rows.locks(holders, extended=statement.extended)
 
     def _lock(self, statement: AcquireLock) -> Result:
         self._refuse_if_off()
@@ -220,13 +220,13 @@ class StatementSession:
 
     def _unlock(self, target: LockObject) -> Result:
         self._refuse_if_off()
-        on_it = [ls for ls in self.manager.leases() if any(lock.object == target for lock in _named(ls.locks))]
+        on_it = [ls for ls in self.manager.leases() if any(lock.object == target for lock in rows.named(ls.locks))]
         mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
         others = [lease for lease in on_it if lease not in mine]
         if not mine and not (others and self.force):
             raise HiveLockError(self._not_unlocked(target, others))
         freed = [lease for lease in mine if self.manager.release(lease)]
-        return _freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
+        return rows.freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
 
     def _not_unlocked(self, target: LockObject, others: list[Lease]) -> str:
         kind = "Table" if target.table else "Database"
@@ -247,24 +247,7 @@ class StatementSession:
 
     def _show_lease(self, statement: ShowLease) -> Result:
         target = statement.target and self._placed(statement.target)
-        rows = [
-            (
-                lease.id,
-                lease.owner,
-                lock.object.database,
-                lock.object.table,
-                "/".join(lock.object.path[2:]),
-                "x" if lock.mode is LockMode.EXCLUSIVE else "s",
-                lease.since,
-                lease.expires,
-                lease.token,
-            )
-            for lease in self.manager.leases()
-            for lock in lease.locks
-            if rules.concern([lock], target)
-        ]
-        columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
-        return Result(tuple(columns.split()), tuple(rows))
+        return rows.leases(self.manager.leases(), target)
 
     def _show_waiters(self, statement: ShowWaiters) -> Result:
         target = statement.target and self._placed(statement.target)
@@ -275,15 +258,7 @@ class StatementSession:
             if rules.concern(waiter.locks, target)
             or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
         ]
-        rows = tuple(
-            (
-                *(waiter.place, waiter.owner, waiter.waits_for.value, waiter.priority),
-                *(_joined(_named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
-            )
-            for waiter in waiters
-        )
-        text = render.show_waiters((waiter, _named(waiter.locks)) for waiter in waiters)
-        return Result(("place", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"), rows, text)
+        return rows.waiters(waiters)
 
     def _drop_force_lease(self, statement: DropForceLease) -> Result:
         if isinstance(statement.what, str):
@@ -291,54 +266,12 @@ class StatementSession:
             freed = self._freed_by_force([lease] if lease else [])
             if not freed:
                 raise HiveLockError(f"no lease {statement.what} stands; SHOW LEASE * lists those that do")
-            return _freed(freed)
+            return rows.freed(freed)
         target = statement.what and self._placed(statement.what)
-        return _freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
+        return rows.freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
 
     def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
-
-    def _explain(self, statement: ExplainLocks) -> Result:
-        sql = statement.sql if self.concurrency else f"{settings.OFF};\n{statement.sql}"
-        reads, writes = plan.plan_statements(
-            sql,
-            self.catalog,
-            database=statement.database,
-            unpartitioned=self.unpartitioned,
-            partition_columns=self.partition_columns,
-            locks=self.locks,
-        )
-        planned = rules.with_parents(reads, writes)
-        taken = self._taken(reads, writes, planned)
-        stored = {lock.object: said for lock, said in taken.items()}
-        rows = [(str(each.object), each.mode.value, self.locks, stored.get(each.object)) for each in planned]
-        if not self.concurrency:
-            text = f"{plan.explain_locks(())}\n-- NOT LOCKED: {settings.OFF}"
-            return Result(("object", "mode", "follows", "store"), (), text)
-        text = f"{plan.explain_locks(taken)}\n-- {plan.FOLLOWED[self.locks]}{self._instead(planned, taken)}"
-        return Result(("object", "mode", "follows", "store"), tuple(rows), text)
-
-    def _taken(
-        self, reads: list[LockObject], writes: list[LockObject], planned: Sequence[Lock]
-    ) -> Mapping[Lock, str | None]:
-        """What the lock store takes for that, and how it keeps it."""
-        if not self.manager.capabilities.acquires or not planned:
-            return dict.fromkeys(planned)
-        if isinstance(self.manager.backend, Explains):
-            return self.manager.backend.takes(rules.request(f"cli:{self.user}", reads, writes, query="EXPLAIN LOCKS"))
-        return {lock: lock.mode.value for lock in planned}
-
-    def _instead(self, planned: Sequence[Lock], taken: Mapping[Lock, str | None]) -> str:
-        """Why what is taken is not what is planned."""
-        if not self.manager.capabilities.acquires:
-            return "; this lock store takes none"
-        if not self.manager.capabilities.parents:
-            return "; this lock store has a hierarchy of its own, and takes nothing on what lies above"
-        return (
-            ""
-            if len(taken) == len(planned)
-            else "; too many for one transaction of this lock store, which takes tables"
-        )
 
     def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
         """*target* with its partition's columns in the table's order, and their values, as Hive has them.
@@ -353,46 +286,3 @@ class StatementSession:
         levels = sorted(target.partition, key=lambda level: (*columns, level[0]).index(level[0]))
         placed = LockObject(target.database, target.table, tuple(levels))
         return as_kept(placed, tables) if known or to_lock else placed
-
-
-def _job_id(work: Work) -> str:
-    """What a cluster calls the job that runs as *work*; empty where none has it, or its starter does not say."""
-    try:
-        job_id = json.loads(work.application)["job_id"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-    return job_id if isinstance(job_id, str) else ""
-
-
-def _running(holder: Holder, jobs: str) -> Holder:
-    query = f"{holder.query} (runs as {jobs})"
-    return replace(
-        holder, query=query, details=holder.details and (*holder.details[:3], f"{holder.details[3]} (runs as {jobs})")
-    )
-
-
-def _locks(found: Iterable[Holder], *, extended: bool) -> Result:
-    holders = sorted(found, key=render.order)
-    columns: tuple[str, ...] = ("object", "mode", "owner", "lease_id", "since_utc")
-    rows = [(str(held.object), held.mode.value, held.owner, held.lease_id, held.since) for held in holders]
-    text = render.show_locks(holders, extended=extended)
-    if not extended:
-        return Result(columns, tuple(rows), text)
-    more = [(held.token, held.expires, held.explicit, held.query) for held in holders]
-    both = tuple((*row, *extra) for row, extra in zip(rows, more, strict=True))
-    return Result((*columns, "token", "expires_utc", "explicit", "query"), both, text)
-
-
-def _freed(leases: Iterable[Lease], text: str | None = None) -> Result:
-    rows = tuple((ls.id, ls.owner, _joined(lock.object for lock in _named(ls.locks))) for ls in leases)
-    return Result(("lease_id", "user", "objects"), rows, text)
-
-
-def _joined(items: Iterable[object], between: str = ", ") -> str:
-    return between.join(map(str, items))
-
-
-def _named(locks: Iterable[Lock]) -> list[Lock]:
-    """What a request named, as far as can be told: not what is only locked SHARED since others lie in it."""
-    passed = {parent for lock in locks for parent in lock.object.parents}
-    return [lock for lock in locks if lock.mode is LockMode.EXCLUSIVE or lock.object not in passed]
