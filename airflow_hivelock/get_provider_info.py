@@ -77,6 +77,11 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "thrift://host:9083, where partitions are looked up",
                         "schema": text,
                     },
+                    "hive_site": {
+                        "label": "hive-site.xml",
+                        "description": "/etc/hive/conf/hive-site.xml on each component's host: what is left out here, it says",
+                        "schema": text,
+                    },
                     "backend": {
                         "label": "Backend",
                         "description": "zookeeper, postgresql, sqlite, metastore, hiveserver2, or memory for trying things out",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -16,15 +17,22 @@ from airflow.sdk.log import amask_secret, mask_secret
 
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+from airflow_hivelock.locks.hive import coverage, lock_store
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.duration import seconds
+from airflow_hivelock.locks.hive.lock_store import Sourced
+from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.locks.plan import check_follows
 from airflow_hivelock.locks.url import check, secrets, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.plan import Follows
+
+log = logging.getLogger(__name__)
 
 HIVE_NAMESPACE = "hive_zookeeper_namespace"
 """Hive's default of ``hive.zookeeper.namespace``."""
@@ -36,7 +44,10 @@ PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql
 BACKENDS = (*PORTS, "sqlite", "memory")
 LOGINS = ("zookeeper", "postgresql", "hiveserver2")
 
-_OURS = ("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "locks")
+_OURS = (
+    *("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "locks"),
+    "hive_site",
+)
 """What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
 
 _COUNT = re.compile("[0-9]{1,12}")
@@ -53,6 +64,8 @@ class Settings:
     :param concurrency: whether to lock at all, as ``hive.support.concurrency``.
     :param lock_timeout_s: how long to wait for locks where a task does not say; None: as long as it takes.
     :param locks: whose table of commands SQL is locked by, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
+    :param site: the hive-site.xml that says what the connection does not.
+    :param sourced: each of these settings, and who said it.
     """
 
     url: str = field(repr=False)
@@ -61,6 +74,8 @@ class Settings:
     concurrency: bool = True
     lock_timeout_s: float | None = None
     locks: Follows = "stricter"
+    site: Site | None = field(default=None, repr=False, compare=False)
+    sourced: tuple[Sourced, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of(cls, connection: Any) -> Settings:
@@ -71,13 +86,16 @@ class Settings:
         for what in ("host", "schema", "login"):
             if not (getattr(connection, what) or "").isprintable():
                 raise InvalidRequest(f"its {what} holds characters that are in no {what}")
-        extra: dict[str, Any] = connection.extra_dejson
+        own: dict[str, Any] = connection.extra_dejson
+        site, of_site = _of_site(own, connection)
+        host, schema = (_given(getattr(connection, name), of_site.pop(name, None)) for name in ("host", "schema"))
+        extra: dict[str, Any] = {name: each.value for name, each in of_site.items()} | own
         backend = extra.get("backend") or "zookeeper"
         if backend not in BACKENDS:
             raise InvalidRequest(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
-        url = _url(backend, connection)
+        url = _url(backend, connection, host.value.strip(), schema.value.strip("/"))
         options = {name: value for name, value in extra.items() if name not in _OURS and value not in (None, "")}
-        if backend == "zookeeper" and (chroot := (connection.host or "").partition("/")[2]):
+        if backend == "zookeeper" and (chroot := host.value.partition("/")[2]):
             options["chroot"] = chroot.strip()  # as in ZooKeeper's own connect string
         if options:
             url += "?" + urlencode({name: _text(value) for name, value in options.items()}, errors="replace")
@@ -100,7 +118,22 @@ class Settings:
         metastore_uri = extra.get("metastore_uri") or ""
         if not isinstance(metastore_uri, str):
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
-        return cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), locks)
+        if metastore_uri:
+            check(metastore_uri, "the metastore, as in thrift://metastore:9083,")
+        found = cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), locks, site)
+        said = {"host": host, "schema": schema} | of_site | {name: Sourced(name, "", _CONNECTION) for name in own}
+        return replace(found, sourced=tuple(found._sourced(extra, said)))
+
+    def _sourced(self, extra: dict[str, Any], said: dict[str, Sourced]) -> Iterator[Sourced]:
+        ours = {
+            name: _text(extra[name]) for name in _OURS if name in extra and name not in ("backend", "metastore_uri")
+        }
+        ours |= {"installation": self.installation, "concurrency": _text(self.concurrency), "locks": self.locks}
+        used = {name: each.value for name, each in lock_store.of_url(self.url, "").items()}
+        uri = {"metastore_uri": shown(self.metastore_uri)} if self.metastore_uri else {}
+        for name, value in (used | uri | ours).items():
+            yield Sourced(name, value, said[name].source if name in said else "the default")
+        yield from lock_store.unused(self.site) if self.site else ()
 
     @property
     def shown_url(self) -> str:
@@ -108,9 +141,32 @@ class Settings:
         return shown(self.url)
 
 
-def _url(backend: str, connection: Any) -> str:
+_CONNECTION = "the connection"
+
+
+def _of_site(extra: dict[str, Any], connection: Any) -> tuple[Site | None, dict[str, Sourced]]:
+    """What the hive-site.xml says that the connection names, but for what goes with what the connection says itself."""
+    file = extra.get("hive_site")
+    if file in (None, ""):
+        return None, {}
+    if not isinstance(file, str):
+        raise InvalidRequest(f"hive_site={_digits(file)!r:.80} is not the path of a hive-site.xml")
+    site = Site.read(file)
+    named = extra.get("backend")
+    said = lock_store.of_site(site, named if isinstance(named, str) else "")
+    for own, theirs in ((connection.host, "chroot"), (connection.login, "auth")):
+        if own:
+            said.pop(theirs, None)
+    return site, said
+
+
+def _given(own: str | None, of_site: Sourced | None) -> Sourced:
+    """What the connection says in a field of its own; what it does not, its hive-site.xml."""
+    return Sourced("", own, _CONNECTION) if own else of_site or Sourced("", "", "the default")
+
+
+def _url(backend: str, connection: Any, host: str, schema: str) -> str:
     """The lock store's URL, but for its options."""
-    host, schema = (connection.host or "").strip(), (connection.schema or "").strip("/")
     if (connection.login or connection.password) and backend not in LOGINS:
         raise InvalidRequest(f"it has a login or a password, and {backend} takes none; leave them out")
     match backend:
@@ -172,7 +228,8 @@ class HiveLockHook(BaseHook):
         ``metastore_uri``, and the options of that backend's URL (:func:`airflow_hivelock.locks.connect`: ``root``,
         ``timeout_s``, ``passing_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
         the file; ``schema`` is Hive's ``hive.zookeeper.namespace``, or the database; ``login`` and ``password`` are for
-        those that take them. And Hive's ``concurrency`` (false turns locking off), ``numretries`` and ``sleep_between_retries`` (their product is the
+        those that take them. ``hive_site`` names a hive-site.xml on each component's host, that says what the connection
+        does not: servers, namespace, which lock manager, security, time-outs. And Hive's ``concurrency`` (false turns locking off), ``numretries`` and ``sleep_between_retries`` (their product is the
         time-out of tasks that name none) and ``locks`` (whose table of commands SQL is
         locked by: ``documented``, ``hive``, or, where nothing is said, the ``stricter`` of the two).
     """
@@ -225,7 +282,7 @@ class HiveLockHook(BaseHook):
         :raises StoreUnavailable: nothing answers there.
         """
         try:
-            return _shared_manager(self.url)
+            return _shared_manager(self.url, self.settings.site)
         except HiveLockError as error:
             raise type(error)(f"connection {self.hivelock_conn_id!r}: {error}") from error
 
@@ -263,10 +320,13 @@ _managers: dict[str, LockManager] = {}
 _connecting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
-def _shared_manager(url: str) -> LockManager:
+def _shared_manager(url: str, site: Site | None = None) -> LockManager:
     with _connecting[url]:  # who waits for a store that does not answer keeps nobody from the others
         if url not in _managers:
             _managers[url] = connect(url)
+            for finding in coverage.check(_managers[url], site) if site else ():
+                if finding.warning:
+                    log.warning("%s", finding.text)
         return _managers[url]
 
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.cli.cli_config import CLICommand
 
-    from airflow_hivelock.locks.hive.catalog import Catalog
-    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.cli.shell import Opened
 
 URL = "AIRFLOW_HIVELOCK_URL"
 CONNECTION = "hivelock_default"
@@ -78,6 +77,14 @@ _columns.__name__ = "dict of lists of columns:"
 
 _URL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),
+    (
+        "--hive-site",
+        {
+            "metavar": "FILE",
+            "help": "a hive-site.xml, as /etc/hive/conf/hive-site.xml: it says what the other options do not, the lock store, the "
+            "metastore, time-outs",
+        },
+    ),
     ("--metastore", {"metavar": "URI", "help": "where tables are looked up: thrift://metastore:9083"}),
 )
 _CONN_ID: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -112,10 +119,9 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     }),
     ("--timeout", {
         "type": _seconds,
-        "default": 0.0,
         "metavar": "SECONDS",
         "help": "how long LOCK waits for its turn, and bears a lock store that does not answer; by default not at all: it "
-        "is refused, naming the holder",
+        "is refused, naming the holder. With a hive-site.xml that says it, as long as Hive tries",
     }),
     ("--lease", {
         "type": _seconds,
@@ -164,19 +170,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     for flag, options in (*_URL, *_ARGUMENTS):
         parser.add_argument(flag, **options)
     args = parser.parse_args(argv)
-    url = args.url or os.environ.get(URL)
-    if not url:
-        parser.error(f"which lock store? Give --url, or set {URL}")
-
-    def connect() -> tuple[LockManager, Catalog | None]:
-        from airflow_hivelock.locks import connect
-        from airflow_hivelock.locks.hive.catalog import connect_catalog
-
-        return connect(url), connect_catalog(args.metastore) if args.metastore else None
+    if not (args.url or args.hive_site or os.environ.get(URL)):
+        parser.error(f"which lock store? Give --hive-site or --url, or set {URL}")
 
     from airflow_hivelock.cli import shell
 
-    return shell.run(args, connect)
+    return shell.run(args, lambda: _open(args.url, args.hive_site, args.metastore))
+
+
+def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Opened:
+    """What the arguments name; a file before the environment."""
+    from airflow_hivelock.cli.shell import Opened
+    from airflow_hivelock.locks import connect
+    from airflow_hivelock.locks.hive import lock_store
+    from airflow_hivelock.locks.hive.catalog import connect_catalog
+    from airflow_hivelock.locks.hive.lock_store import Sourced
+    from airflow_hivelock.locks.hive.site import Site
+    from airflow_hivelock.locks.url import check
+
+    site = Site.read(hive_site) if hive_site else None
+    if site and not url:
+        said = lock_store.of_site(site)
+        url = lock_store.url(said)
+    else:
+        source, url = ("--url", url) if url else (URL, os.environ[URL])
+        check(url)
+        said = (lock_store.beside(site) if site else {}) | lock_store.of_url(url, source)
+    if metastore:
+        said["metastore_uri"] = Sourced("metastore_uri", metastore, "--metastore")
+    uri = said.get("metastore_uri")
+    return Opened(
+        connect(url),
+        connect_catalog(uri.value) if uri else None,
+        (*said.values(), *(lock_store.unused(site) if site else ())),
+        site,
+        lock_store.patience_s(said) or 0.0,
+    )
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -196,14 +225,17 @@ def get_cli_commands() -> list[CLICommand]:
 
 
 def _in_airflow(args: argparse.Namespace) -> None:
-    def connect() -> tuple[LockManager, Catalog | None]:
+    def connect() -> Opened:
         from airflow_hivelock import comms
+        from airflow_hivelock.cli.shell import Opened
         from airflow_hivelock.hooks import HiveLockHook
 
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
-        args.locks = args.locks or hook.settings.locks
-        return hook.manager(), hook.catalog()
+        settings = hook.settings
+        args.locks = args.locks or settings.locks
+        timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
+        return Opened(hook.manager(), hook.catalog(), settings.sourced, settings.site, timeout_s)
 
     from airflow_hivelock.cli import shell
 

@@ -10,6 +10,7 @@ import pwd
 import re
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.hive.lock_store import Sourced
+    from airflow_hivelock.locks.hive.site import Site
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.work.hosts import HostWork
 
-    Connect = Callable[[], tuple[LockManager, Catalog | None]]
+    Connect = Callable[[], "Opened"]
 
 
 _PLANS = "airflow_hivelock.locks.plan"
@@ -56,6 +59,22 @@ class Exit(enum.IntEnum):
     MALFORMED = 2
     NOT_IN_TIME = 75
     INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the arguments, or a connection, name.
+
+    :param settings: what it was opened with, and where each was said.
+    :param site: Hive's own settings, where a file of them is named.
+    :param timeout_s: how long LOCK waits where the arguments do not say.
+    """
+
+    manager: LockManager
+    catalog: Catalog | None = None
+    settings: Sequence[Sourced] = ()
+    site: Site | None = None
+    timeout_s: float = 0.0
 
 
 class _Warnings(logging.Handler):
@@ -88,22 +107,25 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
 def _run(args: argparse.Namespace, connect: Connect) -> Exit:
     try:
         text = _text(args)
-        manager, catalog = connect()
-        with manager:
+        opened = connect()
+        with opened.manager:
             if args.command:
-                for told in _command(args, manager, catalog):
+                for told in _command(args, opened):
                     _print(told, args.output)
                 return Exit.OK
+            for finding in check(opened.manager, opened.site) if opened.site else ():
+                if finding.warning:
+                    print(_shown(str(finding)), file=sys.stderr)
             session = StatementSession(
-                manager,
+                opened.manager,
                 user=args.user or _login(),
                 actor=_actor(args.user),
                 database=args.database,
-                catalog=catalog,
+                catalog=opened.catalog,
                 unpartitioned=args.unpartitioned,
                 partition_columns=args.partition_columns,
                 locks=args.locks or "stricter",
-                timeout_s=args.timeout,
+                timeout_s=opened.timeout_s if args.timeout is None else args.timeout,
                 lease_s=args.lease,
                 priority=args.priority,
                 limit=_limit(args.lease_group, args.max_leases),
@@ -223,13 +245,14 @@ def _shown(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _command(args: argparse.Namespace, manager: LockManager, catalog: Catalog | None) -> Iterator[Result]:
+def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
     if args.command == "capabilities":
-        yield _capabilities(manager.capabilities)
+        yield _capabilities(opened.manager.capabilities)
     elif args.command == "check":
-        yield _check(manager, catalog, args.names)
+        yield _settings(opened.settings)
+        yield _check(opened, args.names)
     else:
-        yield from _host_gone(args, manager)
+        yield from _host_gone(args, opened.manager)
 
 
 def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:
@@ -273,9 +296,18 @@ def _capabilities(capabilities: Capabilities) -> Result:
     return Result(("capability", "promised", "meaning"), rows, text)
 
 
-def _check(manager: LockManager, catalog: Catalog | None, tables: Sequence[str]) -> Result:
-    """Which lock manager protects what."""
-    hive = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
-    findings = check(manager, hive, map(LockObject.parse, tables), catalog)
+def _check(opened: Opened, tables: Sequence[str]) -> Result:
+    """Which lock manager protects what: by Hive's own file, and by what its servers say."""
+    manager, catalog = opened.manager, opened.catalog
+    asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
+    findings = check(manager, opened.site) if opened.site and (asked or hasattr(manager.backend, "settings")) else []
+    findings += check(manager, asked or (None if findings else opened.site), map(LockObject.parse, tables), catalog)
     rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
     return Result(("finding", "text"), rows, "\n".join(map(str, findings)))
+
+
+def _settings(settings: Sequence[Sourced]) -> Result:
+    """Each setting, and where it was said."""
+    rows = tuple((each.name, each.value, each.source) for each in settings)
+    text = "\n".join(f"{name}={value}  ({source})" for name, value, source in rows)
+    return Result(("setting", "value", "source"), rows, text)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _THRIFT = ("auth", "kerberos_service_name", "ssl", "ca", "recheck_s", "answer_s")
 _ZOOKEEPER = (
-    *("root", "chroot", "timeout_s", "patience_s", "passing_s", "auth", "kerberos_service_name"),
+    *("root", "chroot", "timeout_s", "patience_s", "passing_s", "query_chars", "auth", "kerberos_service_name"),
     *("ssl", "ca", "cert", "key", "key_password", "verify", "acl", "hive_acl"),
 )
 
@@ -32,7 +32,8 @@ def connect(url: str) -> LockManager:
     ``zookeeper://[user:password@]host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30&passing_s=3600]``
         The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live, both below ``chroot``.
         ``timeout_s`` is the session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients;
-        and for ``passing_s``, 0 to a year, those of higher priority go before one that waits.
+        and for ``passing_s``, 0 to a year, those of higher priority go before one that waits. ``query_chars`` is Hive's
+        ``hive.lock.query.string.max.length``: how much of the SQL stands in each lock, 500 characters at most.
         ``auth=DIGEST|SASL|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
         ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
     ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``

@@ -7,7 +7,7 @@ import importlib.resources
 import json
 import os
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -19,6 +19,9 @@ from airflow_hivelock import HiveLockHook, hooks
 from airflow_hivelock.get_provider_info import get_provider_info
 from airflow_hivelock.locks import InvalidRequest, StoreUnavailable
 from airflow_hivelock.spec import Owner
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ID = {"installation": "prod"}
 ZK = {"conn_type": "hivelock", "host": "zk1:2181,zk2", "extra": {"installation": "prod"}}
@@ -93,6 +96,71 @@ def test_a_connection_that_cannot_be_meant_is_named(fields: dict[str, Any], said
         assert hook.url
     with pytest.raises(InvalidRequest, match=f"connection 'locks': .*{said}"):
         asyncio.run(hook.load())
+
+
+SITE = """<configuration>
+<property><name>hive.zookeeper.quorum</name><value>zk8,zk9</value></property>
+<property><name>hive.zookeeper.namespace</name><value>hive_locks</value></property>
+<property><name>hive.zookeeper.ssl.client.enable</name><value>true</value></property>
+<property><name>hive.lock.numretries</name><value>3</value></property>
+<property><name>hive.metastore.uris</name><value>thrift://hms:9083</value></property>
+</configuration>"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "url"),
+    [
+        ({"host": ""}, {}, "zookeeper://zk8:2181,zk9:2181/hive_locks?ssl=true"),
+        ({"host": "", "schema": "mine"}, {"ca": "/ca.pem"}, "zookeeper://zk8:2181,zk9:2181/mine?ssl=true&ca=%2Fca.pem"),
+        ({"host": "zk1"}, {"ssl": False}, "zookeeper://zk1:2181/hive_locks?ssl=false"),
+        ({"host": ""}, {"backend": "metastore"}, "metastore://hms:9083"),
+        ({"host": "db"}, {"backend": "postgresql"}, "postgresql://db:5432/airflow"),
+        ({"host": ""}, {"backend": "memory"}, "memory://"),
+    ],
+)
+def test_a_hive_site_says_what_the_connection_does_not(
+    fields: dict[str, Any], extra: dict[str, Any], url: str, connection: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "hive-site.xml"
+    file.write_text(SITE)
+    settings = connection(**fields, extra={**ID, "hive_site": str(file), **extra}).settings
+    assert settings.url == url
+    assert settings.metastore_uri == "thrift://hms:9083"
+    assert settings.lock_timeout_s == 180.0
+    said = {each.name: each.source for each in settings.sourced}
+    assert (
+        said["host"] == "the connection"
+        if fields["host"]
+        else said.get("host", "").endswith((f"{file}:2", f"{file}:6", ""))
+    )
+    assert said["numretries"] == f"hive.lock.numretries, {file}:5"
+    assert said["installation"] == "the connection"
+
+
+def test_what_the_connection_says_of_time_and_of_the_metastore_wins(connection: Any, tmp_path: Path) -> None:
+    file = tmp_path / "hive-site.xml"
+    file.write_text(SITE)
+    extra = {**ID, "hive_site": str(file), "numretries": 1, "sleep_between_retries": "5s", "metastore_uri": ""}
+    settings = connection(host="", extra=extra).settings
+    assert (settings.lock_timeout_s, settings.metastore_uri) == (5.0, "")
+
+
+def test_a_hive_that_locks_nothing_is_warned_of_once(
+    connection: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "hive-site.xml"
+    file.write_text(SITE)
+    fields = {"host": "loud", "extra": {**ID, "backend": "memory", "hive_site": str(file)}}
+    for _ in range(2):
+        connection(**fields).manager()
+    said = [record for record in caplog.records if "Hive takes no locks at all" in record.getMessage()]
+    assert [record.levelname for record in said] == ["WARNING"]
+
+
+def test_a_hive_site_that_is_not_there_is_named(connection: Any) -> None:
+    for file, said in (("/none/hive-site.xml", "cannot be read"), (5, "is not the path of a hive-site.xml")):
+        with pytest.raises(InvalidRequest, match=f"connection 'locks': hive_site=.*{said}"):
+            assert connection(host="", extra={**ID, "hive_site": file}).url
 
 
 def test_an_option_that_the_lock_store_does_not_have_is_named(connection: Any) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from airflow_hivelock.locks.backends.database.location import OPTIONS
 from tests.airflow.conftest import database, manager, run  # noqa: F401 - fixtures
+from tests.support.servers.jvm import write_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,9 +101,19 @@ def here(zookeeper: ZooKeeperServer, tmp_path: Path) -> Callable[[str], str]:
     ``postgresql://…``      SQLite, a file of this test's
     ``sqlite:///…``         the same
     ``metastore://…``       the same: what only a Hive can answer is not in a block of code
+    ``/etc/hive/conf``      a directory with a hive-site.xml that names that ZooKeeper
     ======================  ================================================================
     """
-    return partial(_here, zookeeper.hosts, next(_numbers), tmp_path)
+    number = next(_numbers)
+    properties = {
+        "hive.support.concurrency": "true",
+        "hive.zookeeper.quorum": zookeeper.hosts,
+        "hive.zookeeper.namespace": f"hive-docs-{number}",
+        "hive.lock.sleep.between.retries": "5s",
+        "hive.zookeeper.clean.extra.nodes": "true",
+    }
+    write_site(tmp_path / "hive-site.xml", properties)
+    return partial(_here, zookeeper.hosts, number, tmp_path)
 
 
 def _here(hosts: str, number: int, directory: Path, text: str) -> str:
@@ -117,5 +128,6 @@ def _here(hosts: str, number: int, directory: Path, text: str) -> str:
         ours = [option for option in (match["options"] or "").split("&") if option.partition("=")[0] in OPTIONS]
         return f"sqlite:///{directory}/leases.db?" + "&".join(ours)
 
+    text = text.replace("/etc/hive/conf", str(directory))
     text = re.sub(rf"zookeeper://(?P<login>[^@/\s\"']+@)?zk1[:,\w]*/\w+{_OPTIONS}", pair, text)
     return re.sub(rf"(postgresql|sqlite|metastore)://[^\s\"'?]+{_OPTIONS}", file, text)

@@ -13,12 +13,13 @@ from airflow.configuration import conf
 from airflow.models import Connection
 
 from airflow_hivelock import metrics
+from airflow_hivelock.locks.hive import lock_store
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import SYNTAX
 from airflow_hivelock.work.pod import POD_UID
 from tests.docs import connections
-from tests.docs.blocks import Block, Kind, blocks
+from tests.docs.blocks import PROJECT, Block, Kind, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,7 @@ def of(kind: Kind) -> pytest.MarkDecorator:
 @of(Kind.JSON)
 def test_a_connection_is_understood(block: Block, here: Callable[[str], str]) -> None:
     """A whole connection, as Airflow reads it from JSON, or an extra."""
-    data = json.loads(block.text)
+    data = json.loads(re.sub("/etc/hive/conf", lambda found: here(found[0]), block.text))
     if "conn_type" not in data:
         host = HOSTS.get(data.get("backend"), "zk1:2181,zk2:2181,zk3:2181")
         data = {"conn_type": "hivelock", "host": host, "extra": data}
@@ -85,3 +86,12 @@ def test_pods_and_roles_say_what_is_asked_for(block: Block) -> None:
         assert [(each["name"], each["valueFrom"]["fieldRef"]) for each in said["env"]] == [
             (POD_UID, {"fieldPath": "metadata.uid"})
         ]
+
+
+def test_every_property_of_a_hive_site_is_in_the_tables() -> None:
+    text = (PROJECT / "docs" / "guides" / "from-hive-settings.md").read_text().partition("## From hive-site.xml")[2]
+    taken, elsewhere = (
+        dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", part, re.MULTILINE)) for part in text.split("| --- | --- |")[1:3]
+    )
+    assert tuple(taken) == lock_store.TAKEN
+    assert elsewhere == lock_store.ELSEWHERE

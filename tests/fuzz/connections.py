@@ -1,4 +1,4 @@
-"""What a connection, or a URL, may say: it is refused, or it is the store that it says, and no password is repeated."""
+"""What a connection, a URL, or a hive-site.xml may say: it is refused, or it is the store that it says, and no password is repeated."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
 
 from hypothesis import strategies as st
 
@@ -15,7 +16,9 @@ from airflow_hivelock.hooks import Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.connect import connect
+from airflow_hivelock.locks.hive import lock_store
 from airflow_hivelock.locks.hive.catalog import connect_catalog
+from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.spec import Owner
 from tests.fuzz.target import ODD, ODD_TEXT, Target, damaged, encoded, loaded, text_of
 
@@ -57,6 +60,32 @@ def _connect(text: str) -> None:
 
 def _refuse(self: Any) -> None:
     raise OSError("nobody answers")
+
+
+def site(data: bytes) -> None:
+    """A hive-site.xml is refused, or names a lock store; passwords in it are not repeated."""
+    try:
+        found = Site.parse(data)
+    except HiveLockError as error:
+        _keeps(SECRET, error)
+        return
+    with suppress(HiveLockError):
+        for each in lock_store.unused(found):
+            assert SECRET not in str(each), "a password is shown"
+    for backend in ("", "zookeeper", "metastore", "postgresql"):
+        try:
+            said = lock_store.of_site(found, backend)
+        except HiveLockError as error:
+            _keeps(SECRET, error)
+            continue
+        if not backend:
+            with suppress(HiveLockError):
+                _connect(lock_store.url(said))
+        if "metastore_uri" in said:
+            with suppress(HiveLockError):
+                connect_catalog(said["metastore_uri"].value)
+        waits_s = lock_store.patience_s(said)
+        assert waits_s is None or 0 <= waits_s < float("inf")
 
 
 def connection(data: bytes) -> None:
@@ -175,8 +204,57 @@ def _connections(draw: st.DrawFn) -> bytes:
     return draw(damaged(given))
 
 
+_PROPERTIES = st.lists(
+    st.tuples(
+        st.sampled_from([*lock_store.TAKEN, *lock_store.ELSEWHERE, "hive.zookeeper.ssl.keystore.password", "x"]),
+        st.sampled_from(
+            [
+                *(
+                    "true",
+                    "false",
+                    "60s",
+                    "1200000",
+                    "100",
+                    "-1",
+                    "9" * 30,
+                    "${x}",
+                    "${env:X}",
+                    "${hive.zookeeper.quorum}",
+                ),
+                *("zk1,zk2:2181/x", "thrift://a:1,thrift://b", "hive/_HOST@R", "a.DbTxnManager", "a.DummyTxnManager"),
+                *("kerberos", "thrift://[", ",,", "zk:99999999", "/", "?x=1", SECRET[:0]),
+            ]
+        )
+        | ODD_TEXT,
+        st.sampled_from(["", "<final>true</final>", "<final/>", "<value/>", "<name>x</name>", "<a><b>"]),
+    ),
+    max_size=6,
+)
+_SITES = st.builds(
+    lambda head, pairs, tail: (
+        head
+        + "".join(
+            f"<property><name>{name}</name><value>{escape(value)}</value>{more}</property>"
+            for name, value, more in pairs
+        )
+        + f"<property><name>hive.zookeeper.ssl.keystore.password</name><value>{SECRET}</value></property>{tail}"
+    ),
+    st.sampled_from(
+        [
+            "<configuration>",
+            '<?xml version="1.0"?><configuration>',
+            "<c>",
+            "",
+            "<!DOCTYPE c [<!ENTITY e 'x'>]><configuration>",
+        ]
+    ),
+    _PROPERTIES,
+    st.sampled_from(["</configuration>", "</configuration>", "</configuration>", "", "<configuration>" * 999, "&e;"]),
+)
+
 TARGETS = (
     Target("url", url, _URLS.map(encoded)),
+    Target("site", site, _SITES.map(encoded) | st.binary(max_size=40)),
     Target(
         "connection",
         connection,

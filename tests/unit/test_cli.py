@@ -167,6 +167,53 @@ def test_without_a_lock_store_it_says_how_to_name_one(run: Run, monkeypatch: pyt
     assert "--url, or set AIRFLOW_HIVELOCK_URL" in err
 
 
+def test_a_hive_site_says_what_the_options_do_not(run: Run, manager: LockManager, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "hive-site.xml"
+    properties = {"hive.support.concurrency": "false", "hive.lock.numretries": "1", "hive.unlock.numretries": "3"}
+    rows = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>\n" for name, value in properties.items()
+    )
+    file.write_text(f"<configuration>\n{rows}</configuration>")
+    site = ("--hive-site", str(file), "--url", url)
+    nothing = f"Hive takes no locks at all, and honours none: hive.support.concurrency is false in {file}"
+    code, out, err = run(*site, "check")
+    assert (code, err) == (0, "")
+    assert f"backend=memory  (--url)\nhost={url.removeprefix('memory://')}  (--url)\n" in out
+    assert f"numretries=1  (hive.lock.numretries, {file}:3)\n" in out
+    assert f"hive.unlock.numretries=3  ({file}:4; not taken over: nothing to set" in out
+    assert out.endswith(f"WARNING: {nothing}\n")
+    settings, findings = map(json.loads, run(*site, "--output", "json", "check")[1].splitlines())
+    assert {row["setting"]: row["source"] for row in settings}["host"] == "--url"
+    assert findings == [{"finding": "warning", "text": nothing}]
+    assert run(*site, "-e", "lock table dw.t exclusive") == (0, "", f"WARNING: {nothing}\n")
+    manager.acquire(owner="job", writes=["dw.u"])
+    assert run(*site, "--timeout", "0.01", "-e", "lock table dw.u shared")[0] == 75
+
+
+def test_a_hive_site_alone_names_the_lock_store(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "hive-site.xml"
+    file.write_text(
+        "<configuration><property><name>hive.zookeeper.quorum</name><value>127.0.0.1:1</value></property>"
+        "<property><name>hive.zookeeper.session.timeout</name><value>1s</value></property></configuration>"
+    )
+    code, _, err = run("--hive-site", str(file), "-e", "show locks")
+    assert (code, "127.0.0.1:1" in err) == (1, True), "before the environment"
+    file.write_text("<configuration/>")
+    code, _, err = run("--hive-site", str(file), "-e", "show locks")
+    assert (code, "hive.zookeeper.quorum is not set" in err) == (2, True)
+
+
+def test_a_hive_site_says_how_long_lock_waits(run: Run, manager: LockManager, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "hive-site.xml"
+    file.write_text(
+        "<configuration><property><name>hive.lock.numretries</name><value>2</value></property>"
+        "<property><name>hive.lock.sleep.between.retries</name><value>0.01s</value></property></configuration>"
+    )
+    manager.acquire(owner="job", writes=["dw.t"])
+    code, _, err = run("--hive-site", str(file), "--url", url, "-e", "lock table dw.t shared")
+    assert (code, "within 0.02 s: job holds" in err) == (75, True)
+
+
 def test_a_store_that_does_not_answer_is_waited_for_and_said_once(
     run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

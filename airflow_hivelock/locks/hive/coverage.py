@@ -24,11 +24,12 @@ LOCK_MANAGER = "hive.lock.manager"
 EXTERNAL = "hive.txn.ext.locking.enabled"
 READS = "hive.txn.read.locks"
 REAPERS = ("hive.compactor.initiator.on", "metastore.compactor.initiator.on", "metastore.housekeeping.threads.on")
-SETTINGS = (CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, EXTERNAL, READS, *REAPERS)
+JOBS_ONLY = "hive.lock.mapred.only.operation"
+SETTINGS = (CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, JOBS_ONLY, EXTERNAL, READS, *REAPERS)
 
 
 class Hive(Protocol):
-    """A Hive that tells its settings: the metastore's and HiveServer2's backends, and a metastore's catalog.
+    """A Hive that tells its settings: the metastore's and HiveServer2's backends, a metastore's catalog, a hive-site.xml.
 
     HiveServer2's decide where its queries lock; a metastore's may be others.
     """
@@ -110,6 +111,12 @@ def _of_settings(promises: Capabilities, hive: Hive) -> Iterator[Finding]:
         yield Finding(
             f"Hive locks in {store} ({where}), and sees nothing of this lock store: it holds apart only those who lock "
             f"here. Use {url}",
+            warning=True,
+        )
+    if settings.get(JOBS_ONLY) == "true":
+        yield Finding(
+            f"only those statements of Hive's lock that run a job: {JOBS_ONLY} is true in {hive.settings_of}. A DROP, an ALTER "
+            "or a LOAD of Hive's neither waits for locks nor takes any",
             warning=True,
         )
     if in_metastore:

@@ -283,7 +283,7 @@ class ZooKeeperAcquisition:
         first += [op for pair in tickets for op in pair]
         first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
         guards = store.queues.guards(locks)
-        said = LockData.of(self._request, now_ms).encode()
+        said = LockData.of(self._request, now_ms, store.layout.query_chars).encode()
         creates = [*store.namespace.absent(survey), *store.namespace.lock_nodes(locks, survey.children, said)]
         self._turn.granting = granted.ticket_epoch
         try:

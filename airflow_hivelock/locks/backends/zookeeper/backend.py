@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -23,7 +24,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Refused,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, fitting
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_AUDITED_LENGTH = 30_000
+_COUNT = re.compile("[0-9]{1,12}")
 
 PASSING_S = 3600.0
 """For how long a request that waits may be passed by those of higher priority, unless the URL says otherwise."""
@@ -102,12 +104,14 @@ class ZooKeeperBackend:
         timeout_s: str | float = 10.0,
         patience_s: str | float = 30.0,
         passing_s: str | float = PASSING_S,
+        query_chars: str = str(MAX_QUERY_LENGTH),
         **security: str,
     ) -> Self:
         """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
 
         :param servers: ``[user:password@]host:port[,host:port…]``
         :param chroot: what *namespace* and *root* lie below, as behind the servers in Hive's ``hive.zookeeper.quorum``.
+        :param query_chars: Hive's ``hive.lock.query.string.max.length``, of which up to 500 have room.
         :param security: see :meth:`.Security.of`.
         """
         login, _, hosts = servers.rpartition("@")
@@ -120,7 +124,11 @@ class ZooKeeperBackend:
             ) from error
         top = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
         path = f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace
-        layout = Layout(f"{top}{path}", f"{top}{root}")
+        if not _COUNT.fullmatch(query_chars):
+            raise InvalidRequest(
+                f"query_chars={query_chars!r:.80} is not a whole number; write hive.lock.query.string.max.length"
+            )
+        layout = Layout(f"{top}{path}", f"{top}{root}", min(int(query_chars), MAX_QUERY_LENGTH))
         session_s = seconds("timeout_s", timeout_s, most_s=DAY_S)
         patience = seconds("patience_s", patience_s, most_s=DAY_S, or_none=True)
         passing = seconds("passing_s", passing_s, most_s=MOST_PASSING_S, or_none=True)

@@ -42,6 +42,8 @@ _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
 MAX_QUERY_LENGTH = 500
+"""Of the query in each lock node; a transaction has room for the nodes of a year. Hive keeps a million characters."""
+
 _LONGEST_NAME = 50
 _REMEMBERED_BYTES = 4_096
 
@@ -79,9 +81,9 @@ class LockData:
     details: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, request: LockRequest, now_ms: int) -> LockData:
+    def of(cls, request: LockRequest, now_ms: int, query_chars: int = MAX_QUERY_LENGTH) -> LockData:
         """What every lock node of *request* says."""
-        query = request.query or f"airflow_hivelock {request.owner}"
+        query = _field(request.query or f"airflow_hivelock {request.owner}")[:query_chars]
         return cls(request.owner, now_ms, True, query, owner_key(request.owner))
 
     def encode(self) -> bytes:
@@ -130,10 +132,12 @@ class Layout:
 
     :param namespace: Hive's ``hive.zookeeper.namespace``.
     :param root: where ours lies, beside it.
+    :param query_chars: how much of a query a lock node says, as ``hive.lock.query.string.max.length``.
     """
 
     namespace: str = "/hive_zookeeper_namespace"
     root: str = "/airflow_hivelock"
+    query_chars: int = MAX_QUERY_LENGTH
 
     def __post_init__(self) -> None:
         for what, path in (("namespace", self.namespace), ("root", self.root)):
@@ -250,7 +254,11 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
 
     :raises RequestTooLarge: with every partition escalated to its table it is too large still.
     """
-    fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(LockData.of(request, 0).encode()) + 3 * len("/LOCK-EXCLUSIVE-0")
+    fixed_bytes = (
+        2 * (_OP_BYTES + acl_bytes)
+        + len(LockData.of(request, 0, layout.query_chars).encode())
+        + 3 * len("/LOCK-EXCLUSIVE-0")
+    )
     fixed_bytes += 3 * len(f"{layout.namespace}/")
 
     def size_bytes(lock: Lock) -> int:

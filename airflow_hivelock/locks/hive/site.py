@@ -1,0 +1,193 @@
+"""``hive-site.xml``, as Hadoop's ``Configuration`` reads it: what Hive was told, and on which line.
+
+The last of two values wins, unless the earlier one is ``final``; ``${name}`` stands for another property of the file. Not
+read, and refused: a document type, whose entities could be anything; ``xi:include``; and, in a property that is asked for,
+what only Hive's own process knows, ``${env.HOME}`` or ``${user.name}``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from xml.parsers import expat
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MOST_BYTES = 4_000_000
+"""Ten times Hive's own template, which has every property there is."""
+
+MOST_CHARACTERS = 10_000
+"""Of a value that is asked for, its variables replaced."""
+
+MOST_VARIABLES = 20
+"""``Configuration.MAX_SUBST``."""
+
+DEFAULTS = {
+    "hive.support.concurrency": "false",
+    "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DummyTxnManager",
+    "hive.lock.manager": "org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager",
+    "hive.zookeeper.client.port": "2181",
+    "hive.zookeeper.namespace": "hive_zookeeper_namespace",
+}
+"""What Hive does where its file says nothing (``HiveConf``, Hive 2.3 to 4)."""
+
+_VARIABLE = re.compile(r"\$\{([^}$ ]+)\}")
+
+
+@dataclass(frozen=True)
+class Property:
+    """What the file says of a property, as it is written there."""
+
+    value: str
+    line: int
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """The properties of a file.
+
+    :param file: its name, for people.
+    """
+
+    file: str
+    properties: Mapping[str, Property]
+
+    @classmethod
+    def read(cls, file: str) -> Site:
+        """:raises InvalidRequest: it cannot be read, or is no file of Hadoop's."""
+        try:
+            if not Path(file).is_file():  # a pipe would be waited for
+                raise OSError("no such file")
+            with Path(file).open("rb") as opened:
+                data = opened.read(MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"hive_site={file!r:.200} cannot be read ({error}): name a hive-site.xml on this host"
+            ) from error
+        return cls.parse(data, file)
+
+    @classmethod
+    def parse(cls, data: bytes, file: str = "hive-site.xml") -> Site:
+        """:raises InvalidRequest: it is no file of Hadoop's."""
+        if len(data) > MOST_BYTES:
+            raise InvalidRequest(f"{file} has more than {MOST_BYTES:,} bytes: that is no hive-site.xml")
+        return cls(file, _Reader(file).read(data))
+
+    @property
+    def settings_of(self) -> str:
+        """Whose settings they are; see :class:`.coverage.Hive`."""
+        return self.file
+
+    def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
+        """What Hive goes by: its default where the file says nothing."""
+        return {name: self.value(name) or DEFAULTS.get(name) for name in wanted}
+
+    def value(self, name: str) -> str | None:
+        """What the file says, its variables replaced; None where it says nothing.
+
+        :raises InvalidRequest: a value that only Hive itself can know.
+        """
+        found = self.find(name)
+        return None if found is None else self._resolved(name, found).strip() or None
+
+    def where(self, name: str) -> str:
+        """Where what is said of *name* stands."""
+        found = self.find(name)
+        return f"{self.file}:{found.line}" if found else "Hive's default"
+
+    def find(self, name: str) -> Property | None:
+        """What the file has of it, as it is written there."""
+        return self.properties.get(_of_metastore(name)) or self.properties.get(name)
+
+    def _resolved(self, name: str, found: Property) -> str:
+        text = found.value
+        for _ in range(MOST_VARIABLES):
+            if len(text) > MOST_CHARACTERS:
+                break
+            if not (variable := _VARIABLE.search(text)):
+                return text
+            inner = self.properties.get(variable[1])
+            if inner is None:
+                raise InvalidRequest(
+                    f"{name} in {self.file}:{found.line} holds {variable[0]!r:.80}, which only Hive's own process knows: "
+                    "write there what it stands for, or say it in the connection or the URL"
+                )
+            text = text[: variable.start()] + inner.value + text[variable.end() :]
+        raise InvalidRequest(f"{name} in {self.file}:{found.line} is too long, or its variables never end")
+
+
+def _of_metastore(name: str) -> str:
+    """The newer name of a setting of the metastore's, which counts before the older (``MetastoreConf``)."""
+    return "metastore.thrift.uris" if name == "hive.metastore.uris" else name.replace("hive.metastore.", "metastore.")
+
+
+class _Reader:
+    """Collects properties while expat reads: no tree, whatever the file holds."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._depth = 0
+        self._within = False
+        self._said: dict[str, str] = {}
+        self._line = 0
+        self._part: list[str] = []
+        self._found: dict[str, Property] = {}
+
+    def read(self, data: bytes) -> dict[str, Property]:
+        try:
+            self._parser.Parse(data, True)
+        except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two of an encoding that is none
+            raise InvalidRequest(f"{self._file} cannot be read as XML: {error}") from error
+        return self._found
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth == 1 and name != "configuration":
+            self._refuse(f"its first element is {name!r:.40}, and Hadoop's files have configuration")
+        if name.endswith(":include") or name == "include":
+            self._refuse(
+                f"it includes {attributes.get('href', '')!r:.80}, which is not read; put that file's properties in"
+            )
+        if name == "property":
+            self._within, self._said, self._line = True, dict(attributes), self._parser.CurrentLineNumber
+        self._part = []
+
+    def _text(self, text: str) -> None:
+        self._part.append(text)
+
+    def _end(self, name: str) -> None:
+        self._depth -= 1
+        if name == "property":
+            self._within = False
+            self._keep()
+        elif self._within and name in ("name", "value", "final"):
+            self._said[name] = "".join(self._part)
+
+    def _keep(self) -> None:
+        name, value = self._said.get("name", "").strip(), self._said.get("value")
+        if not name or value is None:
+            return
+        final = self._said.get("final", "").strip() == "true"
+        before = self._found.get(name)
+        if before is None or not before.final:
+            self._found[name] = Property(value, self._line, final)
+        elif final:
+            self._found[name] = replace(before, final=True)
+
+    def _doctype(self, *_: object) -> None:
+        self._refuse("it has a document type, whose entities could be anything; Hadoop's files have none")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise InvalidRequest(f"{self._file}:{self._parser.CurrentLineNumber}: {why}")
