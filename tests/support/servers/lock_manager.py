@@ -1,4 +1,4 @@
-"""Real Hive's ZooKeeper lock manager on its own, in one JVM: what a query's locks cost, and what they exclude."""
+"""Real Hive's ZooKeeper lock manager on its own, in one JVM: what a query's locks cost, exclude, and look like."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.support.servers.jvm import java
+from tests.support.servers.releases import HIVE, class_path, java_home
 from tests.support.servers.server import Server, ServerError
 from tests.support.servers.wire import Wire
 from tests.support.servers.zookeeper import NAMESPACE
@@ -37,14 +38,28 @@ class HiveLocks:
     wire: Wire
     name: str
 
-    def lock(self, locks: Iterable[tuple[Sequence[str], str]], query: str = "select 1") -> Answer:
-        """Lock, as a query does that needs *locks*: pairs of a path's components and ``SHARED`` or ``EXCLUSIVE``.
+    def lock(
+        self, locks: Iterable[tuple[Sequence[str], str]], query: str = "select 1", *, explicit: bool = False
+    ) -> Answer:
+        """Lock, as a query does that needs *locks*: pairs of a path's components and a mode, as Hive names it.
 
+        :param explicit: as LOCK TABLE does.
         :raises HiveError: where it holds some already.
         """
         wanted = [{"path": list(path), "mode": mode} for path, mode in locks]
-        verdict, ms = self._send({"lock": wanted, "query": query}).result(ANSWER_S)
+        verdict, ms = self._send({"lock": wanted, "query": query, "explicit": explicit}).result(ANSWER_S)
         return Answer(verdict == "granted", float(ms))
+
+    def locks(self) -> list[tuple[str, ...]]:
+        """All locks there are, as SHOW LOCKS EXTENDED has them: object, mode, query id, time, explicit or not, query.
+
+        The last four are left out where Hive finds none.
+        """
+        return [tuple(json.loads(row)) for row in self._send({"list": None}).result(ANSWER_S)]
+
+    def free(self, path: Sequence[str]) -> int:
+        """Free the locks on exactly that object, whoever's they are, as UNLOCK TABLE does; how many they were."""
+        return int(self._send({"free": list(path)}).result(ANSWER_S)[0])
 
     def unlock(self) -> float:
         """Free what it holds, if anything; how long that took inside its JVM, in milliseconds."""
@@ -63,16 +78,24 @@ class HiveLocks:
 
 
 class HiveLockManagers(Server):
-    """A JVM with lock managers of Hive's, which share one session with ZooKeeper as in a HiveServer2.
+    """A JVM with lock managers of the release *hive*, which share one session with ZooKeeper as in a HiveServer2.
 
     :param tries: how often a lock is tried before the query is refused, a second apart.
     :param cleans: whether a session removes all empty nodes at its end (``hive.zookeeper.clean.extra.nodes``).
     """
 
     def __init__(
-        self, workdir: Path, *, zookeeper: ZooKeeperServer, tries: int = 1, cleans: bool = False, heap_mb: int = 256
+        self,
+        workdir: Path,
+        *,
+        zookeeper: ZooKeeperServer,
+        tries: int = 1,
+        cleans: bool = False,
+        heap_mb: int = 256,
+        hive: str | None = HIVE,
     ) -> None:
         super().__init__(workdir / "lock_manager")
+        self.hive = hive
         self.heap_mb = heap_mb
         self._settings = {
             "hive.zookeeper.quorum": zookeeper.hosts,
@@ -102,4 +125,5 @@ class HiveLockManagers(Server):
         return subprocess.PIPE
 
     def command(self) -> list[str]:
-        return java("servers.LockManagerMain", heap_mb=self.heap_mb)
+        path = class_path(f"exec-{self.hive}") if self.hive else None
+        return java("servers.LockManagerMain", heap_mb=self.heap_mb, path=path, home=java_home(self.hive))

@@ -1,22 +1,20 @@
-"""The metastores of other Hives than the one in PySpark's jars: ``make test-hives`` fetches them from Maven's repository."""
+"""The metastores of other Hives than the one in PySpark's jars."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.servers.jvm import java, write_site
 from tests.support.servers.metastore import Metastore, warehouse_settings
 from tests.support.servers.postgres import SUPERUSER, PostgresServer
+from tests.support.servers.releases import HIVE, HOME, class_path
 from tests.support.servers.server import START_S, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-HOME = Path(os.environ.get("HIVES", ".venv/hives"))
-"""Below it a directory for each release, with its ``jars`` and its ``schema``."""
+    from pathlib import Path
 
 SCHEMA_S = 300.0
 
@@ -34,7 +32,6 @@ class ReleasedMetastore(Metastore):
         super().__init__(workdir)
         self.hive = hive
         self._database = PostgresServer(workdir)
-        self._release = (HOME / hive).resolve()
         major = hive.partition(".")[0]
         self._schema_tool = _SCHEMA_TOOLS[major]
         self._config = {
@@ -64,7 +61,7 @@ class ReleasedMetastore(Metastore):
         self._database.stop()
 
     def environment(self) -> Mapping[str, str]:
-        (scripts,) = self._release.glob("schema/*")
+        (scripts,) = (HOME / self.hive).resolve().glob("schema/*")
         return {**super().environment(), "METASTORE_CONF_DIR": str(self._conf), "METASTORE_HOME": str(scripts)}
 
     def command(self) -> list[str]:
@@ -87,12 +84,12 @@ class ReleasedMetastore(Metastore):
         return self.home / "conf"
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        path = f"{self._conf}{os.pathsep}{self._release / 'jars'}/*"
+        path = f"{self._conf}{os.pathsep}{class_path(self.hive)}"
         return java(main, *arguments, heap_mb=320, path=path)
 
 
 def lock_metastore(workdir: Path, *, txn_timeout_s: int) -> Metastore:
     """One with lock tables, of the release ``$HIVE``; without that of the one in PySpark's jars."""
-    if hive := os.environ.get("HIVE"):
-        return ReleasedMetastore(workdir, hive, txn_timeout_s=txn_timeout_s)
+    if HIVE:
+        return ReleasedMetastore(workdir, HIVE, txn_timeout_s=txn_timeout_s)
     return Metastore(workdir, transactional=True, txn_timeout_s=txn_timeout_s)
