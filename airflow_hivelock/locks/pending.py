@@ -221,6 +221,6 @@ class PendingLook(_Pending):
 
     def _excludes(self) -> Callable[[Lock], bool]:
         if not self._backend.capabilities.parents:
-            return rules.Footprint(rules.leaves(self.request)).excludes
+            return rules.excluder(rules.leaves(self.request))
         modes = {lock.object: lock.mode for lock in self.request.locks}
         return lambda lock: rules.excludes(modes, [lock])

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch
-from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest
+from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,19 @@ def conflict(one: LockMode, other: LockMode) -> bool:
     return LockMode.EXCLUSIVE in (one, other)
 
 
+def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
+    """Whether two types of Hive's transactional manager exclude each other, on one object or one above the other.
+
+    TxnHandler.checkLock, Hive 2.3 to 4.0; measured on 2.3.10, 3.1.3 and 4.0.1.
+
+    :param excl_write: whether the server has EXCL_WRITE: then two SHARED_WRITE go together, and it keeps them apart.
+    """
+    pair = (one, other)
+    if LockType.EXCLUSIVE in pair:
+        return True
+    return LockType.SHARED_READ not in pair and (not excl_write or LockType.EXCL_WRITE in pair)
+
+
 def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> tuple[Lock, ...]:
     """SHARED on *reads*, EXCLUSIVE on *writes*, SHARED on all that lies above; sorted, one lock an object.
 
@@ -56,50 +69,69 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:
     """The locks of *request* where the server has a hierarchy of its own: no parents, and nothing that a lock above
-    it covers already.
-
-    SHARED on a database goes with EXCLUSIVE on its tables, and so covers nothing.
-    """
+    it covers already."""
     modes = {lock.object: lock.mode for lock in request.locks}
+    return tuple(Lock(target, modes[target]) for target in components(request))
+
+
+def components(request: LockRequest, reads: LockType = LockType.SHARED_READ) -> dict[LockObject, LockType]:
+    """The types that *request* takes of Hive's transactional manager, on :func:`leaves`.
+
+    SHARED_READ on a database goes with EXCLUSIVE on its tables, and so covers nothing.
+
+    :param reads: what to take for SHARED.
+    """
     parents = {lock.object.parent for lock in request.locks}
+    types = _TYPES | {LockMode.SHARED: reads}
     named = {
-        target: mode
-        for target, mode in modes.items()
-        if mode is LockMode.EXCLUSIVE or target in request.whole or target not in parents
+        lock.object: types[lock.mode]
+        for lock in request.locks
+        if lock.mode is LockMode.EXCLUSIVE or lock.object in request.whole or lock.object not in parents
     }
-    return tuple(
-        Lock(target, mode)
-        for target, mode in named.items()
-        if not any(_covers(named.get(parent), parent, mode) for parent in target.parents)
-    )
+    return {
+        target: kind
+        for target, kind in named.items()
+        if not any(_covers(named.get(parent), parent, kind) for parent in target.parents)
+    }
 
 
-def _covers(above: LockMode | None, parent: LockObject, mode: LockMode) -> bool:
-    return above is LockMode.EXCLUSIVE or (above is mode and bool(parent.table))
+def _covers(above: LockType | None, parent: LockObject, kind: LockType) -> bool:
+    return above is not None and above >= kind and (bool(parent.table) or above is LockType.EXCLUSIVE)
 
 
 class Footprint:
-    """*locks* in a hierarchy: what they exclude on the same objects, above and below them."""
+    """Locks in a hierarchy: what they exclude on the same objects, above and below them.
 
-    def __init__(self, locks: Iterable[Lock]) -> None:
-        self._modes: dict[LockObject, LockMode] = {}
-        self._below: dict[LockObject, LockMode] = {}
-        for lock in locks:
-            self._modes[lock.object] = lock.mode
-            for parent in lock.object.parents:
-                if self._below.get(parent) is not LockMode.EXCLUSIVE:
-                    self._below[parent] = lock.mode
+    :param excl_write: as :func:`types_conflict` takes it.
+    """
 
-    def excludes(self, theirs: Lock) -> bool:
-        """Whether one of the locks and *theirs* exclude each other."""
-        target = theirs.object
-        met = [self._modes.get(parent) for parent in target.parents]
-        if met and met[0] is LockMode.SHARED:
+    def __init__(self, types: Iterable[tuple[LockObject, LockType]], *, excl_write: bool) -> None:
+        self._excl_write = excl_write
+        self._at: dict[LockObject, LockType] = {}
+        self._below: dict[LockObject, LockType] = {}
+        for target, kind in types:
+            self._at[target] = max(kind, self._at.get(target, kind))
+            for parent in target.parents:
+                self._below[parent] = max(kind, self._below.get(parent, kind))
+
+    def excludes(self, target: LockObject, kind: LockType) -> bool:
+        """Whether one of the locks and one of type *kind* on *target* exclude each other."""
+        met = [self._at.get(parent) for parent in target.parents]
+        if met and met[0] is LockType.SHARED_READ:
             met[0] = None  # it keeps nobody from the tables of its database
-        met.append(self._modes.get(target))
-        if target.table or theirs.mode is LockMode.EXCLUSIVE:
+        met.append(self._at.get(target))
+        if target.table or kind is not LockType.SHARED_READ:
             met.append(self._below.get(target))
-        return any(mode is not None and conflict(mode, theirs.mode) for mode in met)
+        return any(one is not None and types_conflict(one, kind, excl_write=self._excl_write) for one in met)
+
+
+def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
+    """Whether a lock and one of *locks* exclude each other, where the server has a hierarchy of its own."""
+    footprint = Footprint(((lock.object, _TYPES[lock.mode]) for lock in locks), excl_write=True)
+    return lambda lock: footprint.excludes(lock.object, _TYPES[lock.mode])
+
+
+_TYPES = {LockMode.SHARED: LockType.SHARED_READ, LockMode.EXCLUSIVE: LockType.EXCLUSIVE}
 
 
 def mismatch(owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool) -> LeaseMismatch:

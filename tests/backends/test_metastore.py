@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
@@ -30,9 +31,11 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
+from airflow_hivelock.locks.backends.metastore.row import NUMBERS
 from airflow_hivelock.locks.backends.metastore.store import LockClient
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model import LockType as Type
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.testing import BackendConformance, Polling
 from tests.support.servers import Metastore, lock_metastore
@@ -57,7 +60,9 @@ frees_what_is_not_renewed = pytest.mark.skipif(
 )
 hides_older_locks = pytest.mark.skipif(HIVE >= "4", reason=f"Hive {HIVE} is without HIVE-22888")
 
-S, W, X = LockType.SHARED_READ, LockType.SHARED_WRITE, LockType.EXCLUSIVE
+has_excl_write = pytest.mark.skipif(HIVE < "4", reason=f"Hive {HIVE} has no EXCL_WRITE")
+
+S, W, X, EXCL_WRITE = LockType.SHARED_READ, LockType.SHARED_WRITE, LockType.EXCLUSIVE, 4
 TABLE, DAY = "dw.flights", "dw.flights/dt=2013-01-01"
 
 
@@ -298,6 +303,43 @@ def test_the_commit_of_iceberg_waits_under_a_lease_on_its_own_table(manager: Loc
     assert raw.granted(commit)
 
 
+@pytest.mark.parametrize(("one", "other"), [(TABLE, TABLE), (TABLE, DAY), (DAY, TABLE)])
+def test_types_exclude_one_another_as_the_rules_say(
+    connect_metastore: Connect, raw: Hive, one: str, other: str
+) -> None:
+    connect_metastore()
+    types = [kind for kind in Type if kind is not Type.EXCL_WRITE or HIVE >= "4"]
+    for held, wanted in itertools.product(types, types):
+        first, second = (raw.lock((NUMBERS[kind], name)) for kind, name in ((held, one), (wanted, other)))
+        excluded = rules.types_conflict(held, wanted, excl_write=HIVE >= "4")
+        assert raw.granted(second) is not excluded, f"{held.name} on {one}, {wanted.name} on {other}"
+        raw.unlock(second)
+        raw.unlock(first)
+
+
+@has_excl_write
+def test_an_update_of_hives_does_not_pass_beside_a_reader(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="reader", reads=[DAY])
+    assert manager.acquire(owner="another reader", reads=[DAY]), "readers keep one another away"
+    update = raw.lock((EXCL_WRITE, TABLE), agent="update")
+    assert not raw.granted(update)
+    manager.release(lease)
+    manager.force_release_all(DAY, reason="the test is over", user="pytest")
+    assert raw.granted(update)
+    with pytest.raises(LockTimeout, match=f"update holds {TABLE} EXCLUSIVE"):
+        manager.acquire(owner="late reader", reads=[DAY])
+
+
+def test_readers_pass_hives_own_reads_and_inserts_and_each_other(manager: LockManager, raw: Hive) -> None:
+    assert raw.granted(raw.lock((S, TABLE), agent="insert into an ACID table"))
+    for owner in ("reader", "another"):
+        lease = manager.acquire(owner=owner, reads=[DAY])
+        assert manager.acquire(owner=owner, reads=[DAY]) == lease
+    assert raw.granted(raw.lock((S, DAY)))
+    (row,) = [row for row in manager.backend.transactional(None) if row.lock_id == lease.token]  # type: ignore[attr-defined]
+    assert row.type == ("SHARED_WRITE" if HIVE >= "4" else "SHARED_READ")
+
+
 def test_a_transactions_lock_is_shown_and_honoured_and_ends_with_the_transaction(
     manager: LockManager, raw: Hive
 ) -> None:
@@ -389,6 +431,7 @@ def test_a_lost_answer_leaves_no_lock_behind(manager: LockManager) -> None:
         raise StoreUnavailable("the answer was lost")
 
     given = LockClient.lock
+    manager.release(manager.acquire(owner="first", reads=[TABLE]))  # by now it is known what the server is
     for end in ("step", "withdraw"):
         pending = manager.begin(rules.request("me", writes=[DAY]), lambda: None, outage_s=0)
         with mock.patch.object(LockClient, "lock", lock), pytest.raises(StoreUnavailable):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import COLUMN_CHARS, Metadata, known_as
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import LockMode
 
 NOW_MS = 1_795_332_443_535
 NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
@@ -34,7 +34,7 @@ def element(**fields: Any) -> ShowLocksResponseElement:
         (1, LockMode.SHARED, ""),
         (2, LockMode.SHARED, "SHARED_WRITE"),
         (3, LockMode.EXCLUSIVE, ""),
-        (4, LockMode.SHARED, "EXCL_WRITE"),
+        (4, LockMode.EXCLUSIVE, "EXCL_WRITE"),
         (9, LockMode.EXCLUSIVE, "LockType 9"),
     ],
 )
@@ -67,10 +67,11 @@ def test_a_name_that_cannot_be_locked_here_is_shown_as_what_it_lies_in(
 
 def test_hive_3_lower_cases_the_values_of_partitions() -> None:
     theirs = row.parse(element(partname="country=us"))
-    mine = Lock(LockObject.parse("dw.t/country=US"), LockMode.EXCLUSIVE)
+    mine = row.parse(element(lockid=8, partname="country=US"))
+    assert mine is not None
     assert theirs is not None
-    assert row.Conflicts([mine], 8)(theirs)
-    assert row.folded([mine]) == row.folded([theirs.lock])
+    assert row.Conflicts([mine], excl_write=True)(theirs)
+    assert row.folded(mine.lock.object) == theirs.lock.object
 
 
 @given(
@@ -110,7 +111,7 @@ def test_the_metastores_listing_is_read_with_a_header_and_without() -> None:
         (held, _), (second, _), (third, _) = parsed = list(listing.parse(rows))
         assert [waiting for _, waiting in parsed] == [False, True, True]
         assert (str(held.object), held.mode, held.owner, held.since) == ("dw.t/dt=1", LockMode.SHARED, "hive_1", NOW)
-        assert (second.mode, second.query) == (LockMode.SHARED, "EXCL_WRITE, transaction 12")
+        assert (second.mode, second.query) == (LockMode.EXCLUSIVE, "EXCL_WRITE, transaction 12")
         assert (third.owner, third.mode) == ("cy", LockMode.EXCLUSIVE)
         waiter = listing.waiter(7, parsed)
         assert (waiter.place, [by.owner for by in waiter.blocked_by]) == (2, ["hive_2", "hive_1"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 
@@ -117,13 +119,31 @@ def test_a_footprint_meets_what_lies_above_and_below(mine: str, theirs: str, exc
         Lock(LockObject.parse(name), LockMode(mode))
         for name, _, mode in (text.partition(" ") for text in (mine, theirs))
     )
-    assert rules.Footprint([one]).excludes(other) is excluded
-    assert rules.Footprint([other]).excludes(one) is excluded
+    assert rules.excluder([one])(other) is excluded
+    assert rules.excluder([other])(one) is excluded
 
 
 def test_of_many_locks_below_the_stronger_counts() -> None:
     locks = [Lock(LockObject.parse(f"dw.t/dt={day}"), mode) for day, mode in enumerate((X, S, S))]
-    assert rules.Footprint(locks).excludes(Lock(LockObject.parse("dw.t"), S))
+    assert rules.excluder(locks)(Lock(LockObject.parse("dw.t"), S))
+
+
+def test_the_types_of_hives_transactional_manager_exclude_each_other_as_its_matrix_says() -> None:
+    names = {"r": LockType.SHARED_READ, "w": LockType.SHARED_WRITE, "e": LockType.EXCL_WRITE, "x": LockType.EXCLUSIVE}
+    for excl_write, together in ((True, {"rr", "rw", "wr", "re", "er", "ww"}), (False, {"rr", "rw", "wr", "re", "er"})):
+        for one, other in itertools.product(names, names):
+            excluded = rules.types_conflict(names[one], names[other], excl_write=excl_write)
+            assert excluded is (one + other not in together), f"{one} {other}"
+
+
+def test_a_lock_above_covers_what_is_no_stronger() -> None:
+    request = rules.request("me", ["dw.t", "dw.t/dt=1", "dw.u"], ["dw.t/dt=2"])
+    taken = rules.components(request, reads=LockType.SHARED_WRITE)
+    assert {str(target): kind.name for target, kind in taken.items()} == {
+        "dw.t": "SHARED_WRITE",
+        "dw.t/dt=2": "EXCLUSIVE",
+        "dw.u": "SHARED_WRITE",
+    }
 
 
 def test_a_mismatch_shows_what_differs_and_no_more() -> None:

@@ -648,8 +648,10 @@ def test_explain_locks_tells_what_is_made_in_zookeeper() -> None:
     ]
 
 
-def test_explain_locks_shows_no_parents_where_the_metastore_is_asked_for_none() -> None:
+@pytest.mark.parametrize(("excl_write", "reads"), [(False, "SHARED_READ"), (True, "SHARED_WRITE")])
+def test_explain_locks_shows_no_parents_where_the_metastore_is_asked_for_none(excl_write: bool, reads: str) -> None:
     backend = MetastoreBackend(cast("Any", SimpleNamespace(timeout_s=300.0)))
+    backend.store.excl_write = excl_write
     session = StatementSession(LockManager(backend), user="ann", database="dw", partition_columns={"dw.u": ["dt"]})
     result = run(session, f"explain locks {SQL}")
     assert (result.text or "").split("\n") == [
@@ -664,7 +666,7 @@ def test_explain_locks_shows_no_parents_where_the_metastore_is_asked_for_none() 
         ("SHARED", None),
         ("EXCLUSIVE", "EXCLUSIVE PARTITION"),
         ("SHARED", None),
-        ("SHARED", "SHARED_READ PARTITION"),
+        ("SHARED", f"{reads} PARTITION"),
     ]
     with pytest.raises(InvalidRequest, match="SHARED on a database hides older locks"):
         run(session, "explain locks show tables")

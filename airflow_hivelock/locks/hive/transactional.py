@@ -60,11 +60,11 @@ def locked(database: str, table: str = "", partition: str = "") -> LockObject | 
 
 
 def mode(lock_type: str) -> LockMode:
-    """SHARED for all that goes with SHARED_READ: SHARED_WRITE and EXCL_WRITE are writers' types, but readers pass them.
+    """What it is to our readers: they pass SHARED_WRITE, and not EXCL_WRITE, beside which Hive's own read a snapshot.
 
     What is not known counts as EXCLUSIVE.
     """
-    return LockMode.SHARED if lock_type in ("SHARED_READ", "SHARED_WRITE", "EXCL_WRITE") else LockMode.EXCLUSIVE
+    return LockMode.SHARED if lock_type in ("SHARED_READ", "SHARED_WRITE") else LockMode.EXCLUSIVE
 
 
 def owner(agent: str, user: str) -> str:

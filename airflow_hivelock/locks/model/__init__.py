@@ -12,7 +12,7 @@ from airflow_hivelock.locks.model.lease import (
     token_of,
 )
 from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter, WaitsFor
-from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, LockType, locks_from_json, locks_to_json
 
 __all__ = [
     "MAX_LEASE_S",
@@ -26,6 +26,7 @@ __all__ = [
     "LockMode",
     "LockObject",
     "LockRequest",
+    "LockType",
     "Tenure",
     "Waiter",
     "WaitsFor",

@@ -200,6 +200,18 @@ class LockMode(enum.Enum):
     EXCLUSIVE = "EXCLUSIVE"
 
 
+class LockType(enum.IntEnum):
+    """The lock types of Hive's transactional manager, each stronger than the one before; by their names in SHOW LOCKS.
+
+    Other managers know only the two modes; see :func:`.rules.types_conflict`.
+    """
+
+    SHARED_READ = 1
+    SHARED_WRITE = 2
+    EXCL_WRITE = 3
+    EXCLUSIVE = 4
+
+
 @dataclass(frozen=True, order=True)
 class LockObject:
     """A database, a table, or a partition (or a prefix of one), in canonical form.

@@ -74,7 +74,7 @@ def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:
     """Who waits with the lock request of that *number*; earlier ones are in its way, nearest first."""
     mine = [holder for holder, _ in listed if holder.token == number]
     locks = tuple(Lock(holder.object, holder.mode) for holder in mine)
-    excludes = rules.Footprint(locks).excludes
+    excludes = rules.excluder(locks)
     ahead = {
         holder.token: Blocker(holder.owner, holder.object, holder.mode, waiting)
         for holder, waiting in sorted(listed, key=lambda item: -(item[0].token or 0))

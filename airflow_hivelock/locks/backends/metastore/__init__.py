@@ -9,8 +9,10 @@ To know before it is used:
   its lease, and a late release by an earlier attempt frees what a later one has taken over, whose next look then says
   LockLost. Force releases are in the log only.
 - Hive 3 and later take no locks on external tables, unless ``hive.txn.ext.locking.enabled``.
-- Readers take SHARED_READ, which goes with SHARED_WRITE and Hive 4's EXCL_WRITE: UPDATE, DELETE and MERGE on ACID tables,
-  which readers of those see only by their snapshots. A job that reads the files themselves names the table in ``writes``.
+- Readers keep EXCL_WRITE away where the server has it, by SHARED_WRITE (Hive 4): UPDATE, DELETE, MERGE and, with
+  ``hive.txn.xlock.iow=false``, INSERT OVERWRITE on ACID tables, beside which Hive's own readers see their snapshot. Before
+  that they take SHARED_READ, which goes with the SHARED_WRITE of UPDATE, DELETE and MERGE; and nowhere do they keep away
+  what takes SHARED_READ, INSERT INTO an ACID table. A job that reads such files itself names the table in ``writes``.
 - Jobs whose own commit locks the table in the metastore wait for ever under a lease of their own task on it: Iceberg
   (set ``iceberg.engine.hive.lock-enabled=false``), Hudi with ``HiveMetastoreBasedLockProvider``, Trino on ACID tables.
 - What is locked is what is named: a table that is read keeps writers from all its partitions, also from new ones. A

@@ -25,7 +25,7 @@ from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObj
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.backends.metastore.store import LockClient, MetastoreStore
-    from airflow_hivelock.locks.model import LockRequest
+    from airflow_hivelock.locks.model import LockRequest, LockType
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class MetastoreAcquisition:
             if not mine or self._elder(rows):
                 self._give_back(client)
                 return self._wait([])
-            in_the_way = list(filter(Conflicts([row.lock for row in mine], mine[0].id), rows))
+            in_the_way = list(filter(Conflicts(mine, excl_write=self._store.excl_write), rows))
             if not granted:
                 return self._wait(in_the_way)
             if in_the_way:
@@ -93,7 +93,7 @@ class MetastoreAcquisition:
         request, self._asked = self._request, True
         named = digest(request.named)
         metadata = Metadata(request.owner, request.attempt, request.lease_s, self._nonce, named, request.query)
-        return client.lock(self._raised(client), metadata)
+        return client.lock(self._components(client), metadata)
 
     def _ask_again(self, client: LockClient) -> None:
         """Give back what must not be kept. A writer keeps a place: its new request waits behind the one it gives back."""
@@ -121,14 +121,15 @@ class MetastoreAcquisition:
             if request.named:
                 same = first.metadata.named == digest(request.named)
             else:
-                same = folded(theirs) in (folded(request.locks), folded(self._raised(client)))
+                asked = {folded(target): kind for target, kind in self._components(client).items()}
+                same = {folded(row.lock.object): row.kind for row in rows} == asked
             if not same:
                 raise rules.mismatch(request.owner, sorted(theirs, key=str), self._leaves, held=not first.waiting)
             return first
         return None
 
-    def _raised(self, client: LockClient) -> tuple[Lock, ...]:
-        """The locks, with the table for a prefix of its partitions' levels.
+    def _components(self, client: LockClient) -> dict[LockObject, LockType]:
+        """What to ask for, with the table for a prefix of its partitions' levels.
 
         The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
         """
@@ -142,7 +143,7 @@ class MetastoreAcquisition:
                 log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", lock)
                 target = target.parents[1]
             (writes if lock.mode is LockMode.EXCLUSIVE else reads).append(target)
-        return rules.leaves(rules.request(self._request.owner, reads, writes))
+        return self._store.components(rules.request(self._request.owner, reads, writes))
 
     def _elder(self, rows: list[Row]) -> bool:
         """Whether another process of the owner was first to ask."""

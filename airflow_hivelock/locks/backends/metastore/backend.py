@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
-from airflow_hivelock.locks.model import Lease, LockMode, Tenure, Waiter, put_work
+from airflow_hivelock.locks.model import Lease, Tenure, Waiter, put_work
 from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ class MetastoreBackend(Backend):
 
     def takes(self, request: LockRequest) -> dict[Lock, str]:
         """Each lock, and the type and level of its component; see :class:`.Explains`."""
-        types = {LockMode.SHARED: "SHARED_READ", LockMode.EXCLUSIVE: "EXCLUSIVE"}
-        levels = ("DB", "TABLE", "PARTITION")
+        types, levels = self.store.components(request), ("DB", "TABLE", "PARTITION")
         return {
-            lock: f"{types[lock.mode]} {levels[min(len(lock.object.path), 3) - 1]}"
+            lock: f"{types[lock.object].name} {levels[min(len(lock.object.path), 3) - 1]}"
             for lock in lockable(rules.leaves(request))
         }
 
@@ -152,7 +151,7 @@ class MetastoreBackend(Backend):
             for asked in row.requests(row for row in rows if row.waiting)
             for first, locks in [(asked[0], tuple(r.lock for r in asked))]
             if rules.concern(locks, target)
-            for ahead in [list(filter(row.Conflicts(locks, first.id), rows))]
+            for ahead in [list(filter(row.Conflicts(asked, excl_write=self.store.excl_write), rows))]
             for since in [first.heartbeat or self.store.now()]
         ]
 
@@ -207,14 +206,23 @@ class MetastoreBackend(Backend):
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         return self.store.metastore.settings(wanted)
 
+    def version(self) -> str:
+        return self.store.metastore.version()
+
+    @property
+    def excl_write(self) -> bool:
+        """Whether the server has EXCL_WRITE, so that readers here keep it away."""
+        return self.store.excl_write
+
     def _look(self, client: LockClient, lease: Lease, *, fresh: bool = False) -> None:
         """:raises LockLost: it is gone; or the server has let somebody in beside it."""
         rows = client.rows(sorted({lock.object.database for lock in lease.locks}))
         self.store.note_time(rows, fresh=fresh)
         number = _number(lease.id)
-        if not any(row.id == number and row.metadata for row in rows):
+        mine = [row for row in rows if row.id == number and row.metadata]
+        if not mine:
             raise _lost(lease)
-        if intruder := next(filter(row.Conflicts(lease.locks, number), rows), None):
+        if intruder := next(filter(row.Conflicts(mine, excl_write=self.store.excl_write), rows), None):
             raise LockLost(
                 f"{lease.owner}: the metastore has let in {intruder.blocker} beside lease {lease.id}; stop the work "
                 "under it. Metastores before Hive 4.0 do so"

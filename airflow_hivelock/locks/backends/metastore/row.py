@@ -26,11 +26,11 @@ from urllib.parse import quote, unquote
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject, owner_key
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject, LockType, owner_key
 from airflow_hivelock.locks.validate import MOST_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 COLUMN_CHARS = 128
 OWNER_CHARS = 2 * COLUMN_CHARS - 1
@@ -106,8 +106,10 @@ ACQUIRED, WAITING = 1, 2
 STATES = {ACQUIRED: "ACQUIRED", WAITING: "WAITING", 3: "ABORT", 4: "NOT_ACQUIRED"}
 """``LockState``, hive_metastore.thrift."""
 
-TYPES = {1: "SHARED_READ", 2: "SHARED_WRITE", 3: "EXCLUSIVE", 4: "EXCL_WRITE"}
+NUMBERS = {LockType.SHARED_READ: 1, LockType.SHARED_WRITE: 2, LockType.EXCLUSIVE: 3, LockType.EXCL_WRITE: 4}
 """``LockType``; the fourth came with Hive 4."""
+
+TYPES = {number: kind.name for kind, number in NUMBERS.items()}
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,11 @@ class Row:
     metadata: Metadata | None
 
     @property
+    def kind(self) -> LockType:
+        """What is not known counts as EXCLUSIVE."""
+        return LockType.__members__.get(self.type, LockType.EXCLUSIVE)
+
+    @property
     def owner(self) -> str:
         """Ours: the request's owner; Hive's: its query id, or who asked where that says nothing."""
         if self.metadata:
@@ -150,7 +157,7 @@ class Row:
 
     def holder(self, timeout_s: float) -> Holder:
         """As ``show`` has it."""
-        query = [self.metadata.query] if self.metadata else []
+        query = [self.metadata.query] if self.metadata and self.metadata.query else []
         return Holder(
             self.lock.object,
             self.lock.mode,
@@ -206,7 +213,7 @@ def listed(element: Any) -> TransactionalLock:
 
 
 class Conflicts:
-    """Those rows that keep the locks of one request from its owner.
+    """Those rows that keep the locks of one request, *asked*, from its owner.
 
     Metastores before Hive 4.0 may grant EXCLUSIVE beside SHARED, and the later of two conflicting requests before the
     earlier one. So a grant counts only while nothing that conflicts is held, or was asked for earlier. Of two requests of
@@ -214,26 +221,22 @@ class Conflicts:
     gives back. Hive's own look at nothing, so with those in the way it is always ours that gives back.
     """
 
-    def __init__(self, locks: Iterable[Lock], number: int) -> None:
-        self._footprint = rules.Footprint(map(_folded, locks))
-        self._number = number
+    def __init__(self, asked: Sequence[Row], *, excl_write: bool) -> None:
+        self._footprint = rules.Footprint(((folded(row.lock.object), row.kind) for row in asked), excl_write=excl_write)
+        self._number = asked[0].id
 
     def __call__(self, row: Row) -> bool:
         earlier = row.id < self._number or (not row.waiting and row.metadata is None)
-        return row.id != self._number and earlier and self._footprint.excludes(_folded(row.lock))
+        return row.id != self._number and earlier and self._footprint.excludes(folded(row.lock.object), row.kind)
 
 
-def folded(locks: Iterable[Lock]) -> set[Lock]:
-    """*locks* for comparison: Hive 3.1 lower-cases partition values, too."""
-    return set(map(_folded, locks))
-
-
-def _folded(lock: Lock) -> Lock:
-    target = lock.object
+def folded(target: LockObject) -> LockObject:
+    """*target* for comparison: Hive 3.1 lower-cases partition values, too."""
     if all(value == value.lower() for _, value in target.partition):
-        return lock
-    values = tuple((column, value.lower()) for column, value in target.partition)
-    return Lock(LockObject(target.database, target.table, values), lock.mode)
+        return target
+    return LockObject(
+        target.database, target.table, tuple((column, value.lower()) for column, value in target.partition)
+    )
 
 
 def requests(rows: Iterable[Row]) -> list[list[Row]]:

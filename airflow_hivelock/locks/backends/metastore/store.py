@@ -7,21 +7,24 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import Metadata
-from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import thrift
 from airflow_hivelock.locks.hive.duration import seconds
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import LockObject, LockType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.hive.thrift import Metastore
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
+    from airflow_hivelock.locks.model import LockRequest
 
 # The columns of HIVE_LOCKS, in characters (hive-txn-schema-2.3.0 and later).
 NAME_CHARS = 128
@@ -39,14 +42,14 @@ class LockClient:
         self._client = client
         self._escapes_again = escapes_again
 
-    def lock(self, locks: Iterable[Lock], metadata: Metadata) -> tuple[int, bool]:
-        """Ask for *locks*, all of them or none: the number of the request, and whether it is granted.
+    def lock(self, types: Mapping[LockObject, LockType], metadata: Metadata) -> tuple[int, bool]:
+        """Ask for locks of these *types*, all or none: the number of the request, and whether it is granted.
 
         :raises InvalidRequest: a name that the metastore has no room for.
         """
         from hmsclient.genthrift.hive_metastore.ttypes import LockRequest
 
-        components = [_component(lock) for lock in locks]
+        components = [_component(target, kind) for target, kind in types.items()]
         answer = self._client.lock(LockRequest(component=components, **metadata.columns))
         return answer.lockid, answer.state == row.ACQUIRED
 
@@ -120,10 +123,9 @@ class LockClient:
         return None if found is None else len(found.partitionKeys or ())
 
 
-def _component(lock: Lock) -> Any:
-    from hmsclient.genthrift.hive_metastore.ttypes import DataOperationType, LockComponent, LockLevel, LockType
+def _component(target: LockObject, kind: LockType) -> Any:
+    from hmsclient.genthrift.hive_metastore.ttypes import DataOperationType, LockComponent, LockLevel
 
-    shared, target = lock.mode is LockMode.SHARED, lock.object
     partition = "/".join(target.path[2:])
     if max(len(target.database), len(target.table)) > NAME_CHARS or len(partition) > PARTITION_CHARS:
         raise InvalidRequest(
@@ -131,19 +133,19 @@ def _component(lock: Lock) -> Any:
             f"{PARTITION_CHARS} of a partition's; lock what it lies in"
         )
     return LockComponent(
-        type=LockType.SHARED_READ if shared else LockType.EXCLUSIVE,
+        type=row.NUMBERS[kind],
         level=LockLevel.PARTITION if partition else LockLevel.TABLE if target.table else LockLevel.DB,
         dbname=target.database,
         tablename=target.table or None,
         partitionname=partition or None,
-        operationType=DataOperationType.SELECT if shared else DataOperationType.NO_TXN,
+        operationType=DataOperationType.NO_TXN,
     )
 
 
 TIMEOUT_S = 300.0
 """``hive.txn.timeout``, as Hive has it by default."""
 
-_PROBE = Lock(LockObject("airflow_hivelock", "clock", (("name", "'"),)), LockMode.SHARED)
+_PROBE = LockObject("airflow_hivelock", "clock", (("name", "'"),))
 
 
 class MetastoreStore:
@@ -175,6 +177,36 @@ class MetastoreStore:
         """How often a waiter asks again: in time for its own request not to expire."""
         return min(self._recheck_s, self.timeout_s / 3)
 
+    @cached_property
+    def excl_write(self) -> bool:
+        """Whether the server has EXCL_WRITE: Hive 4, and vendors' earlier ones.
+
+        Nothing but a try tells: before 4.0 all call themselves ``3.0``.
+        """
+        from thrift.Thrift import TApplicationException
+
+        try:
+            with self._probe(LockType.EXCL_WRITE):
+                return True
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            if not isinstance(cause, TApplicationException) or cause.type != TApplicationException.PROTOCOL_ERROR:
+                raise
+            return False
+
+    def components(self, request: LockRequest) -> dict[LockObject, LockType]:
+        """What *request* takes of this server.
+
+        Readers take SHARED_WRITE where it keeps EXCL_WRITE away and goes with itself. Elsewhere they would keep one another
+        away by it, and SHARED_WRITE is what there is in the place of EXCL_WRITE.
+        """
+        if self.excl_write:
+            return rules.components(request, reads=LockType.SHARED_WRITE)
+        types = rules.components(request)
+        return {
+            target: LockType.SHARED_WRITE if kind is LockType.EXCL_WRITE else kind for target, kind in types.items()
+        }
+
     @contextmanager
     def client(self) -> Iterator[LockClient]:
         """One connection for one task."""
@@ -192,7 +224,7 @@ class MetastoreStore:
         """The server's clock: no call tells it, so that the first time a lock is made, read and given back."""
         if not self._clock_set:
             with self._probe() as (client, _):
-                self.note_time(client.rows([_PROBE.object.database]), fresh=True)
+                self.note_time(client.rows([_PROBE.database]), fresh=True)
         return datetime.fromtimestamp(self._offset_s + time.monotonic(), UTC)
 
     def note_time(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
@@ -209,14 +241,14 @@ class MetastoreStore:
         """
         if self._escapes is None:
             with self._probe() as (client, number):
-                self._escapes = "name=%27" not in client.names_of(number, _PROBE.object.database)
+                self._escapes = "name=%27" not in client.names_of(number, _PROBE.database)
         return self._escapes
 
     @contextmanager
-    def _probe(self) -> Iterator[tuple[LockClient, int]]:
+    def _probe(self, kind: LockType = LockType.SHARED_READ) -> Iterator[tuple[LockClient, int]]:
         """A lock that nobody else takes, and its number, to see what the server makes of it."""
         with self.client() as client:
-            number, _ = client.lock([_PROBE], Metadata("clock", 0, 1, ""))
+            number, _ = client.lock({_PROBE: kind}, Metadata("clock", 0, 1, ""))
             try:
                 yield client, number
             finally:
