@@ -142,7 +142,8 @@ def test_what_protects_what_is_told(
         assert seen.startswith(
             "ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's"
         )
-        assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "WARNING"]
+        assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "WARNING", "ok"]
+        assert of_tables[-1].endswith("the metastore is of Hive 2 (it calls itself 3.0)")
         unseen, *_ = told(in_zookeeper, in_metastore.backend)
         assert unseen.startswith("WARNING: Hive locks in its metastore (DbTxnManager")
         assert unseen.endswith("Use metastore://")
@@ -151,12 +152,15 @@ def test_what_protects_what_is_told(
         assert unseen.startswith(
             "WARNING: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
         )
-        assert "dw.raw is external" in of_tables[1]
+        assert of_tables[1] == "ok: dw.raw is locked by Hive as its configuration says"
         assert "iceberg.engine.hive.lock-enabled=false" in of_tables[2]
         seen, *rest = told(locks, in_metastore.backend)
         assert seen.startswith("ok: Hive locks in its metastore (DbTxnManager in HiveServer2's configuration), as this")
-        assert "do not lock external tables" in rest[0]
-        assert "does not expire the locks of the dead" in rest[1]
+        assert "does not expire the locks of the dead" in rest[0]
+        *_, named, passes = rest
+        assert "is of Hive 2" in named
+        assert "HIVE-15077 and HIVE-22888" in named
+        assert "Hive's INSERT INTO, UPDATE, DELETE and MERGE let readers pass" in passes
     assert told(connect("memory://coverage"))[0].startswith("WARNING: Hive sees nothing of this lock store")
 
 

@@ -34,6 +34,7 @@ from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcqui
 from airflow_hivelock.locks.backends.metastore.row import NUMBERS
 from airflow_hivelock.locks.backends.metastore.store import LockClient
 from airflow_hivelock.locks.hive.catalog import connect_catalog
+from airflow_hivelock.locks.hive.coverage import check
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model import LockType as Type
 from airflow_hivelock.locks.statements.session import StatementSession
@@ -50,7 +51,7 @@ pytestmark = pytest.mark.integration
 TIMEOUT_S = 15
 """The server's: longer than any test holds a lock without renewing it, but for the one that waits for it."""
 
-HIVE = os.environ.get("HIVE", "2.3.10")
+HIVE = os.environ.get("HIVE") or "2.3.10"
 """The release of the server; another than in PySpark's jars with ``make test-hives``."""
 
 passes_waiting_writers = pytest.mark.skipif(HIVE >= "3", reason=f"Hive {HIVE} is without HIVE-15077")
@@ -491,6 +492,19 @@ def test_show_locks_is_that_of_hives_transactional_manager(manager: LockManager,
     assert everything.text == shown.text
     assert [result.rows for result in session.run("SHOW LOCKS dw.other; SHOW LOCKS DATABASE lake")] == [(), ()]
     manager.release(lease)
+
+
+def test_the_check_names_the_release_and_what_readers_are_not_told_of(manager: LockManager, server: Metastore) -> None:
+    findings = list(map(str, check(manager)))
+    *_, named, passes = findings
+    release = HIVE if HIVE >= "4" else HIVE[0]
+    assert named.startswith(f"ok: the metastore is of Hive {release}")
+    assert ("HIVE-22888" in named) is (HIVE < "4")
+    assert ("HIVE-15077" in named) is (HIVE < "3")
+    assert ("UPDATE" in passes) is (HIVE < "4")
+    assert "INSERT INTO" in passes
+    catalog = connect_catalog(server.uri)
+    assert str(check(connect("memory://check"), catalog, catalog=catalog)[-1]).startswith(named.partition(";")[0])
 
 
 def test_a_table_and_its_partition_columns_are_found(server: Metastore, raw: Hive) -> None:

@@ -121,6 +121,9 @@ class MetastoreCatalog:
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         return self.metastore.settings(wanted)
 
+    def version(self) -> str:
+        return self.metastore.version()
+
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.
         with self.metastore.client() as client:

@@ -8,7 +8,7 @@ default of Apache's own configuration), or in its metastore (``DbTxnManager``: H
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,9 +23,12 @@ TXN_MANAGER = "hive.txn.manager"
 LOCK_MANAGER = "hive.lock.manager"
 EXTERNAL = "hive.txn.ext.locking.enabled"
 READS = "hive.txn.read.locks"
+PLAIN_READS = "hive.txn.nonacid.read.locks"
+LOCKLESS = "hive.acid.lockless.reads.enabled"
+STRICT = "hive.txn.strict.locking.mode"
 REAPERS = ("hive.compactor.initiator.on", "metastore.compactor.initiator.on", "metastore.housekeeping.threads.on")
 JOBS_ONLY = "hive.lock.mapred.only.operation"
-SETTINGS = (CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, JOBS_ONLY, EXTERNAL, READS, *REAPERS)
+SETTINGS = (CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, JOBS_ONLY, EXTERNAL, READS, PLAIN_READS, LOCKLESS, STRICT, *REAPERS)
 
 
 class Hive(Protocol):
@@ -41,6 +44,15 @@ class Hive(Protocol):
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         """None for those that are not set, or not told."""
+        ...
+
+
+@runtime_checkable
+class TellsVersion(Protocol):
+    """A metastore, as lock store or as catalog."""
+
+    def version(self) -> str:
+        """Its Hive's, as :meth:`.thrift.Metastore.version` has it."""
         ...
 
 
@@ -68,10 +80,35 @@ def check(
     :raises StoreUnavailable: who was asked did not answer.
     """
     asked: Hive | Any = hive or (manager.backend if hasattr(manager.backend, "settings") else None)
-    findings = list(_of_settings(manager.capabilities, asked)) if asked else [_untold(manager)]
+    metastore = next((each for each in (manager.backend, asked, catalog) if isinstance(each, TellsVersion)), None)
+    version = metastore.version() if metastore else ""
+    findings = list(_of_settings(manager.capabilities, asked, version)) if asked else [_untold(manager)]
     for table in tables if catalog else ():
-        findings += _of_table(table, manager.capabilities, catalog)
+        findings += _of_table(table, manager.capabilities, catalog, version)
+    if version:
+        findings += _of_version(version, getattr(manager.backend, "excl_write", None))
     return findings
+
+
+def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
+    """What a metastore of that *version* grants, and of what it lets in the readers here are not told.
+
+    :param excl_write: whether it has EXCL_WRITE; None where the locks are not kept there.
+    """
+    calls_itself = " (it calls itself 3.0)" if version in ("2", "3") else ""
+    faults = {"2": "HIVE-15077 and HIVE-22888", "3": "HIVE-22888"}.get(version.partition(".")[0])
+    wrongly = (
+        f"; what it grants wrongly ({faults}) is noticed, and given back" if faults and excl_write is not None else ""
+    )
+    yield Finding(f"the metastore is of Hive {version}{calls_itself}{wrongly}")
+    if excl_write is None:
+        return
+    pass_by = "INSERT INTO" if excl_write else "INSERT INTO, UPDATE, DELETE and MERGE"
+    yield Finding(
+        f"on ACID tables Hive's {pass_by} let readers pass, and readers here are not told of them: a job that reads such a "
+        "table's files itself is to name it in writes",
+        warning=True,
+    )
 
 
 def _untold(manager: LockManager) -> Finding:
@@ -84,7 +121,7 @@ def _untold(manager: LockManager) -> Finding:
     )
 
 
-def _of_settings(promises: Capabilities, hive: Hive) -> Iterator[Finding]:
+def _of_settings(promises: Capabilities, hive: Hive, version: str) -> Iterator[Finding]:
     settings = hive.settings(SETTINGS)
     txn_manager, lock_manager = (
         (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
@@ -120,14 +157,20 @@ def _of_settings(promises: Capabilities, hive: Hive) -> Iterator[Finding]:
             warning=True,
         )
     if in_metastore:
-        yield from _of_db_txn_manager(promises, settings)
+        yield from _of_db_txn_manager(promises, settings, version)
 
 
-def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None]) -> Iterator[Finding]:
-    if settings[EXTERNAL] != "true":
+def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None], version: str) -> Iterator[Finding]:
+    if settings[EXTERNAL] != "true" and version != "2":
         yield Finding(f"Hive 3 and later do not lock external tables, unless {EXTERNAL} is true", warning=True)
-    if settings[READS] == "false":
-        yield Finding(f"Hive's readers take no locks: {READS} is false", warning=True)
+    for name, value, what in (
+        (READS, "false", "Hive's readers take no locks"),
+        (PLAIN_READS, "false", "Hive's readers of plain tables take no locks"),
+        (LOCKLESS, "true", "Hive's readers of ACID tables take no locks"),
+        (STRICT, "false", "Hive's INSERT INTO a plain table lets readers and other inserts pass"),
+    ):
+        if settings.get(name) == value:
+            yield Finding(f"{what}: {name} is {value}", warning=True)
     told = [settings[name] for name in REAPERS if settings[name] is not None]
     if promises.expires and told and "true" not in told:
         yield Finding(
@@ -137,7 +180,7 @@ def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None
         )
 
 
-def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None) -> Iterator[Finding]:
+def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None, version: str) -> Iterator[Finding]:
     known = catalog and catalog.table(table)
     if not known:
         yield Finding(f"{table} is not known to the metastore: nothing can be said of it", warning=True)
@@ -151,7 +194,7 @@ def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None
         )
     elif known.transactional and not in_metastore:
         yield Finding(f"{table} is transactional: Hive locks it in its metastore only", warning=True)
-    elif known.table_type == "EXTERNAL_TABLE" and in_metastore:
+    elif known.table_type == "EXTERNAL_TABLE" and in_metastore and version != "2":
         yield Finding(f"{table} is external: Hive 3 and later take no locks on it, and honour none", warning=True)
     else:
         yield Finding(f"{table} is locked by Hive as its configuration says")

@@ -95,6 +95,12 @@ class Metastore:
                     found[name] = client.get_config_value(name, "") or None
         return found
 
+    def version(self) -> str:
+        """Its Hive's, ``4.0.1``; ``2`` or ``3`` of those before 4, which all call themselves ``3.0``."""
+        with self.client() as client:
+            told = str(client.getVersion())
+            return told if told != "3.0" else "3" if _has_catalogs(client) else "2"
+
     def _open(self) -> Any:
         from thrift.transport.TTransport import TTransportException
 
@@ -115,6 +121,20 @@ class Metastore:
             opened.close()
             raise
         return opened
+
+
+def _has_catalogs(client: Any) -> bool:
+    """Whether the server knows a call that came with Hive 3; the connection is of no use after it."""
+    from thrift.Thrift import TMessageType
+
+    out = client._oprot
+    out.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
+    out.writeStructBegin("get_catalogs_args")
+    out.writeFieldStop()
+    out.writeStructEnd()
+    out.writeMessageEnd()
+    out.trans.flush()
+    return bool(client._iprot.readMessageBegin()[1] != TMessageType.EXCEPTION)
 
 
 _INSERT_ONLY_TABLES = 2
