@@ -72,13 +72,19 @@ class Metastore:
         :raises AccessDenied: it does not let this process in.
         """
         from hmsclient import HMSClient
+
+        with self._protocol() as protocol:
+            yield HMSClient(iprot=protocol)
+
+    @contextmanager
+    def _protocol(self) -> Iterator[Any]:
         from thrift.protocol.TBinaryProtocol import TBinaryProtocol
         from thrift.Thrift import TException
 
         try:
             transport = self._open()
             try:
-                yield HMSClient(iprot=TBinaryProtocol(transport))
+                yield TBinaryProtocol(transport)
             finally:
                 transport.close()
         except (TException, OSError, EOFError, UnicodeDecodeError) as error:
@@ -99,7 +105,10 @@ class Metastore:
         """Its Hive's, ``4.0.1``; ``2`` or ``3`` of those before 4, which all call themselves ``3.0``."""
         with self.client() as client:
             told = str(client.getVersion())
-            return told if told != "3.0" else "3" if _has_catalogs(client) else "2"
+        if told != "3.0":
+            return told
+        with self._protocol() as protocol:
+            return "3" if _has_catalogs(protocol) else "2"
 
     def _open(self) -> Any:
         from thrift.transport.TTransport import TTransportException
@@ -123,18 +132,17 @@ class Metastore:
         return opened
 
 
-def _has_catalogs(client: Any) -> bool:
-    """Whether the server knows a call that came with Hive 3; the connection is of no use after it."""
+def _has_catalogs(protocol: Any) -> bool:
+    """Whether the server knows a call that came with Hive 3, and that ``hmsclient`` has not; the last on its connection."""
     from thrift.Thrift import TMessageType
 
-    out = client._oprot
-    out.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
-    out.writeStructBegin("get_catalogs_args")
-    out.writeFieldStop()
-    out.writeStructEnd()
-    out.writeMessageEnd()
-    out.trans.flush()
-    return bool(client._iprot.readMessageBegin()[1] != TMessageType.EXCEPTION)
+    protocol.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
+    protocol.writeStructBegin("get_catalogs_args")
+    protocol.writeFieldStop()
+    protocol.writeStructEnd()
+    protocol.writeMessageEnd()
+    protocol.trans.flush()
+    return bool(protocol.readMessageBegin()[1] != TMessageType.EXCEPTION)
 
 
 _INSERT_ONLY_TABLES = 2
