@@ -66,13 +66,17 @@ ELSEWHERE = {
     "hive.txn.read.locks": "whether Hive's readers lock: hivelock check says it, of the metastore's own value",
     "hive.txn.xlock.iow": "which of its types Hive's INSERT OVERWRITE takes; a writer here takes EXCLUSIVE",
     "hive.txn.xlock.write": "which of its types Hive's UPDATE and DELETE take; a writer here takes EXCLUSIVE",
+    "hive.txn.xlock.ctas": "which of its types Hive's CREATE TABLE AS SELECT takes; a writer here takes EXCLUSIVE",
+    "hive.txn.xlock.mergeinsert": "which of its types Hive's MERGE takes; a writer here takes EXCLUSIVE",
+    "hive.txn.nonacid.read.locks": "whether Hive's readers of tables without transactions lock; a reader here does",
+    "hive.locks.max.partitions": "here the table is locked instead where one transaction cannot carry its partitions, about 2,000",
     "hive.compactor.initiator.on": "whether the metastore frees what has no heartbeat: hivelock check says it, of its own value",
     "hive.exec.dynamic.partition.mode": "locks says what an insert into dynamic partitions locks",
     "hive.server2.authentication.kerberos.principal": "HiveServer2 is looked at by a connection of its own",
 }
 """Properties that bear on locks and change nothing here, and why."""
 
-_ABOUT_LOCKS = ("hive.lock.", "hive.lockmgr.", "hive.txn.", "hive.unlock.", "hive.zookeeper.")
+_ABOUT_LOCKS = ("hive.lock.", "hive.lockmgr.", "hive.locks.", "hive.txn.", "hive.unlock.", "hive.zookeeper.")
 
 MOST_SESSION_S = 40.0
 """What a ZooKeeper grants at most by its own default. Behind a dead waiter the queue stands for so long; Hive's is 20 minutes."""

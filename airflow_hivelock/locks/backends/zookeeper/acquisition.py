@@ -31,7 +31,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
-from airflow_hivelock.locks.backends.zookeeper.layout import LockData, fitting
+from airflow_hivelock.locks.backends.zookeeper.layout import fitting
 from airflow_hivelock.locks.backends.zookeeper.queue import named, place
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
@@ -283,7 +283,7 @@ class ZooKeeperAcquisition:
         first += [op for pair in tickets for op in pair]
         first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
         guards = store.queues.guards(locks)
-        said = LockData.of(self._request, now_ms, store.layout.query_chars).encode()
+        said = store.layout.lock_data(self._request, now_ms)
         creates = [*store.namespace.absent(survey), *store.namespace.lock_nodes(locks, survey.children, said)]
         self._turn.granting = granted.ticket_epoch
         try:

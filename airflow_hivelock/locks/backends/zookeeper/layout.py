@@ -80,12 +80,6 @@ class LockData:
     owner_key: str = ""
     details: tuple[str, ...] | None = None
 
-    @classmethod
-    def of(cls, request: LockRequest, now_ms: int, query_chars: int = MAX_QUERY_LENGTH) -> LockData:
-        """What every lock node of *request* says."""
-        query = _field(request.query or f"airflow_hivelock {request.owner}")[:query_chars]
-        return cls(request.owner, now_ms, True, query, owner_key(request.owner))
-
     def encode(self) -> bytes:
         fields = (
             _field(self.query_id),
@@ -163,6 +157,11 @@ class Layout:
     def above(self) -> str:
         """What Hive's namespace lies in. Hive's clean-up removes the namespace as well, but nothing above it."""
         return self.namespace.rpartition("/")[0] or "/"
+
+    def lock_data(self, request: LockRequest, now_ms: int) -> bytes:
+        """What every lock node of *request* says."""
+        query = _field(request.query or f"airflow_hivelock {request.owner}")[: self.query_chars]
+        return LockData(request.owner, now_ms, True, query, owner_key(request.owner)).encode()
 
     def object(self, target: LockObject) -> str:
         return "/".join((self.namespace, *target.path))
@@ -254,11 +253,7 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
 
     :raises RequestTooLarge: with every partition escalated to its table it is too large still.
     """
-    fixed_bytes = (
-        2 * (_OP_BYTES + acl_bytes)
-        + len(LockData.of(request, 0, layout.query_chars).encode())
-        + 3 * len("/LOCK-EXCLUSIVE-0")
-    )
+    fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(layout.lock_data(request, 0)) + 3 * len("/LOCK-EXCLUSIVE-0")
     fixed_bytes += 3 * len(f"{layout.namespace}/")
 
     def size_bytes(lock: Lock) -> int:

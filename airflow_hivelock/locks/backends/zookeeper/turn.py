@@ -29,7 +29,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Stat,
 )
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
-from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
 from airflow_hivelock.locks.backends.zookeeper.queue import named
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
@@ -38,6 +37,7 @@ from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockObject, LockR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
     from airflow_hivelock.locks.backends.zookeeper.queue import Place, Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
@@ -325,4 +325,4 @@ class Turn:
 
     def _said(self) -> bytes:
         """What its lock nodes say."""
-        return LockData.of(self.request, self._asked_ms).encode()
+        return self.store.layout.lock_data(self.request, self._asked_ms)
