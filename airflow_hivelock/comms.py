@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates
+from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates, SetXCom
 
 from airflow_hivelock.locks.errors import CannotTell
 
@@ -55,9 +55,14 @@ async def push_xcom(owner: Owner, value: Any) -> None:
 
     Needed because what ``TaskSuccessEvent`` carries itself arrives as a JSON string.
     """
-    where = {"dag_id": owner.dag_id, "run_id": owner.run_id, "task_id": owner.task_id, "map_index": owner.map_index}
+    where: dict[str, Any] = {
+        "dag_id": owner.dag_id,
+        "run_id": owner.run_id,
+        "task_id": owner.task_id,
+        "map_index": owner.map_index,
+    }
     if hasattr(_line(), "asend"):
-        await asyncio.wait_for(XCom.aset("return_value", value, **where), ANSWER_S)
+        await _ask(SetXCom(key="return_value", value=XCom.serialize_value(value, key="return_value", **where), **where))
     else:  # dag.test()
         XCom.set("return_value", value, **where)
 
@@ -180,7 +185,8 @@ async def _ask(question: Any) -> Any:
     """Ask from a trigger, whose event loop must not block."""
     line = _line()
     if hasattr(line, "asend"):
-        return await asyncio.wait_for(line.asend(question), ANSWER_S)
+        # Shielded, for before Airflow 3.2 a question that is given up takes the answers of those that follow.
+        return await asyncio.wait_for(asyncio.shield(line.asend(question)), ANSWER_S)
     return line.send(question)  # dag.test()
 
 

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
-from airflow.sdk.log import amask_secret, mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
+from airflow_hivelock.compat import amask_secret
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
 from airflow_hivelock.locks.hive import coverage, lock_store

@@ -30,10 +30,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
-from airflow.sdk.observability.metrics import stats_utils
 
+from airflow_hivelock.compat import initialize_stats, stats
 from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.spec import Owner
 
@@ -133,6 +131,4 @@ def _emit(send: Any, *what: Any) -> None:
 @cache
 def _initialize() -> None:
     """Airflow does so for its tasks; its triggerer and its API server initialise another copy of the module."""
-    stats.initialize(
-        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
-    )
+    initialize_stats()

@@ -12,10 +12,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, DeltaTriggerTimetable, Param
+from airflow.sdk import DAG, Param
 
 from airflow_hivelock import HiveForceUnlockOperator
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
+
+try:
+    from airflow.sdk import AssetOrTimeSchedule, DeltaTriggerTimetable
+except ImportError:  # before Airflow 3.2
+    from airflow.timetables.assets import AssetOrTimeSchedule  # type: ignore[assignment]
+    from airflow.timetables.trigger import DeltaTriggerTimetable  # type: ignore[assignment]
 
 QUEUES: list[str] = []
 """Of workers that serve a queue of their own: ``airflow celery worker --queues default,worker-7``."""

@@ -148,9 +148,9 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("command", {
         "nargs": "?",
         "choices": ("capabilities", "check", "host-gone"),
-        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, and which of the "
-        "tables that are named it does not cover; host-gone: the hosts that leases record work on, or the word that the "
-        "one that is named will not come back, so that what ran there has ended",
+        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, which of the "
+        "tables that are named it does not cover, and what this Airflow lacks; host-gone: the hosts that leases record "
+        "work on, or the word that the one that is named will not come back, so that what ran there has ended",
     }),
     ("names", {"nargs": "*", "help": "for check, tables; for host-gone, the host"}),
 )  # fmt: skip
@@ -161,14 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :return: the exit code.
     """
-    parser = argparse.ArgumentParser(
-        "hivelock",
-        description=_DESCRIPTION,
-        epilog=_epilog("hivelock"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for flag, options in (*_URL, *_ARGUMENTS):
-        parser.add_argument(flag, **options)
+    parser = _parser("hivelock", _URL)
     args = parser.parse_args(argv)
     if not (args.url or args.hive_site or os.environ.get(URL)):
         parser.error(f"which lock store? Give --hive-site or --url, or set {URL}")
@@ -208,6 +201,11 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
     )
 
 
+def main_in_airflow(argv: Sequence[str] | None = None) -> None:
+    """``python -m airflow_hivelock.cli``: what ``airflow hivelock`` is, for an Airflow that has no commands of providers."""
+    _in_airflow(_parser("python -m airflow_hivelock.cli", _CONN_ID).parse_args(argv))
+
+
 def get_cli_commands() -> list[CLICommand]:
     """``airflow hivelock``, for the providers manager."""
     from airflow.cli.cli_config import ActionCommand, Arg
@@ -226,7 +224,7 @@ def get_cli_commands() -> list[CLICommand]:
 
 def _in_airflow(args: argparse.Namespace) -> None:
     def connect() -> Opened:
-        from airflow_hivelock import comms
+        from airflow_hivelock import comms, compat
         from airflow_hivelock.cli.shell import Opened
         from airflow_hivelock.hooks import HiveLockHook
 
@@ -235,11 +233,20 @@ def _in_airflow(args: argparse.Namespace) -> None:
         settings = hook.settings
         args.locks = args.locks or settings.locks
         timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
-        return Opened(hook.manager(), hook.catalog(), settings.sourced, settings.site, timeout_s)
+        return Opened(hook.manager(), hook.catalog(), settings.sourced, settings.site, timeout_s, compat.lacks())
 
     from airflow_hivelock.cli import shell
 
     sys.exit(shell.run(args, connect))
+
+
+def _parser(name: str, where: tuple[tuple[str, dict[str, Any]], ...]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        name, description=_DESCRIPTION, epilog=_epilog(name), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for flag, options in (*where, *_ARGUMENTS):
+        parser.add_argument(flag, **options)
+    return parser
 
 
 def _epilog(name: str) -> str:

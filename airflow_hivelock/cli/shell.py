@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.hive.coverage import Finding
     from airflow_hivelock.locks.hive.lock_store import Sourced
     from airflow_hivelock.locks.hive.site import Site
     from airflow_hivelock.locks.manager import LockManager
@@ -68,6 +69,7 @@ class Opened:
     :param settings: what it was opened with, and where each was said.
     :param site: Hive's own settings, where a file of them is named.
     :param timeout_s: how long LOCK waits where the arguments do not say.
+    :param lacks: what this Airflow lacks, and what that means.
     """
 
     manager: LockManager
@@ -75,6 +77,7 @@ class Opened:
     settings: Sequence[Sourced] = ()
     site: Site | None = None
     timeout_s: float = 0.0
+    lacks: Sequence[Finding] = ()
 
 
 class _Warnings(logging.Handler):
@@ -302,6 +305,7 @@ def _check(opened: Opened, tables: Sequence[str]) -> Result:
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
     findings = check(manager, opened.site) if opened.site and (asked or hasattr(manager.backend, "settings")) else []
     findings += check(manager, asked or (None if findings else opened.site), map(LockObject.parse, tables), catalog)
+    findings += opened.lacks
     rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
     return Result(("finding", "text"), rows, "\n".join(map(str, findings)))
 

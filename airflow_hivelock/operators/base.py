@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred
-from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.triggers.base import StartTriggerArgs
 
-from airflow_hivelock import metrics
+from airflow_hivelock import compat, metrics
+from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lease, LockRequest
@@ -158,6 +158,8 @@ class NamesLocks(StrictNames, BaseOperator):
 
     def _needs_a_worker_to_render(self) -> bool:
         """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
+        if not compat.TRIGGERS_RENDER:
+            return True
         lists = (self.reads, self.writes)
         if any(isinstance(names, str) or is_reference(names) for names in lists):
             return True

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.sdk.exceptions import (
+
+from airflow_hivelock import metrics
+from airflow_hivelock.compat import (
     AirflowRescheduleException,
     TaskAwaitingInput,
     TaskDeferralError,
     TaskDeferralTimeout,
 )
-
-from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attr
 from airflow.providers.standard.decorators.python import python_task
-from airflow.sdk.bases.decorator import is_decorated_task
 
+from airflow_hivelock.compat import is_decorated_task
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.locked import locked
 from airflow_hivelock.operators.mixin import HiveLockMixin

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
-from airflow_hivelock import comms
+from airflow_hivelock import comms, compat
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.backend import Free
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
@@ -111,6 +111,8 @@ class _LockTrigger(StrictNames, BaseTrigger):
         except HiveLockError as error:
             self.log.error("%s", error)
             event = self._failure(error)
+            if isinstance(event, TaskFailedEvent) and not compat.TRIGGERS_RETRY:
+                raise
         yield event
         # Until Airflow has stored the event, and so has read what was logged before it: later lines, and those of
         # a trigger that has ended, may miss the task's log.
@@ -124,6 +126,11 @@ class _LockTrigger(StrictNames, BaseTrigger):
     async def on_kill(self) -> None:
         """Airflow needs this trigger no longer: a user has acted on its task, or another triggerer has got it."""
         await _to_the_end(self._let_go())
+
+    async def cleanup(self) -> None:
+        """Called at every end, and where there is no ``on_kill()`` all that is."""
+        if not compat.TRIGGERS_HEAR_OF_KILLS:
+            await self.on_kill()
 
     async def _event(self) -> TriggerEvent:
         """What there is to tell Airflow.

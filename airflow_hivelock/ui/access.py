@@ -100,7 +100,8 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
     manager = get_auth_manager()
     for team in {teams.get(dag_id) for dag_id in unknown}:  # a manager that asks a server may ask for many at once
         of_team = {dag_id for dag_id in unknown if teams.get(dag_id) == team}
-        seen = manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, team_name=team)
+        of: Any = {"team_name": team} if team else {}  # of which a manager before Airflow 3.2 knows nothing
+        seen = manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, **of)
         known |= {dag_id: dag_id in seen for dag_id in of_team}
     with _lock:
         if len(_permitted) > MOST_REMEMBERED:

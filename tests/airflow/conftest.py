@@ -110,7 +110,8 @@ def run() -> Callable[..., Ran]:
 
     def run(dag: DAG, **options: Any) -> Ran:
         from airflow.dag_processing.bundles.manager import DagBundlesManager
-        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        from tests.support.airflow_names import DagBag, sync_bag_to_db
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
@@ -21,6 +20,7 @@ from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.operators import force_unlock
 from airflow_hivelock.work.stale import judge
+from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
 
 from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
 from airflow_hivelock.locks import InvalidRequest
+from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
     from collections.abc import Callable

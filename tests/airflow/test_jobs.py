@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from airflow.sdk import BaseOperator, ResumableJobMixin, task
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperator, ResumableJobMixin, task
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks

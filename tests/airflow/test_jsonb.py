@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import BaseSerialization, DagSerialization
+from airflow.serialization.serialized_objects import BaseSerialization
 from airflow.triggers.base import BaseTrigger
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +32,8 @@ from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.spec import FIELDS, TERMS, LeaseTerms, LockSpec, Owner
 from tests.airflow import jsonb
+from tests.airflow.triggerer import starts_in_triggerer
+from tests.support.airflow_names import DagSerialization
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,6 +113,7 @@ def test_every_trigger_comes_back_with_all_of_its_arguments(store: Store) -> Non
         assert cls(**store(arguments)).serialize() == (path, given)
 
 
+@starts_in_triggerer
 def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(store: Store) -> None:
     found = [cls for cls in public() if issubclass(cls, NamesLocks)]
     assert len(found) >= 4

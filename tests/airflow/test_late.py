@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import TaskFailedEvent
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, waiting
@@ -21,7 +21,7 @@ from airflow_hivelock.spec import OFF, LockSpec, Owner
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import ROUNDS, Round
-from tests.airflow.triggerer import Triggerer
+from tests.airflow.triggerer import Triggerer, fails
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -387,9 +387,7 @@ def test_what_another_version_has_given_its_trigger_fails_the_task_with_a_word(
     wrong: dict[str, Any], manager: LockManager, lines: Callable[[], str]
 ) -> None:
     async def body() -> None:
-        events = trigger(**wrong).run()
-        assert isinstance(await anext(events), TaskFailedEvent)
-        await events.aclose()  # type: ignore[attr-defined]
+        await fails(trigger(**wrong).run())
 
     asyncio.run(body())
     assert "error: " in lines()

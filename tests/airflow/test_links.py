@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, BaseOperatorLink
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_hivelock import HiveLockOperator, HiveLockSensor, HiveUnlockOperator
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
 from airflow_hivelock.ui.plugin import HiveLocksPlugin
+from tests.support.airflow_names import DagSerialization
 
 KEY: Any = SimpleNamespace(dag_id="my dag", run_id="manual__1&2", task_id="load", map_index=3)
 

@@ -24,7 +24,7 @@ from airflow_hivelock.locks import InvalidRequest, LockManager
 from airflow_hivelock.locks.plan import statement  # noqa: F401 - or a trigger's deadline would hold its import
 from airflow_hivelock.spec import OFF
 from tests.airflow.conftest import HOME
-from tests.airflow.triggerer import Triggerer
+from tests.airflow.triggerer import Triggerer, starts_in_triggerer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,7 @@ def test_a_files_text_is_shipped_to_the_triggerer(sql_file: str, manager: LockMa
     assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
 
 
+@starts_in_triggerer
 def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -> None:
     (HOME / "dags" / "both.sql").write_text("{% include 'delays.sql' %}; SELECT * FROM dw.planes")
     with dag(template_searchpath=str(HOME / "dags")) as made:

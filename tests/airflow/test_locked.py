@@ -14,11 +14,11 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunLink, TriggerDagRunOperator
 from airflow.sdk import DAG, BaseOperator
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, locked
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks import InvalidRequest
+from tests.support.airflow_names import DagSerialization
 
 if TYPE_CHECKING:
     from collections.abc import Callable

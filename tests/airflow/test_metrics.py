@@ -9,14 +9,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
-from airflow.sdk.exceptions import TaskDeferred
-from airflow.sdk.observability import stats
-from airflow.sdk.observability.metrics import stats_utils
 
-from airflow_hivelock import metrics
+from airflow_hivelock import compat, metrics
+from airflow_hivelock.compat import stats
 from airflow_hivelock.locks import StoreCorrupted, rules
 from airflow_hivelock.locks.model import Waiter, WaitsFor
 from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
@@ -25,6 +23,7 @@ from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from tests.support.airflow_names import NoStatsLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,12 +67,21 @@ class Recorder(NoStatsLogger):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     """What has been told so far, by name."""
-    monkeypatch.setattr(stats_utils, "get_stats_factory", lambda: Recorder)
+    _have_told(Recorder, monkeypatch)
     metrics._initialize.cache_clear()
     Recorder.told.clear()
     yield Recorder.told
     metrics._initialize.cache_clear()
-    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
+    _have_told(NoStatsLogger, monkeypatch)
+    compat.initialize_stats()
+
+
+def _have_told(logger: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    if hasattr(compat, "stats_utils"):
+        monkeypatch.setattr(compat.stats_utils, "get_stats_factory", lambda *_: logger)
+    else:  # before Airflow 3.2
+        monkeypatch.setattr(type(stats), "factory", logger)
+        monkeypatch.setattr(stats, "instance", None)
 
 
 def test_a_task_tells_what_it_acquires_and_releases(

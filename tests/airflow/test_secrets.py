@@ -33,6 +33,7 @@ from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.work import spark_job
 from tests.airflow.conftest import HOME
+from tests.airflow.triggerer import starts_in_triggerer
 from tests.support.servers import HiveServer2, SecuredZooKeeper
 from tests.support.servers.certificates import Authority
 from tests.support.servers.directory import Directory
@@ -279,6 +280,7 @@ def test_no_error_repeats_the_address_of_a_metastore_with_a_password(
     assert TRACE not in "".join(traceback.format_exception(told.value)) + repr(hook.settings)
 
 
+@starts_in_triggerer
 def test_triggers_carry_a_connections_name_only(connection: Callable[[dict[str, Any]], HiveLockHook]) -> None:
     connection({"host": "127.0.0.1:1", "login": "airflow", "extra": {"installation": "here"}})
     lock = HiveLockOperator(task_id="lock", writes=[DELAYS], hivelock_conn_id="planted")

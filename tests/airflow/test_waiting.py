@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import jinja2
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor
+from airflow_hivelock.compat import TaskDeferralError, TaskDeferralTimeout
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.operators import base
 from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.spec import LockSpec, Owner
 from airflow_hivelock.work.applications import running
+from tests.airflow.triggerer import starts_in_triggerer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,6 +223,7 @@ class TestWhereItBegins:
     def dag(self, **options: Any) -> DAG:
         return DAG("begins", schedule=None, start_date=DAY, **options)
 
+    @starts_in_triggerer
     def test_in_the_triggerer(self) -> None:
         with self.dag():
             lock = HiveLockOperator(task_id="lock", reads=("dw.flights",), writes=["dw.delays/dt={{ ds }}"])

@@ -53,7 +53,7 @@ def execute(block: Block, text: str, **given: Any) -> None:
 @pytest.mark.usefixtures("programs", "foreign_operators")
 @of(Kind.DAG, *EXAMPLES)
 def test_a_dag_runs(block: Block, manager: LockManager, run: Callable[..., Ran], tmp_path: Path) -> None:
-    from airflow.dag_processing.dagbag import DagBag
+    from tests.support.airflow_names import DagBag
 
     text = block.padded if "import" in block.text else AROUND_A_PART + indent(block.padded.removeprefix("\n\n"), "    ")
     file = tmp_path / "docs.py"
@@ -87,7 +87,7 @@ def test_operators_of_other_providers_take_what_they_are_given(block: Block, mon
     modules = re.findall(r"from (airflow\.providers\.\S+) import", block.text)
     if not any(importlib.util.find_spec(".".join(name.split(".")[:3])) for name in modules if name.startswith(FOREIGN)):
         pytest.skip("none of them is installed")
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.airflow_names import DagSerialization
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Foreign()])
     given: dict[str, Any] = {"__name__": "docs"}

@@ -153,10 +153,10 @@ def in_airflow(recorder: Recorder, hosts: str) -> None:
     create_sqlite(home, _migrate)
     warnings.simplefilter("ignore")  # Airflow's own
     from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.sdk import DAG
 
     from airflow_hivelock import HiveLockOperator
+    from tests.support.airflow_names import DagBag, sync_bag_to_db
 
     execute: Callable[[HiveLockOperator, Any], Any] = HiveLockOperator.execute
 

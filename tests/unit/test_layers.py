@@ -37,6 +37,7 @@ ROOMS: dict[str, str] = {
     "locks.statements": "Hive's lock statements",
     "locks": "the lock manager's public names",
     "spark": "what a PySpark job asks about its lease",
+    "compat": "what differs between Airflows",
     "hooks": "what a connection says, and the manager that it gives",
     "spec": "what a task wants locked, and whose its lease is",
     "comms": "what a task may ask of Airflow",
@@ -88,6 +89,7 @@ PRIVATE = ("execution_time", "jobs", "models", "serialization", "settings", "exe
 """Parts of Airflow that it may change without notice, as is everything that starts with an underscore."""
 
 ALLOWED = {
+    "compat.py": "what has moved from one Airflow to the next",
     "comms.py": "the line from a task, a trigger or a callback to Airflow",
     "ui/access.py": "the page runs in the API server, whose permissions, connections and runs nothing public gives",
 }

@@ -21,8 +21,11 @@ ROOT = Path(__file__).parents[3]
 CELLS = (
     *("3.11:3.3.2", "3.12:3.3.2", "3.13:3.3.2", "3.11:3.3.1", "3.11:3.3.0"),
     *("3.11:3.3.0:lowest", "3.12:3.3.0:lowest", "3.13:3.3.0:lowest"),
-    *("3.11:3.2.2", "3.11:3.1.8"),
+    *("3.11:3.2.2", "3.12:3.2.2", "3.13:3.2.2", "3.11:3.1.8", "3.12:3.1.8", "3.13:3.1.8"),
 )
+OLDER = ROOT / "tests/system/matrix/older.txt"
+"""What Airflow 3.2 and 3.1 cannot do with, and do not say."""
+
 EXTRAS = ("postgres", "metastore", "hiveserver2")
 TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 INSTALL_S, TESTS_S = 1800, 1800
@@ -67,9 +70,10 @@ def verdict(cell: Cell, environment: Path) -> str:
     install, here = [*pip, "install", "--quiet"], []
     if uv := shutil.which("uv"):  # the same, and far quicker
         install, here = [uv, "pip", "install", "--quiet"], ["--python", str(python)]
+    constraints = ["--constraint", str(OLDER)] if cell.airflow < "3.3" else []
     steps: dict[str, tuple[list[str], float]] = {
         "environment": ([interpreter, "-m", "venv", str(environment)], INSTALL_S),
-        "installation": ([*install, *here, *requirements(cell), *TOOLS], INSTALL_S),
+        "installation": ([*install, *here, *constraints, *requirements(cell), *TOOLS], INSTALL_S),
         "the package": ([*install, *here, "--no-deps", "--editable", str(ROOT)], INSTALL_S),
         "pip check": ([*pip, "check"], INSTALL_S),
         "probe": ([str(python), "-m", "tests.system.matrix.probe"], TESTS_S),

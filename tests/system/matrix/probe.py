@@ -60,10 +60,7 @@ def plugin() -> None:
 
 def dags() -> None:
     """Every DAG that a user copies."""
-    try:
-        from airflow.dag_processing.dagbag import DagBag
-    except ImportError:  # before Airflow 3.2
-        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
+    from tests.support.airflow_names import DagBag
 
     bag = DagBag(dag_folder=str(EXAMPLES))
     assert not bag.import_errors, bag.import_errors

@@ -1,0 +1,6 @@
+"""``python -m airflow_hivelock.cli``: ``airflow hivelock``, also where Airflow has no commands of providers."""
+
+from airflow_hivelock.cli.command import main_in_airflow
+
+if __name__ == "__main__":
+    main_in_airflow()

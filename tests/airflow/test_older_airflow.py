@@ -1,0 +1,101 @@
+"""What older Airflows lack, taken from the one that is here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_hivelock import comms, compat
+from airflow_hivelock.cli.command import main_in_airflow
+from airflow_hivelock.locks.hive.coverage import Finding
+from airflow_hivelock.operators.lock import HiveLockOperator
+from tests.airflow.test_trigger import DAY, lock, other, trigger
+from tests.airflow.triggerer import Triggerer, fails
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks import LockManager
+
+
+@pytest.fixture
+def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
+    return Triggerer(monkeypatch)
+
+
+def test_a_task_begins_on_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_RENDER", False)
+    assert not HiveLockOperator(task_id="lock", writes=["dw.t"]).start_from_trigger
+
+
+@pytest.mark.parametrize("state", ["failed", "success", None])
+def test_a_trigger_that_is_only_cancelled_leaves_the_queue_for_a_task_that_is_over(
+    state: str | None, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
+
+    async def body() -> None:
+        other(manager)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(manager.waiters, "a waiter")
+        triggerer.states.pop("lock")
+        if state:
+            triggerer.states["lock"] = state
+        await triggerer.shut_down(trigger_id)  # which is how any end comes there
+        assert not manager.waiters()
+
+    asyncio.run(body())
+
+
+def test_a_trigger_that_is_only_cancelled_frees_what_nobody_has_heard_of(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
+
+    async def body() -> None:
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.event(trigger_id)
+        assert manager.show()
+        triggerer.states["lock"] = "failed"  # and so Airflow has dropped the event
+        await triggerer.shut_down(trigger_id)
+        assert not manager.show()
+
+    asyncio.run(body())
+
+
+def test_a_trigger_that_is_only_cancelled_keeps_the_lease_of_a_task_that_goes_on(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
+
+    async def body() -> None:
+        for state in ("deferred", "scheduled", "success"):
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.event(trigger_id)
+            triggerer.states["lock"] = state
+            await triggerer.shut_down(trigger_id)
+            assert manager.show(), state
+
+    asyncio.run(body())
+
+
+def test_a_trigger_that_gives_up_raises_so_that_its_task_is_retried(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_RETRY", False)
+    asyncio.run(fails(trigger(colour="red").run()))
+
+
+def test_what_this_airflow_lacks_is_what_it_is_not_used_for() -> None:
+    assert bool(compat.lacks()) is not compat.TRIGGERS_RENDER
+
+
+def test_check_says_what_this_airflow_lacks(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compat, "lacks", lambda: [Finding("here a task begins on a worker")])
+    monkeypatch.setattr(comms, "read_metadata", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main_in_airflow(["check"])
+    assert ended.value.code == 0
+    assert "here a task begins on a worker" in capsys.readouterr().out
