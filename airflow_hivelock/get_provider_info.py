@@ -84,7 +84,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "backend": {
                         "label": "Backend",
-                        "description": "zookeeper, postgresql, sqlite, metastore, hiveserver2, or memory for trying things out",
+                        "description": "zookeeper, postgresql, mysql, sqlite, metastore, hiveserver2, or memory for trying things out",
                         "schema": {**text, "default": "zookeeper"},
                     },
                     "root": {

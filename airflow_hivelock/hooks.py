@@ -40,9 +40,9 @@ HIVE_NAMESPACE = "hive_zookeeper_namespace"
 NUMRETRIES, SLEEP = 100, "60s"
 """Hive's defaults of ``hive.lock.numretries`` and ``hive.lock.sleep.between.retries``."""
 
-PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql": 5432}
+PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql": 5432, "mysql": 3306}
 BACKENDS = (*PORTS, "sqlite", "memory")
-LOGINS = ("zookeeper", "postgresql", "hiveserver2")
+LOGINS = ("zookeeper", "postgresql", "mysql", "hiveserver2")
 
 _OURS = (
     *("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "locks"),
@@ -178,7 +178,7 @@ def _url(backend: str, connection: Any, host: str, schema: str) -> str:
             return f"sqlite:///{quote(host)}"
         case "zookeeper":
             host, path = host.partition("/")[0], schema or HIVE_NAMESPACE
-        case "postgresql":
+        case "postgresql" | "mysql":
             path = schema or "airflow"
         case _:
             path = schema
@@ -224,7 +224,7 @@ class HiveLockHook(BaseHook):
     """The locks behind a connection of type ``hivelock``.
 
     :param hivelock_conn_id: the connection. In its extra ``installation`` (required: the id of this Airflow), ``backend``
-        (``zookeeper`` unless it says ``postgresql``, ``sqlite``, ``metastore``, ``hiveserver2`` or ``memory``),
+        (``zookeeper`` unless it says ``postgresql``, ``mysql``, ``sqlite``, ``metastore``, ``hiveserver2`` or ``memory``),
         ``metastore_uri``, and the options of that backend's URL (:func:`airflow_hivelock.locks.connect`: ``root``,
         ``timeout_s``, ``passing_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
         the file; ``schema`` is Hive's ``hive.zookeeper.namespace``, or the database; ``login`` and ``password`` are for

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.support.servers import PostgresServer, ZooKeeperServer
+from tests.support.servers import MariaDBServer, PostgresServer, ZooKeeperServer, mariadb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,10 +30,24 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
         yield server
 
 
+@pytest.fixture(scope="session", name="mariadb")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDBServer]:
+    if not mariadb.PROGRAM:
+        pytest.skip("there is no mariadbd here; make test-mysql installs Debian's")
+    with MariaDBServer(tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> str:
     """The URL of an empty set of tables on the shared server."""
     return f"{postgres.url}?schema=test_{next(_numbers)}"
+
+
+@pytest.fixture
+def mysql_url(mariadb: MariaDBServer) -> str:
+    """The same on a MariaDB."""
+    return f"{mariadb.url}?schema=test_{next(_numbers)}"
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DATABASES = ("postgresql", "mysql", "mariadb", "sqlite")
 _THRIFT = ("auth", "kerberos_service_name", "ssl", "ca", "recheck_s", "answer_s")
 _ZOOKEEPER = (
     *("root", "chroot", "timeout_s", "patience_s", "passing_s", "query_chars", "auth", "kerberos_service_name"),
@@ -40,6 +41,10 @@ def connect(url: str) -> LockManager:
         ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
         longest that a lease may last, renewals included. ``passing_s``: for how long a request that waits is passed by those
         of higher priority; 0: never. What else is given is libpq's (``sslmode``, say).
+    ``mysql://user:password@host/database[?…&ssl_ca=…&ssl_cert=…&ssl_key=…&ssl_key_password=…&ssl_mode=…&unix_socket=…]``
+        The same in MySQL or MariaDB (``mariadb://`` is one with it), where ``schema`` is another database.
+        ``ssl_mode=disabled|required|verify_ca|verify_identity``: the last where one of the files is given, and none is
+        said; else TLS without a check, if the server has it.
     ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
         The same in a file that the processes of one host share.
     ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``
@@ -57,7 +62,8 @@ def connect(url: str) -> LockManager:
     """
     check(url)
     parts = urlsplit(url)
-    match parts.scheme:
+    database = parts.scheme.partition("+")[0]
+    match database if database in _DATABASES else parts.scheme:
         case "memory":
             from airflow_hivelock.locks.backends.memory import MemoryBackend
 
@@ -67,12 +73,13 @@ def connect(url: str) -> LockManager:
 
             options = _options(parts, _ZOOKEEPER)
             return LockManager(ZooKeeperBackend.connect(parts.netloc, namespace=unquote(parts.path), **options))
-        case "postgresql" | "postgresql+psycopg" | "sqlite":
+        case "postgresql" | "mysql" | "mariadb" | "sqlite":
             try:
                 from airflow_hivelock.locks.backends.database import DatabaseBackend
             except ImportError as error:
+                extra = "mysql" if database in ("mysql", "mariadb") else "postgres"
                 raise Unsupported(
-                    f"{parts.scheme}:// needs SQLAlchemy: pip install 'airflow-hivelock[postgres]'"
+                    f"{parts.scheme}:// needs SQLAlchemy: pip install 'airflow-hivelock[{extra}]'"
                 ) from error
             return LockManager(DatabaseBackend.connect(url))
         case "metastore":
@@ -87,8 +94,8 @@ def connect(url: str) -> LockManager:
         case scheme:
             raise InvalidRequest(
                 f"{scheme or 'a URL without a scheme'} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace, "
-                "metastore://host:9083, postgresql://user@host/database, sqlite:///leases.db or memory://, or, to look only, "
-                "hiveserver2://host:10000"
+                "metastore://host:9083, postgresql://user@host/database, mysql://user@host/database, sqlite:///leases.db or "
+                "memory://, or, to look only, hiveserver2://host:10000"
             )
 
 

@@ -63,6 +63,10 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
             },
             "postgresql://ann:p%40ss%2F%3A@db:5432/airflow?expiry=frees",
         ),
+        (
+            {"host": "db", "login": "ann", "schema": "locks", "extra": {"backend": "mysql", **ID, "ssl_ca": "/ca.pem"}},
+            "mysql://ann@db:3306/locks?ssl_ca=%2Fca.pem",
+        ),
         ({"host": "/var/lib/leases.db", "extra": {"backend": "sqlite", **ID}}, "sqlite:////var/lib/leases.db"),
         (
             {"host": "hms1,hms2", "extra": {"backend": "metastore", **ID, "ssl": True}},

@@ -64,3 +64,17 @@ class TestPostgreSQLFrees(BackendConformance, capabilities=Capabilities(expires=
     @pytest.fixture
     def connect(self, postgres_url: str) -> Callable[..., LockManager]:
         return lambda **options: connect(_with(f"{postgres_url}&expiry=frees", options))
+
+
+@pytest.mark.integration
+class TestMySQL(BackendConformance):
+    @pytest.fixture
+    def connect(self, mysql_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{mysql_url}&expiry=suspect", options))
+
+
+@pytest.mark.integration
+class TestMySQLFrees(BackendConformance, capabilities=Capabilities(expires=True)):
+    @pytest.fixture
+    def connect(self, mysql_url: str) -> Callable[..., LockManager]:
+        return lambda **options: connect(_with(f"{mysql_url}&expiry=frees", options))

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     Connect = Callable[..., LockManager]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.integration) for name in ("postgres", "mysql"))]
+)
 def url(request: pytest.FixtureRequest) -> str:
     """An empty store in each kind of database."""
     return str(request.getfixturevalue(f"{request.param}_url"))
@@ -461,7 +463,10 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
         "postgresql://ann:s3cret@127.0.0.1:1/db?expirey=frees",
         "postgresql://ann:s3cret@127.0.0.1:1/db?prefix=Drop%20Table",
         "postgresql://ann:s3cret@127.0.0.1:port/db",
-        "mysql://ann:s3cret@127.0.0.1/db",
+        "mysql://ann:s3cret@127.0.0.1:1/db?timeout_s=2",
+        "mysql://ann:s3cret@127.0.0.1/db?ssl_key_password=s3cret&ssl_mode=maybe",
+        "mysql+mysqldb://ann:s3cret@127.0.0.1/db",
+        "oracle://ann:s3cret@127.0.0.1/db",
         "sqlite://",
         "sqlite:///leases.db?max_lease_s=0",
     ],
@@ -477,15 +482,23 @@ def test_no_error_tells_the_password(url: str) -> None:
         assert isinstance(refused.value, InvalidRequest)
 
 
-@pytest.mark.parametrize(("module", "scheme"), [("sqlalchemy", "sqlite:///x.db"), ("psycopg", "postgresql://h/d")])
-def test_a_library_that_is_missing_is_named_with_its_extra(module: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "scheme", "extra"),
+    [
+        ("sqlalchemy", "sqlite:///x.db", "postgres"),
+        ("psycopg", "postgresql://h/d", "postgres"),
+        ("sqlalchemy", "mysql://h/d", "mysql"),
+        ("pymysql", "mariadb://h/d", "mysql"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(module: str, scheme: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules['{module}'] = None\n"
         "from airflow_hivelock.locks import HiveLockError, connect\n"
         f"try:\n    connect('{scheme}')\nexcept HiveLockError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
-    assert "pip install 'airflow-hivelock[postgres]'" in done.stdout
+    assert f"pip install 'airflow-hivelock[{extra}]'" in done.stdout
 
 
 def test_a_forked_process_has_connections_of_its_own(url: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import delete
 
 from airflow_hivelock.locks import (
     Lease,
@@ -27,6 +28,7 @@ from airflow_hivelock.locks import (
     LockRequest,
     LockTimeout,
     Superseded,
+    connect,
     rules,
 )
 from airflow_hivelock.locks.backend import Blocked
@@ -35,6 +37,7 @@ from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from tests.backends.databases import database
 from tests.backends.queue_model import Model, Place, exclude
 
 if TYPE_CHECKING:
@@ -307,6 +310,21 @@ class InZooKeeper(Machine):
         self.client.submit(Commit((Delete(self.paths[query]),)))
 
 
+class InMySQL(Machine):
+    """Told by their own looks, which come once a second at least."""
+
+    wake_s = 10.0
+
+    managers: Sequence[LockManager]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions = list(self.managers)
+        kept = database(self.managers[0])
+        for table in (kept.tables.request, kept.tables.lock):
+            kept.transact(lambda connection: connection.execute(delete(table)))  # noqa: B023
+
+
 def _reads_and_writes(written: Written) -> tuple[list[LockObject], list[LockObject]]:
     return [target for target in written if not written[target]], [target for target in written if written[target]]
 
@@ -341,3 +359,11 @@ def test_zookeeper_does_as_the_model(zookeeper: ZooKeeperServer, monkeypatch: py
     finally:
         for client in clients:
             client.close()
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(3600)
+def test_mysql_does_as_the_model(mysql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(mysql_url) as one, connect(mysql_url) as other:
+        monkeypatch.setattr(InMySQL, "managers", (one, other), raising=False)
+        check(InMySQL, 20)

@@ -27,15 +27,20 @@ import random
 import statistics
 import sys
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from airflow_hivelock.locks import connect
-from tests.support.servers import PostgresServer
+from tests.support.servers import MariaDBServer, PostgresServer, mariadb
 from tests.system.leases.crowd import Race, race
 from tests.system.leases.work import Ground, broken
 
-WAYS = {"PostgreSQL": ("rows", "leases", "advisory", "table"), "SQLite": ("table", "leases", "rows")}
+WAYS = {
+    "PostgreSQL": ("rows", "leases", "advisory", "table"),
+    "MariaDB": ("rows", "leases", "table"),
+    "SQLite": ("table", "leases", "rows"),
+}
 AIMS = {("PostgreSQL", "rows"): 4.0, ("PostgreSQL", "advisory"): 4.0, ("SQLite", "table"): 3.0}
 """How many times the leases' rate each may have, at the median of the rounds; the others are printed beside."""
 
@@ -46,21 +51,31 @@ def main() -> None:
     parser.add_argument("--grabs", type=int, default=10_000)
     parser.add_argument("--objects", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--database", choices=WAYS, help="of these only")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 32))
     given = parser.parse_args()
     print(f"{given.grabs:,} grabs of {given.objects} objects by {given.processes} processes; seed {given.seed}")
     print(
-        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before; fsync off in PostgreSQL, full in SQLite"
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before; fsync off in PostgreSQL and MariaDB, full in SQLite"
     )
     failed = False
-    with TemporaryDirectory(prefix="leases-") as scratch, PostgresServer(Path(scratch)) as postgres:
-        urls = {"PostgreSQL": f"{postgres.url}?timeout_s=120", "SQLite": f"sqlite:///{scratch}/leases.db?timeout_s=120"}
+    with ExitStack() as stack:
+        scratch = stack.enter_context(TemporaryDirectory(prefix="leases-"))
+        urls = {"SQLite": f"sqlite:///{scratch}/leases.db"}
+        urls["PostgreSQL"] = stack.enter_context(PostgresServer(Path(scratch))).url
+        if mariadb.PROGRAM:
+            urls["MariaDB"] = stack.enter_context(MariaDBServer(Path(scratch))).url
         for database, ways in WAYS.items():
+            if given.database not in (None, database):
+                continue
+            if database not in urls:
+                print(f"{database:>10} is not installed: make test-mysql does")
+                continue
             times: defaultdict[str, list[float]] = defaultdict(list)
             for nth in range(given.rounds):
                 races: dict[str, Race] = {}
                 for way in ways:
-                    races[way], wrong = run(urls[database], way, given.seed + nth, given)
+                    races[way], wrong = run(f"{urls[database]}?timeout_s=120", way, given.seed + nth, given)
                     failed |= bool(wrong)
                     print(f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s; {describe(wrong)}", flush=True)
                 for way in ways:

@@ -99,6 +99,7 @@ def here(zookeeper: ZooKeeperServer, tmp_path: Path) -> Callable[[str], str]:
     ======================  ================================================================
     ``zookeeper://zk1…/n``  the session's ZooKeeper, an empty pair of namespaces on it
     ``postgresql://…``      SQLite, a file of this test's
+    ``mysql://…``           the same
     ``sqlite:///…``         the same
     ``metastore://…``       the same: what only a Hive can answer is not in a block of code
     ``/etc/hive/conf``      a directory with a hive-site.xml that names that ZooKeeper
@@ -130,4 +131,4 @@ def _here(hosts: str, number: int, directory: Path, text: str) -> str:
 
     text = text.replace("/etc/hive/conf", str(directory))
     text = re.sub(rf"zookeeper://(?P<login>[^@/\s\"']+@)?zk1[:,\w]*/\w+{_OPTIONS}", pair, text)
-    return re.sub(rf"(postgresql|sqlite|metastore)://[^\s\"'?]+{_OPTIONS}", file, text)
+    return re.sub(rf"(postgresql|mysql|sqlite|metastore)://[^\s\"'?]+{_OPTIONS}", file, text)

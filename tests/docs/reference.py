@@ -117,7 +117,7 @@ def _promises() -> Iterator[str]:
     stores = {
         "zookeeper": ZooKeeperBackend.capabilities,
         "metastore": MetastoreBackend.capabilities,
-        "postgresql, sqlite": database,
+        "postgresql, mysql, sqlite": database,
         "hiveserver2": HiveServer2Backend.capabilities,
         "memory": MemoryBackend.capabilities,
     }

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.hooks import Settings
+from airflow_hivelock.hooks import BACKENDS, Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.connect import connect
@@ -39,7 +39,7 @@ def _keeps(secret: str, error: Exception) -> None:
 
 
 def _connect(text: str) -> None:
-    if text.partition(":")[0] in ("postgresql", "postgresql+psycopg", "sqlite"):
+    if text.partition(":")[0] in ("postgresql", "postgresql+psycopg", "mysql", "mariadb", "sqlite"):
         open_store(text)[0].close()
         return
     if text.startswith("hiveserver2:"):  # asks as soon as it is made
@@ -108,7 +108,7 @@ def connection(data: bytes) -> None:
         _keeps(SECRET, error)
         return
     assert SECRET not in settings.shown_url, "a password is shown"
-    assert urlsplit(settings.url).scheme in ("zookeeper", "metastore", "hiveserver2", "postgresql", "sqlite", "memory")
+    assert urlsplit(settings.url).scheme in BACKENDS
     owner = Owner(settings.installation, "dag", "run", "task", 3)
     assert Owner.parse(str(owner)) == owner, "a lease would not be known again"
     assert settings.lock_timeout_s is None or 0 <= settings.lock_timeout_s < float("inf")
@@ -123,7 +123,7 @@ def _be_silent(self: Any) -> None:
     raise StoreUnavailable("nobody answers")
 
 
-_SCHEMES = st.sampled_from(["zookeeper", "postgresql", "sqlite", "metastore", "hiveserver2", "memory", "http", ""])
+_SCHEMES = st.sampled_from([*BACKENDS, "mariadb", "http", ""])
 _HOSTS = st.sampled_from(
     [
         "zk:2181",
@@ -196,9 +196,7 @@ _GOOD = {
 @st.composite
 def _connections(draw: st.DrawFn) -> bytes:
     given: dict[str, Any] = json.loads(json.dumps(_GOOD))
-    given["extra"]["backend"] = draw(
-        st.sampled_from(["zookeeper", "postgresql", "sqlite", "metastore", "hiveserver2", "memory"])
-    )
+    given["extra"]["backend"] = draw(st.sampled_from(BACKENDS))
     given["host"] = draw(_HOSTS | ODD_TEXT)
     given["login"] = draw(st.sampled_from(["", "me"]))
     return draw(damaged(given))

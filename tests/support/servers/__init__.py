@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.support.servers.hive import HiveClient, HiveSession
 from tests.support.servers.hiveserver2 import HiveServer2
+from tests.support.servers.mariadb import MariaDBServer
 from tests.support.servers.metastore import Metastore
 from tests.support.servers.other_hives import lock_metastore
 from tests.support.servers.postgres import PostgresServer
@@ -23,6 +24,7 @@ __all__ = [
     "HiveError",
     "HiveServer2",
     "HiveSession",
+    "MariaDBServer",
     "Metastore",
     "PostgresServer",
     "RedisServer",

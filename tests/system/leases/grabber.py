@@ -51,10 +51,7 @@ def rows(url: str, ground: Ground) -> Iterator[Callable[[Job], None]]:
 
     def do(job: Job) -> None:
         with ground.transaction():
-            suffixes = (
-                ["for update" if writes else "for share" for _, writes in job] if ground.postgres else [""] * len(job)
-            )
-            found = [ground.value(number, suffix) for (number, _), suffix in zip(job, suffixes, strict=True)]
+            found = [ground.value(number, ground.row_lock(writes=writes)) for number, writes in job]
             ground.put(job, found, 0)
 
     yield do

@@ -26,7 +26,9 @@ KILLS = 2
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.integration) for name in ("postgres", "mysql"))]
+)
 def url(request: pytest.FixtureRequest) -> str:
     given = str(request.getfixturevalue(f"{request.param}_url"))
     return f"{given}{'&' if '?' in given else '?'}timeout_s=60"

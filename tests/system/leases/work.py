@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pymysql
 from sqlalchemy import make_url
 
 if TYPE_CHECKING:
@@ -50,13 +51,18 @@ class Ground:
 
     def __init__(self, url: str) -> None:
         given = make_url(url)
-        self.postgres = given.get_backend_name() == "postgresql"
-        plain = given.set(query={}).render_as_string(hide_password=False)
-        self._connection: Any = (
-            psycopg.connect(plain, autocommit=True)
-            if self.postgres
-            else sqlite3.connect(given.database or "", timeout=BUSY_S, isolation_level=None)
-        )
+        self.database = given.get_backend_name()
+        self._connection: Any
+        match self.database:
+            case "postgresql":
+                plain = given.set(query={}).render_as_string(hide_password=False)
+                self._connection = psycopg.connect(plain, autocommit=True)
+            case "mysql":
+                where = {"host": given.host, "port": given.port, "user": given.username, "database": given.database}
+                self._connection = pymysql.connect(**where, autocommit=True)
+                self.run("set session transaction isolation level read committed")
+            case _:
+                self._connection = sqlite3.connect(given.database or "", timeout=BUSY_S, isolation_level=None)
 
     def create(self, objects: int) -> None:
         self.run("drop table if exists counter")
@@ -70,12 +76,18 @@ class Ground:
             self.run("insert into counter values (%s, 0)", number)
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        found = self._connection.execute(statement if self.postgres else statement.replace("%s", "?"), values)
-        return list(found.fetchall()) if found.description else []
+        cursor = self._connection.cursor()
+        cursor.execute(statement.replace("%s", "?") if self.database == "sqlite" else statement, values)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def row_lock(self, *, writes: bool) -> str:
+        """What a SELECT ends with that locks its row; SQLite locks the file."""
+        shared = {"postgresql": "for share", "mysql": "lock in share mode"}
+        return "" if self.database == "sqlite" else "for update" if writes else shared[self.database]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self.run("begin" if self.postgres else "begin immediate")
+        self.run("begin immediate" if self.database == "sqlite" else "begin")
         yield
         self.run("commit")
 
@@ -105,9 +117,8 @@ class Ground:
     def hold(self, job: Job, holder: int) -> bool:
         """Say in a row an object that *holder* holds it, and commit; False if another's row conflicts."""
         with self.transaction():
-            if self.postgres:  # SQLite has one writer at a time
-                for number, _ in job:
-                    self.value(number, "for update")
+            for number, _ in job:
+                self.value(number, self.row_lock(writes=True))
             for number, writes in job:
                 if self.run("select 1 from held where number = %s and writes + %s > 0 limit 1", number, int(writes)):
                     return False

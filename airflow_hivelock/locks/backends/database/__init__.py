@@ -5,7 +5,7 @@ then confirm, by looking whether one's own row is the first of each object in or
 end where it has not passed, and confirm again. What is wrong with that, and what is done instead:
 
 - *Looking and inserting are two steps.* Here they are one transaction, which keeps out every request that may
-  conflict (:mod:`.postgresql`, :mod:`.sqlite` say how); nothing needs to be confirmed.
+  conflict (:mod:`.postgresql`, :mod:`.mysql`, :mod:`.sqlite` say how); nothing needs to be confirmed.
 - *Confirming by the earliest end refuses a second reader.* Modes decide: S goes with S, X with nothing.
 - *A short late lease beats a long earlier one.* Places decide, numbers that the store draws: first come, first served.
 - *An extension can lose what it holds.* It moves the end of a row that stands, and asks nobody. An expired lease that

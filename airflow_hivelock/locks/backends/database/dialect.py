@@ -121,6 +121,10 @@ class Listener(Protocol):
         """What has changed since the last call, or the first that changes within *most_s* seconds."""
         ...
 
+    def sooner(self) -> None:
+        """Somebody new waits: whoever is not told looks often again; from any thread."""
+        ...
+
     def interrupt(self) -> None:
         """Have :meth:`wait` return; from any thread."""
         ...

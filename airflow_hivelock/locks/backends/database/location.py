@@ -1,4 +1,5 @@
-"""From a URL to a store: ``sqlite:///leases.db``, ``postgresql://user:password@host/database?expiry=frees``."""
+"""From a URL to a store: ``sqlite:///leases.db``, ``postgresql://user:password@host/database?expiry=frees``,
+``mysql://…``."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
 EXPIRY = ("suspect", "frees")
+DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
 OPTIONS = ("expiry", "max_lease_s", "passing_s", "prefix", "schema", "timeout_s")
 
 
@@ -51,13 +53,21 @@ def open_store(text: str) -> tuple[Store, float | None]:
     dialect = _dialect(url, tables)
     try:
         store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s, passing_s=passing_s)
+    except InvalidRequest:
+        raise
     except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
         raise InvalidRequest(f"{shown} is no URL of {url.get_backend_name()}'s: an option, or its form") from None
     return store, seconds("max_lease_s", most) if most is not None else None
 
 
 def _dialect(url: URL, tables: StoreTables) -> DatabaseDialect:
-    match url.get_backend_name():
+    name, _, driver = url.drivername.partition("+")
+    if driver and driver != DRIVERS.get(name, driver):
+        raise InvalidRequest(
+            f"{url.drivername}:// names a driver whose time-outs are not known to hold here; write {name}://, for which "
+            f"{DRIVERS[name]} is used"
+        )
+    match name:
         case "sqlite":
             from airflow_hivelock.locks.backends.database.sqlite import SQLite
 
@@ -68,7 +78,14 @@ def _dialect(url: URL, tables: StoreTables) -> DatabaseDialect:
             except ImportError as error:
                 raise Unsupported("postgresql:// needs psycopg: pip install 'airflow-hivelock[postgres]'") from error
             return PostgreSQL(tables)
+        case "mysql" | "mariadb":
+            try:
+                from airflow_hivelock.locks.backends.database.mysql import MySQL
+            except ImportError as error:
+                raise Unsupported("mysql:// needs PyMySQL: pip install 'airflow-hivelock[mysql]'") from error
+            return MySQL(tables)
         case other:
             raise InvalidRequest(
-                f"{other}:// is not a lock store; use postgresql://user@host/database or sqlite:///leases.db"
+                f"{other}:// is not a lock store; use postgresql://user@host/database, mysql://user@host/database or "
+                "sqlite:///leases.db"
             )

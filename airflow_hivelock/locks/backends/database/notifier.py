@@ -99,6 +99,8 @@ class Notifier:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="hivelock-notifier", daemon=True)
                 self._thread.start()
+        if self._listener:
+            self._listener.sooner()
 
     def close(self) -> None:
         """End the thread."""

@@ -207,6 +207,9 @@ class PostgreSQLListener:
             frozenset(int(notice.payload) for notice in heard if notice.channel != self._own),
         )
 
+    def sooner(self) -> None:
+        """It is told."""
+
     def interrupt(self) -> None:
         with suppress(OSError):  # rung so often that it is full, or closed
             self._button.send(b".")

@@ -160,6 +160,9 @@ class SQLiteListener:
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the change counter cannot be read: {error}") from error
 
+    def sooner(self) -> None:
+        """It is told."""
+
     def interrupt(self) -> None:
         with suppress(OSError):  # rung so often that it is full, or closed
             self._rings.send(b"")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -40,7 +40,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.schema import CreateSchema
+from sqlalchemy.schema import CreateSchema, CreateSequence
 
 from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
+
+_TEXT = Text().with_variant(Text(0xFFFF_FFFF), "mysql")
+"""There it is made a LONGTEXT, where a TEXT ends after 64 KiB."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
 
@@ -68,19 +71,21 @@ class StoreTables:
                 raise InvalidRequest(f"{option}={name!r}: use up to 40 lower-case letters, digits and '_'")
         self.prefix, self.schema = prefix, schema
         self.metadata = MetaData(schema=schema or None)
+        in_mysql: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
         in_group = text("group_key IS NOT NULL")
-        self.sequence = Sequence(f"{prefix}number", metadata=self.metadata)
+        self.sequence = Sequence(f"{prefix}number", schema=schema or None)
         self.store = Table(
             f"{prefix}store",
             self.metadata,
             Column("version", Integer, primary_key=True, autoincrement=False),
             Column("number", BigInteger, nullable=False),
+            **in_mysql,
         )
         self.request = Table(
             f"{prefix}request",
             self.metadata,
             Column("owner_key", String(16), primary_key=True),
-            Column("owner", Text, nullable=False),
+            Column("owner", _TEXT, nullable=False),
             Column("state", String(8), nullable=False),
             Column("process", String(32), nullable=False),
             Column("epoch", BigInteger, nullable=False),
@@ -91,7 +96,7 @@ class StoreTables:
             Column("priority", Integer, nullable=False),
             Column("turn", BigInteger, nullable=False),
             Column("turn_us", BigInteger, nullable=False),
-            Column("lease_group", Text, nullable=False),
+            Column("lease_group", _TEXT, nullable=False),
             Column("most_leases", Integer, nullable=False),
             Column("group_key", BigInteger),
             Column("group_turn", BigInteger, nullable=False),
@@ -99,10 +104,10 @@ class StoreTables:
             Column("audience", SmallInteger, nullable=False),
             Column("token", BigInteger, nullable=False),
             Column("lease_s", Float(53), nullable=False),
-            Column("locks", Text, nullable=False),
-            Column("works", Text, nullable=False),
-            Column("query", Text, nullable=False),
-            Column("named", Text, nullable=False),
+            Column("locks", _TEXT, nullable=False),
+            Column("works", _TEXT, nullable=False),
+            Column("query", _TEXT, nullable=False),
+            Column("named", _TEXT, nullable=False),
             Column("asked_us", BigInteger, nullable=False),
             Column("seen_us", BigInteger, nullable=False),
             Column("granted_us", BigInteger),
@@ -111,6 +116,7 @@ class StoreTables:
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
             Index(f"{prefix}request_group", "group_key", postgresql_where=in_group, sqlite_where=in_group),
+            **in_mysql,
         )
         self.lock = Table(
             f"{prefix}lock",
@@ -118,22 +124,24 @@ class StoreTables:
             Column("place", BigInteger, primary_key=True, autoincrement=False),
             Column("position", Integer, primary_key=True, autoincrement=False),
             Column("object_key", BigInteger, nullable=False),
-            Column("db_name", Text, nullable=False),
-            Column("table_name", Text, nullable=False),
-            Column("partition_name", Text, nullable=False),
+            Column("db_name", _TEXT, nullable=False),
+            Column("table_name", _TEXT, nullable=False),
+            Column("partition_name", _TEXT, nullable=False),
             Column("lease_type", String(1), nullable=False),
             Index(f"{prefix}lock_object", "object_key", "lease_type", "place"),
+            **in_mysql,
         )
         self.audit = Table(
             f"{prefix}audit",
             self.metadata,
             Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
             Column("lease_id", String(40), nullable=False),
-            Column("owner", Text, nullable=False),
-            Column("locks", Text, nullable=False),
-            Column("user_name", Text, nullable=False),
-            Column("reason", Text, nullable=False),
+            Column("owner", _TEXT, nullable=False),
+            Column("locks", _TEXT, nullable=False),
+            Column("user_name", _TEXT, nullable=False),
+            Column("reason", _TEXT, nullable=False),
             Column("at_us", BigInteger, nullable=False),
+            **in_mysql,
         )
 
     @property
@@ -181,6 +189,8 @@ class StoreTables:
         if not inspect(connection).has_table(self.store.name, schema=self.schema or None):
             return 0
         found = connection.scalar(select(self.store.c.version))
+        if found is None:
+            return 0
         if not isinstance(found, int) or found > VERSION:
             raise StoreCorrupted(
                 f"the tables {self.name}* are of version {found}, and this airflow-hivelock knows them up to {VERSION}: "
@@ -189,15 +199,25 @@ class StoreTables:
         return found
 
     def create(self, connection: Connection, dialect: DatabaseDialect) -> None:
-        """Version 1."""
+        """Version 1. MySQL commits each of its statements: what a process has made that died here is left as it is."""
         if self.schema and not inspect(connection).has_schema(self.schema):
             connection.execute(CreateSchema(self.schema))
         self.metadata.create_all(connection)
-        connection.execute(insert(self.store).values(version=0, number=0))
-        shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
-        connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
+        for table in self.metadata.sorted_tables:
+            for index in table.indexes:
+                index.create(connection, checkfirst=True)
+        if not inspect(connection).has_table(f"{self.prefix}lease", schema=self.schema or None):
+            shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
+            connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
         if dialect.functions:
+            connection.execute(CreateSequence(self.sequence))
             dialect.functions.make(connection)
+        if connection.scalar(select(self.store.c.version)) is None:
+            if connection.scalar(select(self.request.c.place).limit(1)) is not None:
+                raise StoreCorrupted(
+                    f"the number of the tables {self.name}* is gone, and tokens would not grow; restore {self.store}"
+                )
+            connection.execute(insert(self.store).values(version=0, number=0))
 
     def leases(self, dialect: DatabaseDialect) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""

@@ -1,0 +1,387 @@
+"""What only MySQL and MariaDB can be asked, on a real MariaDB: its row, its sessions, its defaults; and what a URL may say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import inspect, text, update
+
+from airflow_hivelock.locks import (
+    AccessDenied,
+    HiveLockError,
+    InvalidRequest,
+    Lease,
+    LockObject,
+    LockTimeout,
+    StoreCorrupted,
+    StoreUnavailable,
+    Unsupported,
+    connect,
+    rules,
+)
+from airflow_hivelock.locks.backends.database import DatabaseBackend
+from airflow_hivelock.locks.backends.database.mysql_session import Login
+from airflow_hivelock.locks.testing import Polling
+from tests.backends.databases import DAY, HANG_S, database, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sqlalchemy import Connection
+
+    from airflow_hivelock.locks import LockManager
+    from tests.support.servers import MariaDBServer
+
+integration = pytest.mark.integration
+
+
+def ask(manager: LockManager, statement: str) -> list[Any]:
+    return list(database(manager).read(lambda connection: connection.execute(text(statement)).all()))
+
+
+def do(manager: LockManager, *statements: str) -> None:
+    for statement in statements:
+        database(manager).read(lambda connection: connection.execute(text(statement)))  # noqa: B023
+
+
+def grant(manager: LockManager, connection: Connection, owner: str) -> None:
+    """Write the grant of the day, and leave the transaction open."""
+    assert isinstance(manager.backend, DatabaseBackend)
+    kept, request = database(manager), rules.request(owner, writes=[DAY])
+    mine = manager.backend.begin(request, lambda: None)._mine
+    assert kept._grant(connection, mine, kept.requested(mine.owner_key, request.locks), waits=True)
+
+
+def session(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT CONNECTION_ID()")).scalar_one())
+
+
+# The row.
+
+
+@integration
+def test_who_was_kept_out_sees_what_was_granted_meanwhile(mysql_url: str) -> None:
+    with connect(mysql_url) as manager, connect(mysql_url) as late, ThreadPoolExecutor(1) as pool:
+
+        def grant_while_another_is_kept_out(connection: Connection) -> Future[Lease]:
+            grant(manager, connection, "first")
+            refused = pool.submit(late.acquire, owner="late", writes=[DAY])
+            waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+            wait_until(lambda: ask(manager, waits))
+            return refused
+
+        refused = database(manager).transact(grant_while_another_is_kept_out)
+        with pytest.raises(LockTimeout, match="first"):
+            refused.result(HANG_S)
+
+
+@integration
+def test_a_session_that_is_killed_in_between_leaves_nothing_and_keeps_nobody_out(mysql_url: str) -> None:
+    with connect(mysql_url) as manager, connect(mysql_url) as other:
+
+        def killed(connection: Connection) -> None:
+            grant(manager, connection, "killed")
+            do(other, f"KILL {session(connection)}")
+            assert other.release(other.acquire(owner="next", writes=[DAY], timeout_s=HANG_S))
+
+        with pytest.raises(StoreUnavailable):
+            database(manager).transact(killed)
+        assert (manager.leases(), manager.lease_of("killed")) == ([], None)
+
+
+@integration
+def test_a_client_that_stands_still_in_between_is_ended_by_the_server(mysql_url: str) -> None:
+    with connect(f"{mysql_url}&timeout_s=1") as manager, connect(mysql_url) as other:
+
+        def stands_still(connection: Connection) -> None:
+            grant(manager, connection, "stands still")
+            assert other.release(other.acquire(owner="next", writes=[DAY], timeout_s=HANG_S))
+
+        with pytest.raises(StoreUnavailable):
+            database(manager).transact(stands_still)
+        assert manager.leases() == []
+
+
+@integration
+def test_who_is_kept_out_for_too_long_is_told_so_and_has_done_nothing(mysql_url: str) -> None:
+    with connect(mysql_url) as manager, connect(f"{mysql_url}&timeout_s=1") as hasty:
+
+        def in_the_way(connection: Connection) -> None:
+            grant(manager, connection, "first")
+            with pytest.raises(StoreUnavailable, match="1205"):
+                database(hasty).transact(lambda other: grant(hasty, other, "second"))
+
+        database(manager).transact(in_the_way)
+        assert [lease.owner for lease in hasty.leases()] == ["first"]
+
+
+@integration
+def test_the_victim_of_a_deadlock_tries_again(mysql_url: str) -> None:
+    with connect(mysql_url) as manager, ThreadPoolExecutor(2) as pool:
+        for owner in ("one", "two"):
+            manager.acquire(owner=owner, writes=[f"dw.{owner}"])
+        kept, both, tries = database(manager), threading.Barrier(2), []
+        request = kept.tables.request
+
+        def take(*owners: str) -> None:
+            def work(connection: Connection) -> None:
+                tries.append(owners)
+                for nth, owner in enumerate(owners):
+                    connection.execute(update(request).where(request.c.owner == owner).values(named=owners[0]))
+                    if nth == 0 and len(tries) <= 2:
+                        both.wait(HANG_S)
+
+            kept.transact(work)
+
+        for taking in [pool.submit(take, "one", "two"), pool.submit(take, "two", "one")]:
+            taking.result(HANG_S)
+        assert len(tries) == 3
+
+
+# Sessions.
+
+
+@integration
+def test_a_session_that_the_server_has_ended_is_replaced_unseen(mysql_url: str) -> None:
+    with connect(mysql_url) as manager, connect(mysql_url) as other:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        found = database(manager).read(session)
+        do(other, f"KILL {found}")
+        wait_until(lambda: not ask(other, f"SELECT 1 FROM information_schema.processlist WHERE id = {found}"))
+        manager.renew(lease)
+        assert manager.release(lease)
+
+
+@integration
+def test_a_server_that_restarts_keeps_leases_places_and_its_number(mariadb: MariaDBServer, mysql_url: str) -> None:
+    with connect(mysql_url) as manager, connect(mysql_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        waiting = Polling(other, "waits", writes=[DAY])
+        waiting.blocked()
+        mariadb.kill()
+        with pytest.raises(StoreUnavailable):
+            manager.renew(lease)
+        mariadb.start()
+        manager.renew(lease)
+        assert manager.release(lease)
+        granted = waiting.granted()
+        assert granted.token > lease.token
+        other.release(granted)
+
+
+@integration
+def test_a_server_that_stands_still_is_not_waited_for_without_end(mariadb: MariaDBServer, mysql_url: str) -> None:
+    with connect(f"{mysql_url}&timeout_s=1") as manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        mariadb.suspend()
+        try:
+            begun = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                manager.verify(lease)
+            assert time.monotonic() - begun < 20
+        finally:
+            mariadb.resume()
+        wait_until(lambda: _released(manager, lease))
+
+
+def _released(manager: LockManager, lease: Lease) -> bool:
+    try:
+        manager.release(lease)
+    except HiveLockError:
+        return False
+    return manager.leases() == []
+
+
+@integration
+def test_a_waiter_looks_often_at_first_and_then_less(mysql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    with connect(mysql_url) as manager, connect(mysql_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        living = database(other).living
+
+        def look(places: Iterable[int]) -> dict[int, tuple[int, bool]]:
+            looks.append(time.monotonic())
+            return living(places)
+
+        monkeypatch.setattr(database(other), "living", look)
+        waiting = [Polling(other, f"waits {number}", writes=[DAY]) for number in range(20)]
+        for polling in waiting:
+            polling.blocked()
+        looks.clear()
+        wait_until(lambda: len(looks) > 2 and looks[-1] - looks[-2] > 0.4)
+        assert len(looks) < 40, "each waiter looks for itself"
+        manager.release(lease)
+        for polling in waiting:
+            other.release(polling.granted())
+
+
+# The server's defaults.
+
+
+@pytest.fixture
+def contrary(mariadb: MariaDBServer, mysql_url: str) -> Iterator[str]:
+    """A server all of whose defaults are other than ours."""
+    changed = {
+        "tx_isolation": "'SERIALIZABLE'",
+        "autocommit": "0",
+        "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+        "sql_safe_updates": "1",
+        "time_zone": "'-11:30'",
+        "collation_server": "'latin1_swedish_ci'",
+        "collation_database": "'latin1_swedish_ci'",
+    }
+    with connect(f"{mariadb.url}?prefix=plain_") as manager:
+        before = {name: ask(manager, f"SELECT @@GLOBAL.{name}")[0][0] for name in changed}
+        do(manager, *(f"SET GLOBAL {name} = {value}" for name, value in changed.items()))
+        yield mysql_url
+        do(manager, *(f"SET GLOBAL {name} = {value!r}" for name, value in before.items()))
+
+
+@integration
+def test_nothing_depends_on_the_defaults_of_the_server(contrary: str) -> None:
+    values = [
+        "a",
+        "A",
+        "a ",
+        "ä",
+        "Ä",
+        "日本",
+        "it's",
+        "back\\slash",
+        'quo"te',
+        "100%",
+        "%s",
+        ":of_place",
+        "x" * 200,
+    ]
+    with connect(contrary) as manager:
+        began = ask(manager, "SELECT @@tx_isolation, @@autocommit")[0]
+        assert tuple(began) == ("READ-COMMITTED", 1)
+        assert abs((manager.now() - datetime.now(UTC)).total_seconds()) < HANG_S
+        held: dict[str, LockObject] = {}
+        for value in values:
+            target = LockObject("dw", "flights", (("carrier", value),))
+            held[manager.acquire(owner=f"holder {value.strip()} 😀 {len(held)}", writes=[str(target)]).id] = target
+        assert {lease.id: lease.locks[-1].object for lease in manager.leases()} == held
+        waiting = Polling(manager, "waits", writes=[str(target) for target in held.values()])
+        assert waiting.blocked().by
+        for lease in manager.leases():
+            assert manager.release(lease)
+        manager.release(waiting.granted())
+        many = [f"dw.t/name={number:0100d}" for number in range(1_500)]
+        lease = manager.acquire(owner="many", writes=many)
+        assert manager.find(lease.id) == lease
+
+
+# The tables.
+
+
+@integration
+@pytest.mark.parametrize("missing", ["VIEW {}lease", "INDEX hivelock_lock_object ON {}lock", "TABLE {}audit"])
+def test_what_a_process_has_made_that_died_then_is_completed(mysql_url: str, missing: str) -> None:
+    with connect(mysql_url) as manager:
+        tables = database(manager).tables
+        do(manager, f"DROP {missing.format(tables.qualified)}", f"DELETE FROM {tables.store}")
+    with connect(mysql_url) as manager:
+        here = {"schema": tables.schema}
+        kept = database(manager)
+        assert kept.read(lambda connection: inspect(connection).has_table("hivelock_lease", **here))
+        assert kept.read(
+            lambda connection: inspect(connection).has_index("hivelock_lock", "hivelock_lock_object", **here)
+        )
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+        assert manager.audit() == []
+
+
+@integration
+def test_a_store_whose_number_is_gone_is_not_begun_anew(mysql_url: str) -> None:
+    with connect(mysql_url) as manager:
+        manager.acquire(owner="me", writes=[DAY])
+        do(manager, f"DELETE FROM {database(manager).tables.store}")
+    with pytest.raises(StoreCorrupted, match="tokens would not grow"):
+        connect(mysql_url)
+
+
+@integration
+def test_tables_are_of_innodb_and_tell_names_by_each_byte(mysql_url: str) -> None:
+    with connect(mysql_url) as manager:
+        schema = database(manager).tables.schema
+        made = ask(
+            manager,
+            f"SELECT DISTINCT engine, table_collation FROM information_schema.tables WHERE table_schema = '{schema}' "
+            "AND table_type = 'BASE TABLE'",
+        )
+        assert [tuple(row) for row in made] == [("InnoDB", "utf8mb4_bin")]
+
+
+# Who is let in.
+
+
+@integration
+def test_who_is_not_let_in_is_told_so(mariadb: MariaDBServer, mysql_url: str) -> None:
+    with connect(mysql_url) as manager:
+        schema = database(manager).tables.schema
+        do(
+            manager, "DELETE FROM mysql.db", "FLUSH PRIVILEGES"
+        )  # for which everybody may do all in what is called test…
+        do(manager, "CREATE OR REPLACE USER ann IDENTIFIED BY 'hush-日本'", "CREATE OR REPLACE USER bob")
+        do(manager, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.* TO ann", f"GRANT SELECT ON {schema}.* TO bob")
+    at = f"127.0.0.1:{mariadb.port}/{schema}"
+    with connect(f"mysql://ann:hush-%E6%97%A5%E6%9C%AC@{at}?schema={schema}") as manager:
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+    for login, said in (("ann:wrong", "1045"), ("ann", "1045"), ("nobody", "1045|1044")):
+        with pytest.raises(AccessDenied, match=said) as refused:
+            connect(f"mysql://{login}@{at}?schema={schema}")
+        assert "wrong" not in str(refused.value)
+    with connect(f"mysql://bob@{at}?schema={schema}") as manager, pytest.raises(AccessDenied, match="1142"):
+        manager.acquire(owner="me", writes=[DAY])
+    with pytest.raises(AccessDenied, match="SSL"):
+        connect(f"mysql://bob@{at}?schema={schema}&ssl_mode=required")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql+mysqldb://db/locks", r"mysql\+mysqldb.*write mysql://, for which pymysql"),
+        ("mariadb+mariadbconnector://db/locks", r"mariadb\+.*write mariadb://"),
+        ("mysql://db", "names no database"),
+        ("mysql://db/locks?init_command=DROP", "no option init_command"),
+        ("mysql://db/locks?local_infile=1", "no option local_infile"),
+        ("mysql://db/locks?ssl_mode=maybe", "ssl_mode='maybe'"),
+        ("mysql://db/locks?ssl_mode=disabled&ssl_ca=ca.pem", "leave one of them out"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        connect(url)
+
+
+@pytest.mark.parametrize(
+    ("said", "old"),
+    [
+        ("5.7.44-log", True),
+        ("8.0.36", False),
+        ("8.4.3-commercial", False),
+        ("5.5.5-10.5.23-MariaDB-log", True),
+        ("5.5.5-10.6.18-MariaDB", False),
+        ("11.4.2-MariaDB-ubu2404", False),
+    ],
+)
+def test_a_server_that_is_too_old_is_refused(said: str, old: bool) -> None:
+    class Answers:
+        def get_server_info(self) -> str:
+            return said
+
+    login = Login({}, 2.5)
+    if old:
+        with pytest.raises(Unsupported, match=r"MySQL 8\.0 or MariaDB 10\.6"):
+            login._variables(Answers())
+    else:
+        variables = dict(login._variables(Answers()))
+        assert ("max_statement_time" in variables) is ("MariaDB" in said)
+        assert variables["innodb_lock_wait_timeout"] == "3"

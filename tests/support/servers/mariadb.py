@@ -1,0 +1,106 @@
+"""MariaDB, out of Debian's package: one server on 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.servers.server import Server, ServerError, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INSTALL_S = 120.0
+PROGRAM = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+"""None where the package is not installed."""
+
+
+class MariaDBServer(Server):
+    """A MariaDB server that trusts everybody, with its data in a directory of its own among the temporary ones.
+
+    ``fsync``: whether a commit is on disk before it is answered. ``config`` adds to the server's settings, ``-`` for ``_``.
+
+    A test's directory admits nobody else, and MariaDB does not like to be root: started by root, it runs as ``nobody``. It reads
+    no settings of the system's.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        *,
+        port: int | None = None,
+        fsync: bool = False,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(workdir / "mariadb")
+        if PROGRAM is None:
+            raise ServerError("there is no mariadbd here; Debian's mariadb-server has it")
+        self.port = port or free_port()
+        self._data = Path(tempfile.mkdtemp(prefix="mariadb-"))
+        weakref.finalize(self, shutil.rmtree, self._data, ignore_errors=True)
+        self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        self._config = {
+            "port": str(self.port),
+            "bind-address": "127.0.0.1",
+            "socket": str(self._data / "socket"),
+            "pid-file": str(self._data / "pid"),
+            "innodb-buffer-pool-size": "64M",
+            "innodb-log-file-size": "16M",
+            "innodb-flush-log-at-trx-commit": "1" if fsync else "2",
+            "max-connections": "200",
+            **(config or {}),
+        }
+
+    @property
+    def url(self) -> str:
+        """The URL of its first database."""
+        return f"mysql://root@127.0.0.1:{self.port}/test"
+
+    def ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
+                return bool(asked.recv(1))  # it speaks first
+        except OSError:
+            return False
+
+    def command(self) -> list[str]:
+        if not (self._data / "mysql").exists():
+            self._initialise()
+        settings = [f"--{name}={value}" for name, value in self._config.items()]
+        user = str(self._user.pw_uid) if self._user else ""
+        tether = [sys.executable, str(Path(__file__).with_name("tether.py")), user]
+        return [*tether, str(PROGRAM), "--no-defaults", f"--datadir={self._data}", "--skip-name-resolve", *settings]
+
+    def environment(self) -> Mapping[str, str]:
+        zone = "Asia/Kathmandu"  # a quarter of an hour off every other
+        return {"TZ": zone, "LC_ALL": "C", "TETHER_SIGNAL": "SIGTERM"}
+
+    def _initialise(self) -> None:
+        if self._user:
+            os.chown(self._data, self._user.pw_uid, -1)
+        program = shutil.which("mariadb-install-db") or "mariadb-install-db"
+        options = [
+            "--no-defaults",
+            f"--datadir={self._data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-name-resolve",
+        ]
+        made = subprocess.run(
+            [program, *options],
+            user=self._user.pw_uid if self._user else None,
+            cwd=self._data,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S,
+            check=False,
+        )
+        if made.returncode:
+            raise ServerError(f"mariadb-install-db failed in {self._data}: {made.stdout[-2000:]}{made.stderr[-2000:]}")
