@@ -52,6 +52,7 @@ class MariaDBServer(Server):
             "bind-address": "127.0.0.1",
             "socket": str(self._data / "socket"),
             "pid-file": str(self._data / "pid"),
+            "tmpdir": str(self._data),  # a server that starts deletes what lies in the common one
             "innodb-buffer-pool-size": "64M",
             "innodb-log-file-size": "16M",
             "innodb-flush-log-at-trx-commit": "1" if fsync else "2",
