@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -260,9 +261,10 @@ class HiveLockHook(BaseHook):
     async def load(self) -> None:
         """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
         try:
-            self.settings = self._read(await self.aget_connection(self.hivelock_conn_id))
+            connection = await self.aget_connection(self.hivelock_conn_id)
         except AirflowNotFoundException as error:
             raise self._missing() from error
+        self.settings = await asyncio.to_thread(self._read, connection)  # its hive-site.xml may lie on a slow disk
         for secret in secrets(self.settings.url):
             await amask_secret(secret)
 

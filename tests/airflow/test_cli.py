@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockMode, connect
+from tests.support.servers.jvm import write_site
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
@@ -27,14 +30,21 @@ def airflow(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: ZooKeeperServer) -> None:
+def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     namespace, root = "hive_of_the_cli", "/hivelock_of_the_cli"
-    extra = json.dumps({"installation": "here", "root": root})
+    file = tmp_path / "hive-site.xml"
+    write_site(file, {"hive.support.concurrency": "true", "hive.zookeeper.quorum": zookeeper.hosts})
+    extra = json.dumps({"installation": "here", "root": root, "hive_site": str(file)})
     added = airflow(
-        *("connections", "add", ID, "--conn-type", "hivelock", "--conn-host", zookeeper.hosts),
-        *("--conn-schema", namespace, "--conn-extra", extra),
+        *("connections", "add", ID, "--conn-type", "hivelock", "--conn-schema", namespace, "--conn-extra", extra)
     )
     assert added.returncode == 0, added.stderr
+    checked = airflow("hivelock", "--conn-id", ID, "check")
+    assert checked.returncode == 0, checked.stderr
+    assert f"host={zookeeper.hosts}  (hive.zookeeper.quorum, {file}:4)\n" in checked.stdout
+    assert f"schema={namespace}  (the connection)\n" in checked.stdout
+    assert "locks=stricter  (the default)\n" in checked.stdout
+    assert checked.stdout.splitlines()[-1].startswith("ok: Hive locks in ZooKeeper")
     with connect(f"zookeeper://{zookeeper.hosts}/{namespace}?root={root}") as manager:
         manager.acquire(owner="job", writes=["dw.u"])
         statements = "lock table dw.t exclusive; SHOW LOCKS; lock table dw.u shared"

@@ -129,6 +129,8 @@ def test_each_setting_says_where_it_stands() -> None:
 def test_a_session_of_twenty_minutes_is_not_waited_for() -> None:
     said = lock_store.of_site(site(prop("hive.zookeeper.session.timeout", "1200000")))
     assert (said["timeout_s"].value, "40 s at most" in said["timeout_s"].source) == ("40", True)
+    in_milliseconds = lock_store.of_site(site(prop("hive.zookeeper.session.timeout", "5000")))
+    assert (in_milliseconds["timeout_s"].value, "at most" in in_milliseconds["timeout_s"].source) == ("5", False)
 
 
 def test_retries_without_a_sleep_have_hives() -> None:
