@@ -38,6 +38,7 @@ class Target:
 
     :raises InvalidRequest: no such table, or neither an unpartitioned table nor a whole partition of one.
     :raises StoreUnavailable: the metastore does not answer.
+    :raises Unsupported: it is of a Hive that the client among Spark's jars does not speak with.
     """
 
     def __init__(self, spark: Any, written: LockObject) -> None:
@@ -181,6 +182,11 @@ class Target:
             yield
         except Py4JJavaError as error:
             kind, message = error.java_exception.getClass().getSimpleName(), error.java_exception.getMessage()
+            if kind == "TApplicationException":
+                raise Unsupported(
+                    f"{self._written} cannot be published: the metastore does not know what the client among Spark's jars asks "
+                    f"({message}). Hive 4.0.1 and later have given up calls of Hive 2.3's client; nothing was changed"
+                ) from error
             if kind in _CHANGED or "The table has been modified" in str(message):
                 raise _ChangedMeanwhile(message) from error
             raise StoreUnavailable(
