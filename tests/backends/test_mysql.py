@@ -6,6 +6,8 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +30,9 @@ from airflow_hivelock.locks.backends.database import DatabaseBackend
 from airflow_hivelock.locks.backends.database.mysql_session import Login
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, wait_until
+from tests.support.servers import MariaDBServer
+from tests.support.servers.certificates import Authority
+from tests.support.servers.mariadb import PROGRAM as mariadb_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from airflow_hivelock.locks import LockManager
-    from tests.support.servers import MariaDBServer
 
 integration = pytest.mark.integration
 
@@ -338,10 +342,48 @@ def test_who_is_not_let_in_is_told_so(mariadb: MariaDBServer, mysql_url: str) ->
         with pytest.raises(AccessDenied, match=said) as refused:
             connect(f"mysql://{login}@{at}?schema={schema}")
         assert "wrong" not in str(refused.value)
+    with connect(f"{mariadb.url}?prefix=plain_") as manager:
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX, CREATE VIEW"  # as the guide has them
+        do(manager, "CREATE DATABASE IF NOT EXISTS carols", "CREATE OR REPLACE USER carol")
+        do(manager, f"GRANT {rights} ON carols.* TO carol")
+    with connect(f"mariadb://carol@127.0.0.1:{mariadb.port}/carols") as manager:
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
     with connect(f"mysql://bob@{at}?schema={schema}") as manager, pytest.raises(AccessDenied, match="1142"):
         manager.acquire(owner="me", writes=[DAY])
     with pytest.raises(AccessDenied, match="SSL"):
         connect(f"mysql://bob@{at}?schema={schema}&ssl_mode=required")
+
+
+@integration
+def test_tls_is_checked_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
+    if not mariadb_program:
+        pytest.skip("there is no mariadbd here; make test-mysql installs Debian's")
+    ours, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "stranger")
+    with TemporaryDirectory() as readable:  # for the user that the server runs as
+        pem = Path(readable) / "server.pem"
+        pem.write_bytes(ours.issue("localhost").read_bytes())
+        for path in (pem.parent, pem):
+            path.chmod(0o755)
+        with MariaDBServer(tmp_path, config={"ssl-cert": str(pem), "ssl-key": str(pem)}) as server:
+            with connect(server.url) as manager:
+                do(manager, "CREATE USER ann IDENTIFIED BY 'hush' REQUIRE SSL", "GRANT ALL ON test.* TO ann")
+            for host, options in (
+                ("localhost", f"ssl_ca={ours.ca}"),
+                ("127.0.0.1", f"ssl_ca={ours.ca}&ssl_mode=VERIFY_CA"),
+                ("127.0.0.1", "ssl_mode=required"),
+                ("127.0.0.1", ""),
+            ):
+                with connect(f"mysql://ann:hush@{host}:{server.port}/test?{options}") as manager:
+                    assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+            for host, options, said in (
+                ("localhost", f"ssl_ca={stranger.ca}", "certificate verify failed"),
+                ("localhost", "ssl_mode=verify_identity", "certificate verify failed"),
+                ("127.0.0.1", f"ssl_ca={ours.ca}", "certificate verify failed"),
+                ("localhost", "ssl_ca=/nowhere.pem", "ssl_ca cannot be used"),
+                ("localhost", "ssl_mode=disabled", "1045"),
+            ):
+                with pytest.raises(AccessDenied, match=said):
+                    connect(f"mysql://ann:hush@{host}:{server.port}/test?{options}")
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,7 @@ class Sessions:
         cause = " ".join(str(said).split())
         if self.dialect.denied(said):
             return AccessDenied(
-                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and sslmode and "
-                "sslrootcert"
+                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and its options for TLS"
             )
         silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
         if isinstance(said, silent):
