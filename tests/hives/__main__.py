@@ -1,0 +1,118 @@
+"""``python -m tests.hives [--tries 5] [HIVE…]``: tries every Hive, and prints the table of docs/compatibility.md.
+
+With all of them, and 20 tries, the table is written there. Fails when a cell does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
+BEGIN, END = "<!-- make test-hives FULL=1 -->\n", "<!-- the end of it -->\n"
+CELL_S = 1800.0
+FULL_TRIES = 20
+
+BUNDLED = "2.3.10"
+"""The Hive in PySpark's jars."""
+
+HIVES = (BUNDLED, "3.1.3", "4.0.1", "4.1.0", "4.2.1")
+STORES = ("ZooKeeper", "metastore")
+COLUMNS = ("conformance", "interop, both ways", "two Spark jobs overwrite one partition: no lock, ours")
+
+BOTH_WAYS = ("test_lock_manager", "test_differential", "test_zookeeper_protocol")
+NO_SERVER = "✗ a"
+NO_CLIENT = "✗ b"
+NO_PART = "c"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What stands in a cell, and whether it is as it should be."""
+
+    text: str
+    good: bool = True
+
+
+def run(hive: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A module of Python's, with that Hive; its output goes to stderr as well."""
+    environment = {name: value for name, value in os.environ.items() if name != "HIVE"}
+    if hive != BUNDLED:
+        environment["HIVE"] = hive
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=CELL_S, check=False
+    )
+    print(hive, *arguments, done.stdout[-2000:], sep="\n", file=sys.stderr, flush=True)
+    return done
+
+
+def tests(hive: str, *arguments: str) -> Said:
+    """Whether all tests passed, and how many do not hold for that Hive."""
+    done = run(hive, "pytest", "-q", "-n", "2", "--dist", "loadfile", *arguments)
+    if done.returncode:
+        return Said("✗", good=False)
+    left_out = re.search(r"(\d+) skipped", done.stdout)
+    return Said(f"✓ but {left_out[1]}" if left_out else "✓")
+
+
+def conformance(hive: str, store: str, tries: int) -> Said:
+    if store == "metastore":
+        return tests(hive, "tests/backends/test_metastore.py", "-k", "TestMetastore")
+    if hive != BUNDLED:
+        return Said(NO_PART)
+    return tests(hive, "tests/backends/test_conformance.py", "-k", "TestZooKeeper")
+
+
+def interop(hive: str, store: str, tries: int) -> Said:
+    if store == "metastore":
+        return tests(hive, "tests/backends/test_metastore.py", "-k", "not TestMetastore")
+    with_its_driver = ("test_hive", "test_show_locks") if hive == BUNDLED else ()
+    return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver)))
+
+
+def race(hive: str, store: str, tries: int) -> Said:
+    if hive not in (BUNDLED, "3.1.3"):
+        return Said(NO_CLIENT)
+    options = ["--metastore"] if store == "metastore" else []
+    done = run(hive, "tests.system.race", "--first", "--tries", str(tries), *options)
+    harmed = re.findall(r"(\d+/\d+)(?: \([^)]*\))?, [\d.]+ s", done.stdout)
+    return Said(f"{'✗' if done.returncode else '✓'} harmed {', '.join(harmed)}", not done.returncode)
+
+
+def row(hive: str, store: str, tries: int) -> tuple[Said, ...]:
+    if store == "metastore" and hive > "4.0.1":
+        return (Said(NO_SERVER),) * len(COLUMNS)
+    return tuple(column(hive, store, tries) for column in (conformance, interop, race))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.hives", description=__doc__)
+    parser.add_argument("hives", nargs="*", default=HIVES, metavar="HIVE")
+    parser.add_argument("--tries", type=int, default=FULL_TRIES, help="of each race; default: %(default)s")
+    arguments = parser.parse_args()
+    found = {(hive, store): row(hive, store, arguments.tries) for hive in arguments.hives for store in STORES}
+    table = "".join(
+        f"| {' | '.join(cells)} |\n"
+        for cells in (
+            ("Hive", "locks in", *COLUMNS),
+            ("---",) * (2 + len(COLUMNS)),
+            *((hive, store, *(said.text for said in cells)) for (hive, store), cells in found.items()),
+        )
+    )
+    print(table)
+    if tuple(arguments.hives) == HIVES and arguments.tries == FULL_TRIES:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}")
+    return int(not all(said.good for cells in found.values() for said in cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
