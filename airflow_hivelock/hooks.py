@@ -22,6 +22,7 @@ from airflow_hivelock.locks.hive import coverage, lock_store
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.hive.lock_store import Sourced
+from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TRANSACTIONS, Setting, TxnSettings
 from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.locks.plan import check_follows
 from airflow_hivelock.locks.url import check, secrets, shown
@@ -67,6 +68,7 @@ class Settings:
     :param locks: whose table of commands SQL is locked by, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
     :param site: the hive-site.xml that says what the connection does not.
     :param sourced: each of these settings, and who said it.
+    :param txn: what Hive's transactional manager takes, for SQL that is locked as Hive does in its metastore.
     """
 
     url: str = field(repr=False)
@@ -77,6 +79,7 @@ class Settings:
     locks: Follows = "stricter"
     site: Site | None = field(default=None, repr=False, compare=False)
     sourced: tuple[Sourced, ...] = field(default=(), repr=False, compare=False)
+    txn: TxnSettings = DEFAULT_TXN
 
     @classmethod
     def of(cls, connection: Any) -> Settings:
@@ -95,7 +98,9 @@ class Settings:
         if backend not in BACKENDS:
             raise InvalidRequest(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
         url = _url(backend, connection, host.value.strip(), schema.value.strip("/"))
-        options = {name: value for name, value in extra.items() if name not in _OURS and value not in (None, "")}
+        txn = [Setting(name, _text(value)) for name, value in extra.items() if name in TRANSACTIONS]
+        ours = {*_OURS, *TRANSACTIONS}
+        options = {name: value for name, value in extra.items() if name not in ours and value not in (None, "")}
         if backend == "zookeeper" and (chroot := host.value.partition("/")[2]):
             options["chroot"] = chroot.strip()  # as in ZooKeeper's own connect string
         if options:
@@ -121,7 +126,16 @@ class Settings:
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
         if metastore_uri:
             check(metastore_uri, "the metastore, as in thrift://metastore:9083,")
-        found = cls(url, installation, metastore_uri, concurrency, _lock_timeout_s(extra), locks, site)
+        found = cls(
+            url,
+            installation,
+            metastore_uri,
+            concurrency,
+            _lock_timeout_s(extra),
+            locks,
+            site,
+            txn=DEFAULT_TXN.after(*txn),
+        )
         said = {"host": host, "schema": schema} | of_site | {name: Sourced(name, "", _CONNECTION) for name in own}
         return replace(found, sourced=tuple(found._sourced(extra, said)))
 

@@ -16,13 +16,13 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit
-from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_statements, turned_off
+from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, turned_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.locks.model import LockRequest
+    from airflow_hivelock.locks.model import LockObject, LockRequest, LockType
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,9 @@ class LockSpec:
         reads, writes = plan(
             self.reads, self.writes, catalog, self.unpartitioned, partition_columns=known, limit=MOST_PARTITIONS
         )
+        types: Mapping[LockObject, LockType] = {}
         if self.lock_sql:
-            found = plan_statements(
+            found = plan_sql(
                 self.lock_sql,
                 catalog,
                 database=self.lock_database,
@@ -240,8 +241,10 @@ class LockSpec:
                 locks=hook.settings.locks,
                 limit=MOST_PARTITIONS,
                 always=self.support_concurrency is True,
+                txn=hook.settings.txn,
             )
-            reads, writes = [*reads, *found[0]], [*writes, *found[1]]
+            types = {target: kind for target, kind in found.types.items() if target not in {*reads, *writes}}
+            reads, writes = [*reads, *found.reads], [*writes, *found.writes]
         return rules.request(
             str(owner),
             reads,
@@ -254,6 +257,7 @@ class LockSpec:
             priority=terms.lock_priority,
             limit=terms.limit(owner.dag_id),
             late=late,
+            types=types,
         )
 
     def _digest(self) -> str:

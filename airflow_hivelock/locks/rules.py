@@ -83,15 +83,22 @@ def components(request: LockRequest, reads: LockType = LockType.SHARED_READ) -> 
     """
     parents = {lock.object.parent for lock in request.locks}
     types = _TYPES | {LockMode.SHARED: reads}
-    named = {
-        lock.object: types[lock.mode]
-        for lock in request.locks
-        if lock.mode is LockMode.EXCLUSIVE or lock.object in request.whole or lock.object not in parents
-    }
+    named = request.whole | request.types.keys()
+    return uncovered(
+        {
+            lock.object: request.types.get(lock.object, types[lock.mode])
+            for lock in request.locks
+            if lock.mode is LockMode.EXCLUSIVE or lock.object in named or lock.object not in parents
+        }
+    )
+
+
+def uncovered(types: Mapping[LockObject, LockType]) -> dict[LockObject, LockType]:
+    """*types* without what is covered by one above it."""
     return {
         target: kind
-        for target, kind in named.items()
-        if not any(_covers(named.get(parent), parent, kind) for parent in target.parents)
+        for target, kind in types.items()
+        if not any(_covers(types.get(parent), parent, kind) for parent in target.parents)
     }
 
 
@@ -195,6 +202,7 @@ def request(
     priority: int = 1,
     limit: LeaseLimit | None = None,
     late: bool = False,
+    types: Mapping[LockObject, LockType] | None = None,
 ) -> LockRequest:
     """Check and build the request that *reads* and *writes*, by name (ranges too) or as objects, stand for.
 
@@ -204,7 +212,7 @@ def request(
     locks = with_parents(shared, exclusive)
     above = {lock.object.parent for lock in locks} if shared else ()
     whole = frozenset(target for target in shared if target in above)
-    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late)
+    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late, types or {})
 
 
 def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:

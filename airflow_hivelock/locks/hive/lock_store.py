@@ -41,6 +41,8 @@ _SERVERS = "the metastore itself is asked, whose value counts"
 _RECONNECTS = "nothing to set: a lost session is made anew until the caller's deadline"
 _TRANSACTIONS = "for transactions of Hive's own: a lease here is a lock without one"
 
+_WRITER = "a writer here takes EXCLUSIVE, unless locks is hive and the extra says this, too"
+
 ELSEWHERE = {
     MAPRED_ONLY: "what is named here is locked whatever runs. Where it is true, Hive's own DROP, ALTER and LOAD neither wait nor "
     "are waited for, and hivelock check warns of it",
@@ -61,11 +63,11 @@ ELSEWHERE = {
     "hive.txn.heartbeat.threadpool.size": _TRANSACTIONS,
     "hive.txn.max.open.batch": _TRANSACTIONS,
     "hive.max.open.txns": _TRANSACTIONS,
-    "hive.txn.strict.locking.mode": "changes what Hive's own INSERT takes on tables that are not transactional, and no lock here",
+    "hive.txn.strict.locking.mode": f"what Hive's INSERT INTO takes on tables that are not transactional; {_WRITER}",
     "hive.txn.ext.locking.enabled": "whether Hive locks external tables: hivelock check says it, of the metastore's own value",
     "hive.txn.read.locks": "whether Hive's readers lock: hivelock check says it, of the metastore's own value",
-    "hive.txn.xlock.iow": "which of its types Hive's INSERT OVERWRITE takes; a writer here takes EXCLUSIVE",
-    "hive.txn.xlock.write": "which of its types Hive's UPDATE and DELETE take; a writer here takes EXCLUSIVE",
+    "hive.txn.xlock.iow": f"which of its types Hive's INSERT OVERWRITE takes; {_WRITER}",
+    "hive.txn.xlock.write": f"which of its types Hive's UPDATE and DELETE take; {_WRITER}",
     "hive.txn.xlock.ctas": "which of its types Hive's CREATE TABLE AS SELECT takes; a writer here takes EXCLUSIVE",
     "hive.txn.xlock.mergeinsert": "which of its types Hive's MERGE takes; a writer here takes EXCLUSIVE",
     "hive.txn.nonacid.read.locks": "whether Hive's readers of tables without transactions lock; a reader here does",

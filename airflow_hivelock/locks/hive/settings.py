@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.duration import seconds
@@ -17,6 +17,13 @@ DEFAULT_NUMRETRIES, DEFAULT_SLEEP = 100, "60s"
 
 OFF = f"SET {CONCURRENCY}=false"
 RISK = "others may overwrite what is read while it is read, and two writers may lose each other's data"
+
+TRANSACTIONS = {
+    "hive.txn.strict.locking.mode": "strict",
+    "hive.txn.xlock.write": "xlock_write",
+    "hive.txn.xlock.iow": "xlock_iow",
+}
+"""The settings that :class:`TxnSettings` has, by Hive's names."""
 
 _LINE = re.compile(r"set\s+(?:hiveconf:)?([a-z0-9_.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
 _COUNT = re.compile("[0-9]{1,12}")
@@ -42,6 +49,8 @@ class Setting:
             return "bounds how long LOCK waits here; a task's waits are its own timeout, or the connection's"
         if self.name == "hive.exec.dynamic.partition.mode":
             return "changes no lock: whose table of commands is followed (locks) says what dynamic partitions lock"
+        if self.name in TRANSACTIONS:
+            return "which types SQL takes in a metastore, with locks='hive'"
         if self.name.startswith("hive.txn.") or self.name == "hive.lock.manager":
             return "changes no lock: the lock store is that of the URL, or of the connection"
         return ""
@@ -66,3 +75,27 @@ class Setting:
         if (found := seconds(self.value)) is None:
             raise InvalidRequest(f"SET {self.name}={self.value!r:.80}: give a time, as in 60s")
         return found
+
+
+@dataclass(frozen=True)
+class TxnSettings:
+    """Which types Hive's transactional manager takes for what is written; Hive's own defaults.
+
+    :param strict: INSERT INTO a plain table is EXCLUSIVE.
+    :param xlock_write: UPDATE, DELETE and MERGE keep each other away.
+    :param xlock_iow: INSERT OVERWRITE of an ACID table keeps readers away.
+    """
+
+    strict: bool = True
+    xlock_write: bool = True
+    xlock_iow: bool = True
+
+    def after(self, *settings: Setting) -> TxnSettings:
+        """What they are once these have been set, one after the other.
+
+        :raises InvalidRequest: one that is neither true nor false.
+        """
+        return replace(self, **{TRANSACTIONS[each.name]: each.truth for each in settings if each.name in TRANSACTIONS})
+
+
+DEFAULT_TXN = TxnSettings()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model import LockMode, LockObject, LockType
 from airflow_hivelock.locks.model.object import unescape_level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from airflow_hivelock.locks.hive.catalog import Table
+    from airflow_hivelock.locks.hive.settings import TxnSettings
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,35 @@ class TransactionalLock:
     agent_info: str | None = None
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """A row of SHOW TRANSACTIONS: the fields of a ``TxnInfo``. :param state: ``OPEN`` or ``ABORTED``."""
+
+    id: int
+    state: str
+    started_ms: int
+    last_heartbeat_ms: int
+    user: str
+    hostname: str
+
+
+@runtime_checkable
+class KeepsTransactions(Protocol):
+    """A backend whose store keeps Hive's transactions."""
+
+    def transactions(self) -> Sequence[Transaction]:
+        """Those that are open, or aborted and not yet cleaned up, in the server's order."""
+        ...
+
+    def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[Transaction]:
+        """End open transactions, whose locks go with them: all of *ids*, or none.
+
+        :return: what they were.
+        :raises HiveLockError: one of them is not open.
+        """
+        ...
+
+
 @runtime_checkable
 class ListsTransactional(Protocol):
     """A backend whose SHOW LOCKS is that of Hive's transactional manager."""
@@ -65,6 +98,33 @@ def mode(lock_type: str) -> LockMode:
     What is not known counts as EXCLUSIVE.
     """
     return LockMode.SHARED if lock_type in ("SHARED_READ", "SHARED_WRITE") else LockMode.EXCLUSIVE
+
+
+class Write(enum.Enum):
+    """How a statement changes data."""
+
+    INSERT = "INSERT INTO"
+    OVERWRITE = "INSERT OVERWRITE"
+    CHANGE = "UPDATE, DELETE, MERGE"
+
+
+def written(table: Table | None, write: Write, settings: TxnSettings) -> LockType:
+    """What Hive takes where *table* is written: AcidUtils.makeLockComponents, DbTxnManager.acquireLocks before Hive 3.
+
+    :param table: None for one that nothing is known of.
+    """
+    if table is None or table.iceberg:
+        return LockType.EXCLUSIVE
+    if not table.transactional:
+        appends = write is Write.INSERT and not settings.strict
+        return LockType.SHARED_READ if appends else LockType.EXCLUSIVE
+    match write:
+        case Write.INSERT:
+            return LockType.SHARED_READ if settings.xlock_write else LockType.SHARED_WRITE
+        case Write.OVERWRITE:
+            return LockType.EXCLUSIVE if settings.xlock_iow and settings.xlock_write else LockType.EXCL_WRITE
+        case Write.CHANGE:
+            return LockType.EXCL_WRITE if settings.xlock_write else LockType.SHARED_WRITE
 
 
 def owner(agent: str, user: str) -> str:

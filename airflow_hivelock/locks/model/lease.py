@@ -14,9 +14,9 @@ from airflow_hivelock.locks.invalid import InvalidRequest
 from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from airflow_hivelock.locks.model.object import Lock, LockObject
+    from airflow_hivelock.locks.model.object import Lock, LockObject, LockType
 
 MAX_OWNER_LENGTH = 2_000
 MAX_QUERY_LENGTH = 10_000
@@ -81,6 +81,8 @@ class LockRequest:
     :param limit: how many leases of its kind may be out at a time; None: any number.
     :param late: it takes nothing: once it could have its locks it steps aside, holding nothing and in nobody's way, and
         its owner asks again, as a new arrival, with the worker slot in hand.
+    :param types: what Hive's transactional manager is to be asked for in the place of what the modes say. Other stores know
+        no types, and take the modes.
     """
 
     owner: str
@@ -94,6 +96,7 @@ class LockRequest:
     priority: int = 1
     limit: LeaseLimit | None = None
     late: bool = False
+    types: Mapping[LockObject, LockType] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():

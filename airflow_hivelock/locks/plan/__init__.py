@@ -10,6 +10,7 @@ from airflow_hivelock.locks.plan.text import (
     explain,
     explain_json,
     explain_locks,
+    plan_sql,
     plan_statements,
     turned_off,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "explain_json",
     "explain_locks",
     "plan",
+    "plan_sql",
     "plan_statements",
     "turned_off",
 ]

@@ -105,7 +105,12 @@ def plan_data(
     reads: Iterable[LockObject], writes: Iterable[LockObject], tables: KnownTables, limit: int
 ) -> tuple[list[LockObject], list[LockObject]]:
     """:func:`plan` with what is known of tables."""
-    shared: set[LockObject] = set()
+    shared, unlisted = plan_reads(reads, tables, limit)
+    return sorted(shared), sorted(plan_writes(writes, tables) | unlisted)
+
+
+def plan_writes(writes: Iterable[LockObject], tables: KnownTables) -> set[LockObject]:
+    """What to lock EXCLUSIVE to write that."""
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
     for written in writes:
@@ -115,17 +120,28 @@ def plan_data(
             target = LockObject(target.database, target.table)
             escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
         exclusive.add(target)
+    _warn(escalated)
+    return exclusive
+
+
+def plan_reads(reads: Iterable[LockObject], tables: KnownTables, limit: int) -> tuple[set[LockObject], set[LockObject]]:
+    """What to lock SHARED to read that, and what EXCLUSIVE, since its partitions cannot be listed or are too many."""
+    shared: set[LockObject] = set()
+    escalated: dict[LockObject, str] = {}
     named = [as_kept(target, tables) for target in reads]
     for target in chain(named, *(through_view(target, tables, shared, limit) for target in named)):
         found = _to_read(target, tables.table(target) if target.table else None, tables, limit)
         if isinstance(found, str):
-            exclusive.add(target)
             escalated[target] = found
         else:
             shared.update(found)
+    _warn(escalated)
+    return shared, set(escalated)
+
+
+def _warn(escalated: Mapping[LockObject, str]) -> None:
     for target, reason in escalated.items():
         log.warning("%s is locked EXCLUSIVE as a whole: %s", target, reason)
-    return sorted(shared), sorted(exclusive)
 
 
 def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], limit: int) -> list[LockObject]:

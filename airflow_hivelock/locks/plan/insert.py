@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
 
+from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.cursor import Cursor, Statement
 from airflow_hivelock.locks.plan.planner import QUERY
 
@@ -42,8 +43,9 @@ def _query(before: tuple[Token, ...], part: Cursor) -> list[Token]:
 
 def _target(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("INSERT")
-    if not cursor.take_any("INTO", "OVERWRITE"):
+    if not (word := cursor.take_any("INTO", "OVERWRITE")):
         cursor.refuse("INTO or OVERWRITE is wanted here")
+    how = Write.INSERT if word == "INTO" else Write.OVERWRITE
     if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
         _directory(cursor)
         return
@@ -58,19 +60,22 @@ def _target(cursor: Cursor, planner: Planner) -> None:
     if cursor.word() not in (*QUERY, "MAP", "REDUCE"):
         cursor.refuse("a query is wanted here")
     if spec is None:
-        _whole(table, planner)
+        _whole(table, planner, how)
         return
     target, dynamic = planner.place(cursor.statement, table, spec)
-    (planner.look if dynamic and planner.as_hive else planner.write)(target)
+    if dynamic and planner.as_hive:
+        planner.append_dynamically(target, how)
+    else:
+        planner.write(target, how=how)
 
 
-def _whole(table: LockObject, planner: Planner) -> None:
+def _whole(table: LockObject, planner: Planner, how: Write) -> None:
     """Without PARTITION, all partitions of a table that has some are written dynamically."""
     known = planner.session.tables.table(table)
     if planner.as_hive and known and known.partition_columns:
-        planner.look(table)
+        planner.append_dynamically(table, how)
     else:
-        planner.write(table)
+        planner.write(table, how=how)
 
 
 def _directory(cursor: Cursor) -> None:

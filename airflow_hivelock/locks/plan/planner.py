@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.hive.transactional import Write, written
+from airflow_hivelock.locks.model import LockObject, LockType
 from airflow_hivelock.locks.plan.condition import narrow
 from airflow_hivelock.locks.plan.query import Named, Reader, Scan, parse
 
@@ -41,6 +42,7 @@ class Planner:
     :ivar scans: data that is read.
     :ivar writes: what is changed: EXCLUSIVE.
     :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
+    :ivar types: of what is written, what Hive's transactional manager takes, where that is followed.
     :ivar unlocked: statements that lock nothing, since the text has turned locking off before them.
     """
 
@@ -52,6 +54,7 @@ class Planner:
     writes: list[LockObject] = field(default_factory=list)
     looks: list[LockObject] = field(default_factory=list)
     unlocked: list[str] = field(default_factory=list)
+    types: dict[LockObject, LockType] = field(default_factory=dict)
 
     @property
     def as_hive(self) -> bool:
@@ -63,9 +66,27 @@ class Planner:
         """Whether to lock no more than is documented, where real Hive 2.3 locks more."""
         return self.follows == "documented"
 
-    def write(self, *targets: LockObject) -> None:
-        """Add what is changed; what is temporary needs no lock."""
-        self.writes += [each for each in targets if not self._temporary(each)]
+    def write(self, *targets: LockObject, how: Write | None = None) -> None:
+        """Add what is changed; what is temporary needs no lock.
+
+        :param how: None for a change of what the table is, or of which partitions it has.
+        """
+        kept = [each for each in targets if not self._temporary(each)]
+        self.writes += kept
+        for each in kept:
+            self._type(each, how)
+
+    def append_dynamically(self, target: LockObject, how: Write) -> None:
+        """Add what is written below *target*: as real Hive, SHARED in ZooKeeper, and the type of a write in a metastore."""
+        self.look(target)
+        if not self._temporary(target):
+            self._type(LockObject(target.database, target.table), how)
+
+    def _type(self, target: LockObject, how: Write | None) -> None:
+        if self.as_hive:
+            table = self.session.tables.table(target) if target.table else None
+            kind = written(table, how, self.session.txn) if how else LockType.EXCLUSIVE
+            self.types[target] = max(kind, self.types.get(target, kind))
 
     def look(self, *targets: LockObject) -> None:
         """Add what must stay."""

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TxnSettings
 from airflow_hivelock.locks.model import LockObject
 
 if TYPE_CHECKING:
@@ -24,16 +25,19 @@ class SessionState(Generic[View]):
 
     :param database: what names without a database are in.
 
+    :param txn: what Hive's transactional manager takes, until a SET.
+
     :ivar concurrency: False after ``SET hive.support.concurrency=false``.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
     """
 
-    def __init__(self, tables: KnownTables, database: str = "default") -> None:
+    def __init__(self, tables: KnownTables, database: str = "default", txn: TxnSettings = DEFAULT_TXN) -> None:
         self.tables = tables
         self.database = LockObject(database).database
         self.concurrency = True
+        self.txn = txn
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import Token, TokenType, exp
 
 from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
+from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
@@ -101,7 +102,7 @@ def _query(cursor: Cursor, planner: Planner) -> None:
         target = tree.this
         if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
             statement.refuse(statement.tokens[0], "what this changes is not understood")
-        planner.write(reader.target(target))
+        planner.write(reader.target(target), how=Write.CHANGE)
         reader.read_but(tree, "this")
     else:
         reader.read(tree)
@@ -112,6 +113,8 @@ def _setting(cursor: Cursor, planner: Planner) -> None:
         _expressions(cursor, planner)
         return
     setting = Setting.parse(_raw_text(cursor))
+    if setting:
+        planner.session.txn = planner.session.txn.after(setting)
     if setting and setting.name == CONCURRENCY:
         planner.session.concurrency = setting.truth or planner.always
     elif setting:

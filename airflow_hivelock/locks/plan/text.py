@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.hive.settings import CONCURRENCY, OFF, RISK
-from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.hive.settings import CONCURRENCY, DEFAULT_TXN, OFF, RISK, TxnSettings
+from airflow_hivelock.locks.model import LockObject, LockType
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
-from airflow_hivelock.locks.plan.data import Follows, check_follows, plan_data, read
+from airflow_hivelock.locks.plan.data import Follows, as_kept, check_follows, plan_reads, plan_writes, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What SQL locks; parents are left to :func:`.rules.request`.
+
+    :param reads: SHARED. :param writes: EXCLUSIVE. Each sorted.
+    :param types: as :class:`~airflow_hivelock.locks.model.LockRequest` takes them; empty unless Hive's table is followed.
+    """
+
+    reads: list[LockObject]
+    writes: list[LockObject]
+    types: Mapping[LockObject, LockType]
 
 
 def plan_statements(
@@ -59,12 +73,41 @@ def plan_statements(
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
     :raises StoreUnavailable: the catalog did not answer.
     """
+    found = plan_sql(
+        sql,
+        catalog,
+        database=database,
+        unpartitioned=unpartitioned,
+        partition_columns=partition_columns,
+        locks=locks,
+        limit=limit,
+        always=always,
+    )
+    return found.reads, found.writes
+
+
+def plan_sql(
+    sql: str,
+    catalog: Catalog | None = None,
+    *,
+    database: str = "default",
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+    locks: Follows = "stricter",
+    limit: int = MAX_OBJECTS,
+    always: bool = False,
+    txn: TxnSettings = DEFAULT_TXN,
+) -> Plan:
+    """As :func:`plan_statements`, and with what a metastore is to be asked for with ``locks="hive"``.
+
+    :param txn: Hive's settings that change what it asks for, until the SQL sets them.
+    """
     if not isinstance(sql, str):
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
     check_follows(locks)
     tables = KnownTables(catalog, unpartitioned, partition_columns)
     with _not_too_deep():
-        planner = _planner(sql, tables, database, locks, limit, always)
+        planner = _planner(sql, tables, database, locks, limit, always, txn)
         for text in planner.unlocked:
             log.warning("NOT LOCKED: %s comes before %r; %s", OFF, text[:_SHOWN], RISK)
         looks = set(planner.looks)
@@ -72,11 +115,29 @@ def plan_statements(
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
     if catalog is not None:
         warn_of_missing((each for each in reads if each not in made), catalog, tables)
-    shared, exclusive = plan_data([each for each in reads if each not in made], [*planner.writes, *made], tables, limit)
+    shared, unlisted = plan_reads([each for each in reads if each not in made], tables, limit)
+    exclusive = plan_writes([*planner.writes, *made], tables) | unlisted
     whole = {target for target in exclusive if not target.partition}
     above = {parent for target in (*shared, *exclusive) for parent in target.parents}  # stay with what lies in them
     kept = {each for each in (looks - above).union(shared) if each not in exclusive and not _below(each, whole)}
-    return sorted(kept), exclusive
+    return Plan(sorted(kept), sorted(exclusive), _types(planner.types, shared, unlisted.union(made), tables))
+
+
+def _types(
+    given: Mapping[LockObject, LockType], shared: set[LockObject], whole: set[LockObject], tables: KnownTables
+) -> dict[LockObject, LockType]:
+    """*given*, by the names that are locked; what is read as well, or below, is kept for its readers, too."""
+    types: dict[LockObject, LockType] = {}
+    for target, kind in given.items():
+        (name,) = plan_writes([target], tables)
+        kind = kind if name == as_kept(target, tables) else LockType.EXCLUSIVE
+        types[name] = max(kind, types.get(name, kind))
+    for name, kind in types.items():
+        if name in whole:
+            types[name] = LockType.EXCLUSIVE
+        elif kind is LockType.SHARED_READ and any(each == name or each.is_below(name) for each in shared):
+            types[name] = LockType.SHARED_WRITE
+    return types
 
 
 def check_statements(
@@ -114,14 +175,22 @@ def turned_off(
     return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
 
 
-def _planner(sql: str, tables: KnownTables, database: str, locks: Follows, limit: int, always: bool = False) -> Planner:
+def _planner(
+    sql: str,
+    tables: KnownTables,
+    database: str,
+    locks: Follows,
+    limit: int,
+    always: bool = False,
+    txn: TxnSettings = DEFAULT_TXN,
+) -> Planner:
     """What the statements touch."""
     # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
     from airflow_hivelock.locks.plan.cursor import statements
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.statement import add
 
-    planner = Planner(SessionState(tables, database), locks, limit, always)
+    planner = Planner(SessionState(tables, database, txn), locks, limit, always)
     for statement in statements(sql):
         add(statement, planner)
     return planner

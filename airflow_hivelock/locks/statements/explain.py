@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Lock, LockObject
+    from airflow_hivelock.locks.model import Lock
     from airflow_hivelock.locks.plan import Follows
+    from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.locks.statements.statement import ExplainLocks
 
 
@@ -29,21 +30,23 @@ def explain(
     partition_columns: Mapping[str, Sequence[str]] | None,
     follows: Follows,
     concurrency: bool,
+    txn: settings.TxnSettings,
 ) -> Result:
     """What the session that has these settings would lock for the statement.
 
     :param concurrency: whether the session locks at all.
     """
-    reads, writes = plan.plan_statements(
+    found = plan.plan_sql(
         statement.sql if concurrency else f"{settings.OFF};\n{statement.sql}",
         catalog,
         database=statement.database,
         unpartitioned=unpartitioned,
         partition_columns=partition_columns,
         locks=follows,
+        txn=txn,
     )
-    planned = rules.with_parents(reads, writes)
-    taken = _taken(manager, user, reads, writes, planned)
+    planned = rules.with_parents(found.reads, found.writes)
+    taken = _taken(manager, user, found, planned)
     stored = {lock.object: said for lock, said in taken.items()}
     rows = [(str(each.object), each.mode.value, follows, stored.get(each.object)) for each in planned]
     if not concurrency:
@@ -53,14 +56,13 @@ def explain(
     return Result(("object", "mode", "follows", "store"), tuple(rows), text)
 
 
-def _taken(
-    manager: LockManager, user: str, reads: list[LockObject], writes: list[LockObject], planned: Sequence[Lock]
-) -> Mapping[Lock, str | None]:
+def _taken(manager: LockManager, user: str, found: Plan, planned: Sequence[Lock]) -> Mapping[Lock, str | None]:
     """What the lock store takes for that, and how it keeps it."""
     if not manager.capabilities.acquires or not planned:
         return dict.fromkeys(planned)
     if isinstance(manager.backend, Explains):
-        return manager.backend.takes(rules.request(f"cli:{user}", reads, writes, query="EXPLAIN LOCKS"))
+        wanted = rules.request(f"cli:{user}", found.reads, found.writes, query="EXPLAIN LOCKS", types=found.types)
+        return manager.backend.takes(wanted)
     return {lock: lock.mode.value for lock in planned}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import uuid
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.settings import Setting
-from airflow_hivelock.locks.hive.transactional import ListsTransactional
+from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
@@ -19,6 +20,7 @@ from airflow_hivelock.locks.statements import render, rows
 from airflow_hivelock.locks.statements.explain import explain
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
+    AbortTransactions,
     AcquireLock,
     DropForceLease,
     ExplainLocks,
@@ -26,6 +28,7 @@ from airflow_hivelock.locks.statements.statement import (
     SetLine,
     ShowLease,
     ShowLocks,
+    ShowTransactions,
     ShowWaiters,
     Statement,
     Unlock,
@@ -95,6 +98,7 @@ class StatementSession:
         plan.check_follows(locks)
         self.locks = locks
         self.concurrency = True
+        self.txn = settings.TxnSettings()
         self._retries = (settings.DEFAULT_NUMRETRIES, 60.0)
         self.timeout_s = timeout_s
         self.lease_s = lease_s
@@ -111,8 +115,12 @@ class StatementSession:
         :raises HiveLockError: from the one that fails, which is the last to run.
         """
         statements = parse(text, self.database)
-        if any(isinstance(statement, DropForceLease) for statement in statements) and not self.reason.strip():
-            raise InvalidRequest(f"DROP FORCE LEASE: {self.user} must say why (reason); the audit trail keeps it")
+        for kind, text, keeps in (
+            (DropForceLease, "DROP FORCE LEASE", "the audit trail"),
+            (AbortTransactions, "ABORT TRANSACTIONS", "the log"),
+        ):
+            if any(isinstance(statement, kind) for statement in statements) and not self.reason.strip():
+                raise InvalidRequest(f"{text}: {self.user} must say why (reason); {keeps} keeps it")
         return (self._run(statement) for statement in statements)
 
     def _run(self, statement: Statement) -> Result:
@@ -129,6 +137,14 @@ class StatementSession:
                 return self._show_waiters(statement)
             case DropForceLease():
                 return self._drop_force_lease(statement)
+            case ShowTransactions():
+                found = self._transactional().transactions()
+                return Result(render.TRANSACTIONS, tuple(map(astuple, found)), render.show_transactions(found))
+            case AbortTransactions():
+                ended = self._transactional().abort(statement.ids, reason=self.reason, user=self.actor)
+                return Result(
+                    ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
+                )
             case ExplainLocks():
                 return explain(
                     statement,
@@ -139,6 +155,7 @@ class StatementSession:
                     partition_columns=self.partition_columns,
                     follows=self.locks,
                     concurrency=self.concurrency,
+                    txn=self.txn,
                 )
             case SetLine():
                 return self._set(statement.setting)
@@ -148,6 +165,8 @@ class StatementSession:
 
     def _set(self, setting: Setting | None) -> Result:
         """What of Hive's settings bears on locks; the rest is passed over."""
+        if setting:
+            self.txn = self.txn.after(setting)
         match setting:
             case Setting(name=settings.CONCURRENCY):
                 self.concurrency = setting.truth
@@ -217,6 +236,14 @@ class StatementSession:
             raise
         row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
+
+    def _transactional(self) -> KeepsTransactions:
+        if isinstance(self.manager.backend, KeepsTransactions):
+            return self.manager.backend
+        raise Unsupported(
+            "this lock store keeps no transactions: Hive keeps them in its metastore. Name that, as in "
+            "--url metastore://metastore:9083"
+        )
 
     def _unlock(self, target: LockObject) -> Result:
         self._refuse_if_off()

@@ -133,17 +133,17 @@ class MetastoreAcquisition:
 
         The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
         """
+        types = self._store.components(self._request)
         tables = {lock.object.parents[1] for lock in self._leaves if lock.object.partition}
         depths = {table: client.depth(table) for table in tables}
-        reads: list[LockObject] = []
-        writes: list[LockObject] = []
+        raised: dict[LockObject, LockType] = {}
         for lock in self._leaves:
-            target = lock.object
+            target, kind = lock.object, types[lock.object]
             if target.partition and len(target.partition) < (depths[target.parents[1]] or 0):
                 log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", lock)
                 target = target.parents[1]
-            (writes if lock.mode is LockMode.EXCLUSIVE else reads).append(target)
-        return self._store.components(rules.request(self._request.owner, reads, writes))
+            raised[target] = max(kind, raised.get(target, kind))
+        return rules.uncovered(raised)
 
     def _elder(self, rows: list[Row]) -> bool:
         """Whether another process of the owner was first to ask."""
