@@ -18,6 +18,7 @@ from hmsclient.genthrift.hive_metastore.ttypes import LockState, LockType
 
 from airflow_hivelock.locks import (
     Blocked,
+    HiveLockError,
     InvalidRequest,
     Lease,
     LockLost,
@@ -95,7 +96,7 @@ class Hive:
             (number,) = client.open_txns(hive.OpenTxnRequest(1, "ann", "gateway")).txn_ids
         yield number
         with self._client() as client:
-            client.abort_txn(hive.AbortTxnRequest(number))
+            client.abort_txns(hive.AbortTxnsRequest([number]))
 
     def create_table(self, name: str, *columns: str, **parameters: str) -> None:
         database, table = name.split(".")
@@ -355,6 +356,27 @@ def test_a_transactions_lock_is_shown_and_honoured_and_ends_with_the_transaction
         with pytest.raises(Unsupported, match="ABORT TRANSACTIONS"):
             manager.force_release(f"metastore-{number}", reason="stuck", user="ops")
     assert [holder.owner for holder in manager.show()] == ["reader"]
+
+
+def test_a_transaction_is_shown_and_aborted_with_its_locks(
+    manager: LockManager, raw: Hive, caplog: pytest.LogCaptureFixture
+) -> None:
+    with raw.transaction() as transaction:
+        raw.lock((W, TABLE), transaction=transaction, agent="hive_update_8")
+        session = StatementSession(manager, user="ops", reason="its session is gone")
+        (shown,) = session.run("show transactions")
+        (mine,) = [each for each in shown.records() if each["Transaction ID"] == transaction]
+        assert (mine["Transaction State"], mine["User"], mine["Hostname"]) == ("OPEN", "ann", "gateway")
+        with pytest.raises(HiveLockError, match="transaction 999999 is not open, and none was aborted"):
+            list(session.run(f"abort transactions {transaction} 999999"))
+        assert manager.show(TABLE)
+        with caplog.at_level(logging.WARNING):
+            (ended,) = session.run(f"abort transactions {transaction}")
+        assert ended.rows == ((transaction, "ann", "gateway"),)
+        assert f"ops aborted transaction {transaction} of ann ({TABLE} SHARED): its session is gone" in caplog.text
+        assert manager.show() == []
+        (shown,) = session.run("show transactions")
+        assert "OPEN" not in [e["Transaction State"] for e in shown.records() if e["Transaction ID"] == transaction]
 
 
 def test_a_lock_of_hives_own_is_freed_by_its_number_and_the_log_says_who_and_why(

@@ -692,3 +692,18 @@ def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(sess
     assert not session.manager.show()
     with pytest.raises(InvalidRequest):
         run(session, "explain locks nonsense")
+
+
+@pytest.mark.parametrize("statement", ["show transactions", "abort transactions 7 8"])
+def test_a_store_without_transactions_says_where_they_are(session: StatementSession, statement: str) -> None:
+    session.reason = "stuck"
+    with pytest.raises(Unsupported, match="Hive keeps them in its metastore"):
+        run(session, statement)
+
+
+def test_an_abort_has_its_reason_and_its_ids(session: StatementSession) -> None:
+    with pytest.raises(InvalidRequest, match=r"ABORT TRANSACTIONS: \w+ must say why"):
+        session.run("abort transactions 7")
+    for text in ("abort transactions", "abort transactions 7, 8", "abort transactions all"):
+        with pytest.raises(InvalidRequest, match="a transaction's id is expected"):
+            session.run(text)

@@ -46,7 +46,7 @@ class TransactionalLock:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class TxnInfo:
     """A row of SHOW TRANSACTIONS: the fields of a ``TxnInfo``. :param state: ``OPEN`` or ``ABORTED``."""
 
     id: int
@@ -61,11 +61,11 @@ class Transaction:
 class KeepsTransactions(Protocol):
     """A backend whose store keeps Hive's transactions."""
 
-    def transactions(self) -> Sequence[Transaction]:
+    def transactions(self) -> Sequence[TxnInfo]:
         """Those that are open, or aborted and not yet cleaned up, in the server's order."""
         ...
 
-    def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[Transaction]:
+    def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[TxnInfo]:
         """End open transactions, whose locks go with them: all of *ids*, or none.
 
         :return: what they were.

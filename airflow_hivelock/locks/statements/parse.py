@@ -15,12 +15,14 @@ from airflow_hivelock.locks.model import LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
+    AbortTransactions,
     AcquireLock,
     DropForceLease,
     ExplainLocks,
     SetLine,
     ShowLease,
     ShowLocks,
+    ShowTransactions,
     ShowWaiters,
     Statement,
     Unlock,
@@ -104,6 +106,10 @@ class _Parser:
             return ShowLease(None if self._take_type(TokenType.STAR) else self._table())
         if self._take("SHOW", "WAITERS"):
             return ShowWaiters(None if self._ended else self._database_or_table())
+        if self._take("SHOW", "TRANSACTIONS"):
+            return ShowTransactions()
+        if self._take("ABORT", "TRANSACTIONS"):
+            return AbortTransactions(self._numbers())
         if self._take("DROP", "FORCE", "LEASE"):
             return DropForceLease(self._leases())
         if self._take("EXPLAIN", "LOCKS"):
@@ -183,6 +189,15 @@ class _Parser:
             self._at = len(self._tokens)
             return rest
         return self._table()
+
+    def _numbers(self) -> tuple[int, ...]:
+        found: list[int] = []
+        while not found or not self._ended:
+            if not _WHOLE_NUMBER.fullmatch(self._word()):
+                self._refuse("a transaction's id")
+            self._at += 1
+            found.append(int(self._word(-1)))
+        return tuple(dict.fromkeys(found))
 
     def _name(self) -> str:
         """A database, table or column, as it is written; in back quotes or not."""

@@ -7,6 +7,7 @@ nothing under ``SHOW LOCKS t PARTITION (…)`` where the partition's name has es
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.model import LockMode, WaitsFor
@@ -14,7 +15,7 @@ from airflow_hivelock.locks.model import LockMode, WaitsFor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_hivelock.locks.hive.transactional import TransactionalLock
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
     from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
 
 HEADER = (
@@ -112,6 +113,17 @@ def render_transactional(rows: Iterable[TransactionalLock]) -> str:
     org.apache.hadoop.hive.ql.exec.DDLTask.dumpLockInfo, Hive 2.3: each row ends in a tab, the header does not.
     """
     return "\n".join(("\t".join(HEADER), *("".join(f"{cell}\t" for cell in cells(row)) for row in rows)))
+
+
+TRANSACTIONS = (
+    *("Transaction ID", "Transaction State", "Started Time", "Last Heartbeat Time"),
+    *("User", "Hostname"),
+)
+
+
+def show_transactions(found: Iterable[TxnInfo]) -> str:
+    """The rows of SHOW TRANSACTIONS below their header: org.apache.hadoop.hive.ql.exec.DDLTask.showTxns, Hive 2.3."""
+    return "\n".join(["\t".join(TRANSACTIONS), *("\t".join(map(str, astuple(each))) for each in found)])
 
 
 def cells(row: TransactionalLock) -> tuple[str | int, ...]:

@@ -18,6 +18,8 @@ UNLOCK {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}
 SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]}
 SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
+SHOW TRANSACTIONS
+ABORT TRANSACTIONS id …
 EXPLAIN LOCKS statement
 USE d
 SET name=value"""
@@ -72,6 +74,18 @@ class DropForceLease:
 
 
 @dataclass(frozen=True)
+class ShowTransactions:
+    """Hive's own, where the lock store keeps them."""
+
+
+@dataclass(frozen=True)
+class AbortTransactions:
+    """:param ids: of the transactions; all of them end, or none."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ExplainLocks:
     """:param sql: the statement to explain, which is not run."""
 
@@ -93,7 +107,19 @@ class SetLine:
     setting: Setting | None
 
 
-Statement = ShowLocks | AcquireLock | Unlock | ShowLease | ShowWaiters | DropForceLease | ExplainLocks | Use | SetLine
+Statement = (
+    ShowLocks
+    | AcquireLock
+    | Unlock
+    | ShowLease
+    | ShowWaiters
+    | DropForceLease
+    | ShowTransactions
+    | AbortTransactions
+    | ExplainLocks
+    | Use
+    | SetLine
+)
 
 
 Value = str | int | bool | datetime | None

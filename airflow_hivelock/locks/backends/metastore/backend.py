@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition, lockable
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
-from airflow_hivelock.locks.errors import LockLost, Unsupported
+from airflow_hivelock.locks.errors import HiveLockError, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import Lease, Tenure, Waiter, put_work
 from airflow_hivelock.locks.url import seconds, truth
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.backends.metastore.store import LockClient
-    from airflow_hivelock.locks.hive.transactional import TransactionalLock
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
     from airflow_hivelock.locks.model import Holder, Lock, LockObject, LockRequest, Work
 
 log = logging.getLogger(__name__)
@@ -141,6 +141,25 @@ class MetastoreBackend(Backend):
     def transactional(self, target: LockObject | None) -> list[TransactionalLock]:
         with self.store.client() as client:
             return client.listed(target)
+
+    def transactions(self) -> list[TxnInfo]:
+        with self.store.client() as client:
+            return client.transactions()
+
+    def abort(self, ids: Sequence[int], *, reason: str, user: str) -> list[TxnInfo]:
+        """Of the reason only the log is told: the metastore keeps none."""
+        with self.store.client() as client:
+            open_now = {each.id: each for each in client.transactions() if each.state == "OPEN"}
+            if wrong := [str(number) for number in ids if number not in open_now]:
+                raise HiveLockError(
+                    f"transaction {', '.join(wrong)} is not open, and none was aborted; SHOW TRANSACTIONS lists those that are"
+                )
+            held = client.rows()
+            client.abort(ids)
+        for number in ids:
+            locks = ", ".join(str(each.lock) for each in held if each.transaction == number) or "no locks"
+            log.warning("%s aborted transaction %d of %s (%s): %s", user, number, open_now[number].user, locks, reason)
+        return [open_now[number] for number in ids]
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         return self._waiters(self.store.rows(target), target)

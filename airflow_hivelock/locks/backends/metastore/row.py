@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.hive import transactional
-from airflow_hivelock.locks.hive.transactional import TransactionalLock
+from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject, LockType, owner_key
 from airflow_hivelock.locks.validate import MOST_MS
 
@@ -210,6 +210,13 @@ def listed(element: Any) -> TransactionalLock:
         element.acquiredat,
         element.agentInfo,
     )
+
+
+def transaction(info: Any) -> TxnInfo:
+    """A ``TxnInfo``."""
+    state = {2: "ABORTED", 3: "OPEN"}.get(info.state, f"TxnState {info.state}")
+    times = (info.startedTime or 0, info.lastHeartbeatTime or 0)
+    return TxnInfo(info.id, state, *times, info.user or "", info.hostname or "")
 
 
 class Conflicts:

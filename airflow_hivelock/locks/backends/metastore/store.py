@@ -19,11 +19,11 @@ from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.model import LockObject, LockType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.hive.thrift import Metastore
-    from airflow_hivelock.locks.hive.transactional import TransactionalLock
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
     from airflow_hivelock.locks.model import LockRequest
 
 # The columns of HIVE_LOCKS, in characters (hive-txn-schema-2.3.0 and later).
@@ -85,8 +85,8 @@ class LockClient:
             return
         except TxnOpenException as error:
             raise Unsupported(
-                f"lock {number} belongs to a transaction of Hive's and ends with it: run SHOW LOCKS in Hive for its "
-                f"number, and ABORT TRANSACTIONS with that ({error.message})"
+                f"lock {number} belongs to a transaction of Hive's and ends with it: SHOW LOCKS has the "
+                f"transaction's number, and ABORT TRANSACTIONS takes it ({error.message})"
             ) from error
 
     def rows(self, databases: Iterable[str | None] = (None,)) -> list[Row]:
@@ -116,6 +116,16 @@ class LockClient:
             partition = "/".join(target.path[2:])
             wanted = ShowLocksRequest(target.database, target.table or None, partition or None, isExtended=True)
         return list(map(row.listed, self._client.show_locks(wanted).locks or ()))
+
+    def transactions(self) -> list[TxnInfo]:
+        """Hive's own, open or aborted."""
+        return list(map(row.transaction, self._client.get_open_txns_info().open_txns or ()))
+
+    def abort(self, ids: Sequence[int]) -> None:
+        """End those that are open; of the others the server says nothing."""
+        from hmsclient.genthrift.hive_metastore.ttypes import AbortTxnsRequest
+
+        self._client.abort_txns(AbortTxnsRequest(list(ids)))
 
     def depth(self, table: LockObject) -> int | None:
         """How many levels the partitions of *table* have; None where it does not exist."""
