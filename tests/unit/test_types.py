@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from airflow_hivelock.locks import LockMode, LockObject, rules
+from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, Setting
@@ -79,6 +81,21 @@ def test_what_is_written_takes_the_type_that_hive_takes(sql: str, types: dict[st
 def test_an_insert_beside_a_reading_type_of_its_own_covers_only_what_is_no_stronger() -> None:
     sql = "insert into ap partition (dt='1') select x from u"
     assert taken(sql, LockType.SHARED_WRITE) == {"ap/dt=1": "SHARED_READ", "u": "SHARED_WRITE"}
+
+
+@pytest.mark.parametrize(
+    ("excl_write", "takes"),
+    [
+        (True, {"dw.ap": "SHARED_READ TABLE", "dw.ap/dt=1": "SHARED_WRITE PARTITION"}),
+        (False, {"dw.ap": "SHARED_READ TABLE"}),
+    ],
+)
+def test_what_is_read_below_an_insert_is_kept_from_an_update(excl_write: bool, takes: dict[str, str]) -> None:
+    backend = MetastoreBackend(cast("Any", SimpleNamespace(timeout_s=300.0)))
+    backend.store.excl_write = excl_write
+    types = {LockObject("dw", "ap"): LockType.SHARED_READ}
+    found = backend.takes(rules.request("me", ["dw.ap/dt=1"], ["dw.ap"], types=types))
+    assert {str(lock.object): said for lock, said in found.items()} == takes
 
 
 def test_only_with_hives_table_and_other_stores_take_the_modes() -> None:

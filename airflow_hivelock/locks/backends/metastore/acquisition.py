@@ -134,13 +134,12 @@ class MetastoreAcquisition:
         The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
         """
         types = self._store.components(self._request)
-        tables = {lock.object.parents[1] for lock in self._leaves if lock.object.partition}
+        tables = {target.parents[1] for target in types if target.partition}
         depths = {table: client.depth(table) for table in tables}
         raised: dict[LockObject, LockType] = {}
-        for lock in self._leaves:
-            target, kind = lock.object, types[lock.object]
+        for target, kind in types.items():
             if target.partition and len(target.partition) < (depths[target.parents[1]] or 0):
-                log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", lock)
+                log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", target)
                 target = target.parents[1]
             raised[target] = max(kind, raised.get(target, kind))
         return rules.uncovered(raised)

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import HiveLockError, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
-from airflow_hivelock.locks.model import Lease, Tenure, Waiter, put_work
+from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
 from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
     from airflow_hivelock.locks.backends.metastore.store import LockClient
     from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
-    from airflow_hivelock.locks.model import Holder, Lock, LockObject, LockRequest, Work
+    from airflow_hivelock.locks.model import Holder, LockObject, LockRequest, Work
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +93,11 @@ class MetastoreBackend(Backend):
 
     def takes(self, request: LockRequest) -> dict[Lock, str]:
         """Each lock, and the type and level of its component; see :class:`.Explains`."""
-        types, levels = self.store.components(request), ("DB", "TABLE", "PARTITION")
+        lockable(rules.leaves(request))
+        modes, levels = {lock.object: lock.mode for lock in request.locks}, ("DB", "TABLE", "PARTITION")
         return {
-            lock: f"{types[lock.object].name} {levels[min(len(lock.object.path), 3) - 1]}"
-            for lock in lockable(rules.leaves(request))
+            Lock(target, modes[target]): f"{kind.name} {levels[min(len(target.path), 3) - 1]}"
+            for target, kind in self.store.components(request).items()
         }
 
     def renew(self, lease: Lease) -> None:

@@ -210,11 +210,11 @@ class MetastoreStore:
         Readers take SHARED_WRITE where it keeps EXCL_WRITE away and goes with itself. Elsewhere they would keep one another
         away by it, and SHARED_WRITE is what there is in the place of EXCL_WRITE.
         """
-        if self.excl_write:
-            return rules.components(request, reads=LockType.SHARED_WRITE)
-        types = rules.components(request)
+        reads = LockType.SHARED_WRITE if self.excl_write else LockType.SHARED_READ
         return {
-            target: LockType.SHARED_WRITE if kind is LockType.EXCL_WRITE else kind for target, kind in types.items()
+            target: min(kind, LockType.SHARED_WRITE) if kind is not LockType.EXCLUSIVE and not self.excl_write else kind
+            for target, kind in rules.components(request, reads).items()
+            if target.table or kind is LockType.EXCLUSIVE  # or it would hide older locks
         }
 
     @contextmanager
