@@ -50,6 +50,7 @@ class HiveClient:
 class HiveSession(Server):
     """A Hive that locks in ZooKeeper, in a JVM of its own; ``session`` gives it more clients.
 
+    Without a ``zookeeper`` it locks by the manager that ``config`` names.
     Without a ``metastore`` it keeps one of its own below ``workdir``. ``config`` adds to its
     configuration, and ``set`` statements change it for one client. Unless told otherwise it gives up a
     lock after a few tries, a second apart.
@@ -59,7 +60,7 @@ class HiveSession(Server):
         self,
         workdir: Path,
         *,
-        zookeeper: ZooKeeperServer | Ensemble,
+        zookeeper: ZooKeeperServer | Ensemble | None = None,
         metastore: Metastore | None = None,
         config: Mapping[str, str] | None = None,
         heap_mb: int = 512,
@@ -70,7 +71,7 @@ class HiveSession(Server):
             **({"hive.metastore.uris": metastore.uri} if metastore else derby_settings(self.home)),
             **warehouse_settings(metastore.workdir if metastore else workdir, self.home),
             **LOG_SETTINGS,
-            **lock_settings(zookeeper),
+            **(lock_settings(zookeeper) if zookeeper else {"hive.support.concurrency": "true"}),
             **driver_settings(),
             **(config or {}),
         }

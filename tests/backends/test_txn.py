@@ -1,0 +1,238 @@
+"""Real Hive runs statements under DbTxnManager, up to its locks: which types it asks for, and which we do with ``locks="hive"``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from airflow_hivelock.locks import LockManager, LockObject, rules
+from airflow_hivelock.locks.backends.metastore import MetastoreBackend
+from airflow_hivelock.locks.hive.catalog import connect_catalog
+from airflow_hivelock.locks.model import LockType
+from airflow_hivelock.locks.plan import plan_sql
+from airflow_hivelock.locks.statements.session import StatementSession
+from tests.support.servers import HiveError, HiveSession, Metastore
+from tests.support.sql.cases import CASES
+from tests.support.sql.warehouse import DATABASE, DDL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+Types = dict[LockObject, LockType]
+
+TELLS = "servers.TellLocks"
+"""Hive calls its hooks once it has its locks: this one tells them, and ends the statement there."""
+
+ACID = "clustered by (x) into 2 buckets stored as orc tblproperties ('transactional'='true')"
+TABLES = (
+    f"create table dw.a (x int, y string) {ACID}",
+    f"create table dw.ap (x int, y string) partitioned by (dt string) {ACID}",
+    *(f"alter table dw.ap add partition (dt='{day}')" for day in "12"),
+    "create external table dw.e (x int, y string)",
+    "create external table dw.ep (x int, y string) partitioned by (dt string)",
+    "alter table dw.ep add partition (dt='1')",
+)
+
+LESS = {
+    "table": "SHARED_READ on the table of partitions that are read, too, which Hive 4 no longer takes: it keeps writers from the "
+    "other partitions. The lock on a partition conflicts with EXCLUSIVE on its table as it is",
+    "database": "SHARED_READ on a database: it hides older locks from metastores before 4.0 (HIVE-22888). A lock on a table "
+    "conflicts with EXCLUSIVE on its database as it is; a request for nothing else is refused",
+}
+"""Where we take less than Hive, and why: all there is."""
+
+MORE = {
+    "": "just what Hive takes, but for the two above",
+    "compact": "EXCLUSIVE on what is rewritten. Hive only queues a compaction, and locks nothing",
+    "made": "a name that is made is EXCLUSIVE. Hive locks its database only, or neither",
+    "read": "what is also read is kept from those who overwrite it: SHARED_WRITE. Hive's query has a snapshot",
+    "rows": "which partitions UPDATE, DELETE and MERGE change is known too late: the table",
+}
+"""Where we take more on tables of transactions, and why."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """:param ours: what we take, r(ead), w(rite, shared) or x; as text. :param why: of :data:`MORE`."""
+
+    sql: str
+    ours: str
+    why: str = ""
+    settings: str = ""
+
+
+LAX = "set hive.txn.strict.locking.mode=false"
+STATEMENTS = [
+    Statement(sql, ours, *rest)
+    for sql, ours, *rest in (
+        ("select * from a", "r(a)"),
+        ("select * from ap", "r(ap)"),
+        ("select * from ap where dt='1'", "r(ap/dt=1)"),
+        ("select a.x from a join ap on a.x=ap.x where ap.dt='2'", "r(a) r(ap/dt=2)"),
+        ("insert into a values (1,'a')", "r(a)"),
+        ("insert into a select x,y from u", "r(a) r(u)"),
+        ("insert into a select x,y from ap where dt='1'", "r(a) r(ap/dt=1)"),
+        ("insert into a select x,y from a", "w(a)", "read"),
+        ("insert into ap partition (dt='1') values (1,'a')", "r(ap/dt=1)"),
+        ("insert into ap partition (dt='9') values (1,'a')", "r(ap/dt=9)"),
+        ("insert into ap partition (dt) select x,y,'3' from u", "r(ap) r(u)"),
+        ("from u insert into a select x,y insert into w select x,y", "r(a) r(u) x(w)"),
+        ("update a set y='b' where x=1", "w(a)"),
+        ("update a set y='b' where x in (select x from u)", "r(u) w(a)"),
+        ("update ap set y='b' where dt='1' and x=1", "w(ap)", "rows"),
+        ("update ap set y='b' where x=1", "w(ap)", "rows"),
+        ("delete from a where x=1", "w(a)"),
+        ("delete from ap where dt='1'", "w(ap)", "rows"),
+        ("delete from ap", "w(ap)", "rows"),
+        ("merge into a using u on a.x=u.x when matched then update set y=u.y", "r(u) w(a)"),
+        ("merge into a using u on a.x=u.x when matched then delete", "r(u) w(a)"),
+        ("merge into a using u on a.x=u.x when not matched then insert values (u.x,u.y)", "r(u) w(a)", "rows"),
+        ("truncate table a", "x(a)"),
+        ("truncate table ap partition (dt='1')", "x(ap/dt=1)"),
+        ("drop table a", "x(a)"),
+        ("alter table ap add partition (dt='7')", "r(ap)"),
+        ("alter table ap drop partition (dt='1')", "x(ap/dt=1)"),
+        ("alter table a add columns (z int)", "x(a)"),
+        ("alter table a rename to b", "x(a)"),
+        ("alter table a set tblproperties ('k'='v')", "r(a)"),
+        ("alter table a compact 'major'", "x(a)", "compact"),
+        ("analyze table a compute statistics", "r(a)"),
+        ("create table c as select x,y from a", "r(a) x(c)", "made"),
+        ("select * from e", "r(e)"),
+        ("insert into e values (1,'a')", "x(e)"),
+        ("insert overwrite table e select x,y from u", "r(u) x(e)"),
+        ("insert into ep partition (dt='1') select x,y from u", "r(u) x(ep/dt=1)"),
+        ("insert into ep partition (dt) select x,y,'1' from u", "r(u) x(ep)"),
+        ("drop table e", "x(e)"),
+        ("insert into t partition (dt) select x,y,'3' from u", "r(u) x(t)"),
+        ("insert overwrite table h partition (dt='2013-01-01',hr) select x,y,1 from u", "r(u) x(h)"),
+        ("insert into u select x,y from w", "r(u) r(w)", "", LAX),
+        ("insert into t partition (dt='2013-01-01') select x,y from u", "r(t/dt=2013-01-01) r(u)", "", LAX),
+        ("insert into t partition (dt) select x,y,'3' from u", "r(t) r(u)", "", LAX),
+        ("insert into e values (1,'a')", "r(e)", "", LAX),
+        ("insert into a values (1,'a')", "r(a)", "", LAX),
+        ("insert overwrite table u select x,y from w", "r(w) x(u)", "", LAX),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    with Metastore(tmp_path_factory.mktemp("txn"), transactional=True) as metastore:
+        yield metastore
+
+
+@pytest.fixture(scope="module")
+def hive(metastore: Metastore) -> Iterator[HiveSession]:
+    manager = {"hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"}
+    with HiveSession(metastore.workdir, metastore=metastore, config=manager) as hive:
+        for statement in (*DDL, *TABLES, f"use {DATABASE}", f"set hive.exec.pre.hooks={TELLS}"):
+            hive.run(statement)
+        yield hive
+
+
+@pytest.fixture(scope="module")
+def catalog(metastore: Metastore) -> Catalog:
+    """Each question is asked once: the statements change nothing."""
+    found = connect_catalog(metastore.uri)
+    table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
+    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
+
+
+@pytest.fixture(scope="module")
+def backend(metastore: Metastore) -> MetastoreBackend:
+    return MetastoreBackend.connect(metastore.uri.removeprefix("thrift://"))
+
+
+def hives(hive: HiveSession, sql: str) -> Types | None:
+    """What Hive took for the statement; None where it refused it, or takes no locks for such a one."""
+    try:
+        hive.run(sql)
+    except HiveError as error:
+        if told := re.search(r"LOCKS\[(.*?)\]", str(error)):
+            pairs = (each.split(" ", 1) for each in told[1].split(r"\t") if each)
+            return {LockObject.parse(name): LockType[kind] for kind, name in pairs if not name.startswith("_dummy")}
+    return None
+
+
+def ours(backend: MetastoreBackend, catalog: Catalog, sql: str) -> Types:
+    found = plan_sql(sql, catalog, database=DATABASE, locks="hive")
+    if not (found.reads or found.writes):
+        return {}
+    taken = backend.store.components(rules.request("me", found.reads, found.writes, types=found.types))
+    return {target: kind for target, kind in taken.items() if target.table or kind is LockType.EXCLUSIVE}
+
+
+def uncovered(mine: Types, theirs: Types) -> dict[LockObject, LockType]:
+    """Which of *theirs* none of *mine* covers, on the same object or on the table above it."""
+    return {
+        target: kind
+        for target, kind in theirs.items()
+        if not any(mine.get(each, 0) >= kind for each in (target, *target.parents) if each == target or each.table)
+    }
+
+
+def less(mine: Types, theirs: Types) -> dict[LockObject, LockType]:
+    """Which of *theirs* we do not take, without a reason in :data:`LESS`."""
+    return {
+        target: kind
+        for target, kind in uncovered(mine, theirs).items()
+        if kind is not LockType.SHARED_READ or (target.table and not any(one.is_below(target) for one in mine))
+    }
+
+
+def _text(types: Types) -> str:
+    letters = {LockType.SHARED_READ: "r", LockType.SHARED_WRITE: "w", LockType.EXCLUSIVE: "x"}
+    return " ".join(sorted(f"{letters[kind]}({str(target).removeprefix('dw.')})" for target, kind in types.items()))
+
+
+def test_on_each_kind_of_table_we_take_hives_types_and_every_difference_has_its_reason(
+    hive: HiveSession, backend: MetastoreBackend, catalog: Catalog
+) -> None:
+    wrong = []
+    for case in STATEMENTS:
+        if case.settings:
+            hive.run(case.settings)
+        theirs = hives(hive, case.sql)
+        if case.settings:
+            hive.run(case.settings.replace("false", "true"))
+        mine = ours(backend, catalog, f"{case.settings};{case.sql}")
+        assert theirs is not None, case.sql
+        more = uncovered(theirs, mine)
+        if _text(mine) != case.ours or less(mine, theirs) or bool(more) is not bool(case.why):
+            wrong.append(
+                f"{case.settings} {case.sql}\n  Hive: {_text(theirs)}\n  ours: {_text(mine)}\n  said: {case.ours} {case.why}"
+            )
+    assert not wrong, "\n".join(wrong)
+    assert {case.why for case in STATEMENTS} == set(MORE)
+
+
+def test_for_every_statement_on_plain_tables_we_take_no_less_than_hive(
+    hive: HiveSession, backend: MetastoreBackend, catalog: Catalog
+) -> None:
+    wrong, compared = [], 0
+    for sql in (case.sql for case in CASES if case.hive != "no"):
+        theirs = hives(hive, sql)
+        if theirs:
+            compared += 1
+            mine = ours(backend, catalog, sql)
+            if missed := less(mine, theirs):
+                wrong.append(f"{sql}\n  Hive: {_text(theirs)}\n  ours: {_text(mine)}\n  missed: {_text(missed)}")
+    assert not wrong, "\n".join(wrong)
+    assert compared >= 200
+
+
+def test_show_transactions_is_hives_own(hive: HiveSession, backend: MetastoreBackend) -> None:
+    listed = hive.session("without hooks").run("show transactions")
+    with LockManager(backend) as manager:
+        (ours,) = StatementSession(manager, user="ann").run("show transactions")
+    assert str(ours.text).split("\n")[0].split("\t") == listed[0].split("\t")
