@@ -26,10 +26,17 @@ if TYPE_CHECKING or AIRFLOW_V_3_3_PLUS:
 else:
     from contextlib import suppress
 
-    from airflow.providers.common.compat.sdk import Stats as stats
-    from airflow.providers.common.compat.sdk import mask_secret
+    from airflow.providers.common.compat.sdk import Stats, mask_secret
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import MaskSecret
+
+    class _Stats:
+        """Looks where metrics go when one is told, and not before: they may not have been initialised yet."""
+
+        def __getattr__(self, name):
+            return lambda *told, **more: getattr(Stats, name)(*told, **more)
+
+    stats = _Stats()
 
     class TaskAwaitingInput(BaseException):
         """Nothing raises it."""
@@ -63,7 +70,7 @@ def initialize_stats() -> None:
         legacy = conf.getboolean("metrics", "legacy_names_on")
         stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=legacy)
     elif AIRFLOW_V_3_2_PLUS:
-        stats.initialize(factory=stats_utils.get_stats_factory(stats))
+        stats.initialize(factory=stats_utils.get_stats_factory(Stats))
 
 
 TRIGGERS_RENDER = AIRFLOW_V_3_3_PLUS

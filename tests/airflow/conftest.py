@@ -37,6 +37,7 @@ os.environ |= {
     "AIRFLOW__CORE__DAGS_FOLDER": str(HOME / "dags"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "Airflow 3.2 wants one for dag.test(), in which nobody logs in",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": sqlite_url(HOME),
     "AIRFLOW_CONN_HIVELOCK_DEFAULT": json.dumps(
         {"conn_type": "hivelock", "extra": {"backend": "memory", "installation": "here"}}

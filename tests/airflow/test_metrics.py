@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import Stats, TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
@@ -80,8 +80,8 @@ def _have_told(logger: type, monkeypatch: pytest.MonkeyPatch) -> None:
     if hasattr(compat, "stats_utils"):
         monkeypatch.setattr(compat.stats_utils, "get_stats_factory", lambda *_: logger)
     else:  # before Airflow 3.2
-        monkeypatch.setattr(type(stats), "factory", logger)
-        monkeypatch.setattr(stats, "instance", None)
+        monkeypatch.setattr(type(Stats), "factory", logger)
+        monkeypatch.setattr(Stats, "instance", None)
 
 
 def test_a_task_tells_what_it_acquires_and_releases(
