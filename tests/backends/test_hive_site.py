@@ -72,7 +72,7 @@ def test_the_query_is_cut_where_the_file_says(hive: HiveSession, file: str) -> N
         (ours,) = (holder for holder in manager.show("dw.t") if holder.object.table)
         rows = hive.run("show locks dw.t extended")
         manager.release(lease)
-    assert ours.query == statement[:QUERY_CHARS]
+    assert ours.query == "insert overwrite ..."
     assert f"LOCK_QUERYSTRING:{ours.query}" in [row.strip() for row in rows]
 
 

@@ -15,6 +15,7 @@ from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.servers import ZooKeeperServer
 
@@ -105,6 +106,24 @@ def test_our_nodes_say_byte_for_byte_what_its_own_do(hive: HiveLocks, manager: L
     )
     assert ip
     assert b":" not in key
+
+
+@pytest.mark.skipif(HIVE < "3", reason=f"Hive {HIVE} does not know hive.lock.query.string.max.length")
+@pytest.mark.parametrize("chars", [4, 20, 21, 200])
+def test_a_query_is_cut_where_its_configuration_says_in_both(
+    zookeeper: ZooKeeperServer, tmp_path: Path, raw: KazooClient, chars: int
+) -> None:
+    query, most = "insert overwrite dw.t", {"hive.lock.query.string.max.length": str(chars)}
+    with HiveLockManagers(tmp_path, zookeeper=zookeeper, config=most) as hives:
+        hive = hives.session("cuts", SPACE)
+        assert hive.lock(WRITE_DAY, query).granted
+        its = data(raw, DAY_PATH).split(b":")[3]
+        hive.unlock()
+    with connect(f"zookeeper://{zookeeper.hosts}/{SPACE}?root=/hivelock_lock_manager&query_chars={chars}") as manager:
+        lease = manager.acquire(owner="job", writes=[DAY], query=query)
+        ours = data(raw, DAY_PATH).split(b":")[3]
+        manager.release(lease)
+    assert ours == its
 
 
 @pytest.mark.parametrize("explicit", [False, True])

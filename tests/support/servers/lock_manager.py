@@ -14,7 +14,7 @@ from tests.support.servers.wire import Wire
 from tests.support.servers.zookeeper import NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -82,6 +82,7 @@ class HiveLockManagers(Server):
 
     :param tries: how often a lock is tried before the query is refused, a second apart.
     :param cleans: whether a session removes all empty nodes at its end (``hive.zookeeper.clean.extra.nodes``).
+    :param config: more of Hive's settings.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class HiveLockManagers(Server):
         zookeeper: ZooKeeperServer,
         tries: int = 1,
         cleans: bool = False,
+        config: Mapping[str, str] | None = None,
         heap_mb: int = 256,
         hive: str | None = HIVE,
     ) -> None:
@@ -103,6 +105,7 @@ class HiveLockManagers(Server):
             "hive.unlock.numretries": "2",
             "hive.zookeeper.clean.extra.nodes": str(cleans).lower(),
             "hive.lock.sleep.between.retries": "1s",
+            **(config or {}),
         }
         self._wire: Wire | None = None
 

@@ -160,7 +160,7 @@ class Layout:
 
     def lock_data(self, request: LockRequest, now_ms: int) -> bytes:
         """What every lock node of *request* says."""
-        query = _field(request.query or f"airflow_hivelock {request.owner}")[: self.query_chars]
+        query = _cut(_field(request.query or f"airflow_hivelock {request.owner}"), self.query_chars)
         return LockData(request.owner, now_ms, True, query, owner_key(request.owner)).encode()
 
     def object(self, target: LockObject) -> str:
@@ -217,6 +217,11 @@ def _ancestry(path: str) -> list[str]:
 def _field(text: str) -> str:
     # Hive splits at colons, as it deletes them from its own queries; a line break would corrupt SHOW LOCKS' rows.
     return " ".join(text.replace(":", "").split()) or "-"
+
+
+def _cut(text: str, most: int) -> str:
+    """As Hive 3 and later cut a query; they refuse a bound without room for the dots."""
+    return f"{text[: most - 3]}..." if len(text) > most > 3 else text[:most]
 
 
 @cache
