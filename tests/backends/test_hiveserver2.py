@@ -22,22 +22,28 @@ from airflow_hivelock.locks.backends.hiveserver2.backend import Address
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.coverage import check
 from airflow_hivelock.locks.testing import BackendConformance
-from tests.support.servers import HiveServer2
+from tests.support.servers.other_hiveserver2 import ReleasedHiveServer2, any_hiveserver2
+from tests.support.servers.releases import HIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.servers import ZooKeeperServer
+    from tests.support.servers import HiveServer2, ZooKeeperServer
+
+    Server = HiveServer2 | ReleasedHiveServer2
 
 pytestmark = pytest.mark.integration
 
 IN_METASTORE = {"hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"}
+of_one_configuration = pytest.mark.skipif(
+    bool(HIVE), reason="the metastore beside it knows nothing of its lock manager"
+)
 DAY, HOUR = "dw.flights/dt=2013-01-01", "dw.hours/dt=2013-01-01 10%3A00@x/hr=4"
 
 
 @pytest.fixture(scope="module")
-def server(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer2]:
-    with HiveServer2(tmp_path_factory.mktemp("hiveserver2"), zookeeper=zookeeper) as hiveserver2:
+def server(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with any_hiveserver2(tmp_path_factory.mktemp("hiveserver2"), zookeeper=zookeeper) as hiveserver2:
         run(
             hiveserver2,
             "create database dw",
@@ -52,17 +58,17 @@ def server(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def manager(server: HiveServer2) -> LockManager:
+def manager(server: Server) -> LockManager:
     return connect(f"hiveserver2://ann@127.0.0.1:{server.port}/dw?recheck_s=0.5")
 
 
 @pytest.fixture
-def in_metastore(server: HiveServer2) -> LockManager:
+def in_metastore(server: Server) -> LockManager:
     """Sessions that lock, and list locks, in the metastore."""
     return LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=IN_METASTORE))
 
 
-def run(server: HiveServer2, *statements: str, **connected: Any) -> None:
+def run(server: Server, *statements: str, **connected: Any) -> None:
     from pyhive import hive
 
     with hive.connect("127.0.0.1", server.port, username="bob", **connected) as connection:
@@ -72,13 +78,11 @@ def run(server: HiveServer2, *statements: str, **connected: Any) -> None:
 
 class TestHiveServer2(BackendConformance, capabilities=HiveServer2Backend.capabilities):
     @pytest.fixture
-    def connect(self, server: HiveServer2) -> Callable[[], LockManager]:
+    def connect(self, server: Server) -> Callable[[], LockManager]:
         return lambda: connect(f"hiveserver2://127.0.0.1:{server.port}")
 
 
-def test_the_locks_of_zookeepers_manager_are_shown_with_who_and_what_for(
-    manager: LockManager, server: HiveServer2
-) -> None:
+def test_the_locks_of_zookeepers_manager_are_shown_with_who_and_what_for(manager: LockManager, server: Server) -> None:
     query = "lock table dw.flights partition (dt='2013-01-01') exclusive"
     run(server, query, "lock table dw.hours partition (dt='2013-01-01 10:00@x', hr='4') shared")
     try:
@@ -101,7 +105,7 @@ def test_the_locks_of_zookeepers_manager_are_shown_with_who_and_what_for(
 
 
 def test_the_locks_of_the_metastores_manager_are_shown_as_the_metastore_has_them(
-    in_metastore: LockManager, server: HiveServer2
+    in_metastore: LockManager, server: Server
 ) -> None:
     with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
         lease = locks.acquire(owner="prod:flights/2013-01-01", reads=["dw.hours"], writes=[DAY])
@@ -127,8 +131,9 @@ def test_the_locks_of_the_metastores_manager_are_shown_as_the_metastore_has_them
         in_metastore.acquire(owner="me", writes=[DAY])
 
 
+@of_one_configuration
 def test_what_protects_what_is_told(
-    manager: LockManager, in_metastore: LockManager, server: HiveServer2, zookeeper: ZooKeeperServer
+    manager: LockManager, in_metastore: LockManager, server: Server, zookeeper: ZooKeeperServer
 ) -> None:
     catalog = connect_catalog(f"thrift://127.0.0.1:{server.metastore_port}")
     tables = [LockObject.parse(name) for name in ("dw.flights", "dw.raw", "dw.ice", "dw.nope")]
@@ -164,8 +169,9 @@ def test_what_protects_what_is_told(
     assert told(connect("memory://coverage"))[0].startswith("WARNING: Hive sees nothing of this lock store")
 
 
+@of_one_configuration
 def test_a_lock_store_that_hive_does_not_see_is_warned_of_at_connect(
-    server: HiveServer2, caplog: pytest.LogCaptureFixture
+    server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     connect(f"metastore://127.0.0.1:{server.metastore_port}").close()
     assert "sees nothing of this lock store" in caplog.text
@@ -175,7 +181,7 @@ def test_a_lock_store_that_hive_does_not_see_is_warned_of_at_connect(
 
 
 def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
-    server: HiveServer2,
+    server: Server,
 ) -> None:
     off = {"hive.support.concurrency": "false"}
     manager = LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=off))

@@ -74,7 +74,8 @@ def interop(hive: str, store: str, tries: int) -> Said:
     if store == "metastore":
         return tests(hive, "tests/backends/test_metastore.py", "-k", "not TestMetastore")
     with_its_driver = ("test_hive", "test_show_locks") if hive == BUNDLED else ()
-    return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver)))
+    with_its_server = ("test_hiveserver2",) if hive in (BUNDLED, "4.0.1") else ()
+    return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver, *with_its_server)))
 
 
 def race(hive: str, store: str, tries: int) -> Said:

@@ -41,6 +41,7 @@ class ReleasedMetastore(Metastore):
             "javax.jdo.option.ConnectionURL": f"jdbc:{self._database.url.replace(SUPERUSER + '@', '')}",
             "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
             "javax.jdo.option.ConnectionUserName": SUPERUSER,
+            "hive.metastore.event.db.notification.api.auth": "false",
             "metastore.expression.proxy": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
             "metastore.housekeeping.threads.on": "true",
             "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",

@@ -1,0 +1,83 @@
+"""HiveServer2 as other Hives released it, on their own metastore."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tests.support.servers.hive import lock_settings
+from tests.support.servers.hiveserver2 import HiveServer2
+from tests.support.servers.jvm import java, write_site
+from tests.support.servers.metastore import LOG_SETTINGS, warehouse_settings
+from tests.support.servers.other_hives import ReleasedMetastore
+from tests.support.servers.releases import HIVE, class_path
+from tests.support.servers.server import START_S, Server, accepts, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.servers.zookeeper import ZooKeeperServer
+
+
+TXN_TIMEOUT_S = 300
+
+
+class ReleasedHiveServer2(Server):
+    """The HiveServer2 of the release *hive*, and the metastore of the same.
+
+    It locks in ZooKeeper; a session that sets ``hive.txn.manager`` before anything else locks in the metastore. No
+    statement gets further than its locks: what would run it on a cluster is not here.
+    """
+
+    def __init__(self, workdir: Path, hive: str, *, zookeeper: ZooKeeperServer) -> None:
+        super().__init__(workdir / "hiveserver2")
+        self.port = free_port()
+        self.hive = hive
+        self._metastore = ReleasedMetastore(workdir, hive, txn_timeout_s=TXN_TIMEOUT_S)
+        self.metastore_port = self._metastore.port
+        self._config = {
+            **warehouse_settings(workdir, self.home),
+            **LOG_SETTINGS,
+            **lock_settings(zookeeper),
+            "hive.metastore.uris": self._metastore.uri,
+            "hive.exec.dynamic.partition.mode": "nonstrict",
+            "hive.execution.engine": "mr",
+            "hive.query.results.cache.enabled": "false",
+            "hive.server2.enable.doAs": "false",
+            "hive.server2.logging.operation.enabled": "false",
+            "hive.server2.materializedviews.registry.impl": "DUMMY",
+            "hive.server2.tez.initialize.default.sessions": "false",
+            "hive.server2.thrift.bind.host": "127.0.0.1",
+            "hive.server2.thrift.port": str(self.port),
+            "hive.server2.webui.port": "0",
+            "hive.stats.autogather": "false",
+            "mapreduce.framework.name": "local",
+        }
+
+    def start(self, timeout_s: float = START_S) -> None:
+        self._metastore.start(timeout_s)
+        super().start(timeout_s)
+
+    def stop(self) -> None:
+        super().stop()
+        self._metastore.stop()
+
+    def environment(self) -> Mapping[str, str]:
+        return {"HIVE_CONF_DIR": str(self.home / "conf")}
+
+    def ready(self) -> bool:
+        return accepts(self.port)
+
+    def command(self) -> list[str]:
+        write_site(self.home / "conf" / "hive-site.xml", self._config)
+        path = f"{self.home / 'conf'}{os.pathsep}{class_path(f'service-{self.hive}')}"
+        main = "org.apache.hive.service.server.HiveServer2"
+        return java("servers.Tether", "servers.Loader", main, heap_mb=512, path=path)
+
+
+def any_hiveserver2(workdir: Path, *, zookeeper: ZooKeeperServer) -> HiveServer2 | ReleasedHiveServer2:
+    """One of the release ``$HIVE``; without that of the one in PySpark's jars."""
+    if HIVE:
+        return ReleasedHiveServer2(workdir, HIVE, zookeeper=zookeeper)
+    return HiveServer2(workdir, zookeeper=zookeeper)
