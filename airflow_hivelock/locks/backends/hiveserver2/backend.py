@@ -17,6 +17,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
+from airflow_hivelock.locks.hive import sql
 from airflow_hivelock.locks.hive.thrift import failure, transport
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
 from airflow_hivelock.locks.url import need, seconds, truth
@@ -151,7 +152,7 @@ class HiveServer2Backend(Backend):
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
         """Hive's settings as they are for a session of ours; None for those that are not set."""
         with self._cursor() as cursor:
-            return {name: _value(name, _rows(cursor, f"SET {name}")) for name in wanted}
+            return {name: sql.setting(cursor, name) for name in wanted}
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> NoReturn:
         raise Unsupported(
@@ -181,7 +182,7 @@ class HiveServer2Backend(Backend):
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
         with self._cursor() as cursor:
-            return _rows(cursor, statement)
+            return sql.rows(cursor, statement)
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -207,7 +208,7 @@ class HiveServer2Backend(Backend):
             with closing(connection), closing(connection.cursor()) as cursor:
                 yield cursor
         except exc.Error as error:
-            said = _said(error)
+            said = sql.said(error)
             if "LockManager not specified" in said:
                 raise Unsupported(f"{at} takes no locks: its hive.support.concurrency is false") from error
             raise StoreUnavailable(f"{at} refused: {said}") from error
@@ -216,21 +217,3 @@ class HiveServer2Backend(Backend):
 
 
 _SASL = {"NOSASL": None, "NONE": "PLAIN", "LDAP": "PLAIN", "KERBEROS": "GSSAPI"}
-
-
-def _rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
-    cursor.execute(statement)
-    rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
-    return rows
-
-
-def _value(name: str, rows: list[tuple[Any, ...]]) -> str | None:
-    """From ``name=value``, or ``name is undefined``."""
-    text = str(rows[0][0]) if rows else ""
-    return text.removeprefix(f"{name}=") or None if text.startswith(f"{name}=") else None
-
-
-def _said(error: Exception) -> str:
-    """What Hive gives as the reason, in one line, out of PyHive's dump of the whole answer."""
-    status = getattr(error.args[0], "status", None) if error.args else None
-    return " ".join(str(getattr(status, "errorMessage", None) or error).split())

@@ -1,0 +1,120 @@
+"""Jobs that run in Hive, which takes locks of its own for each statement: what becomes of those under a lease.
+
+Where both lock in one store, a statement would wait for the lease of its own task. In ZooKeeper its session is told to
+take none, and Hive's other sessions meet the lease. In the metastore that would break what transactions rest on, so
+the lease is given back before the statement, which locks for itself. Elsewhere the two do not meet, and Hive's stay.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from contextlib import closing
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import Unsupported
+from airflow_hivelock.locks.hive import sql
+from airflow_hivelock.locks.hive.coverage import CONCURRENCY, TXN_MANAGER
+from airflow_hivelock.locks.hive.settings import OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.backend import Capabilities
+
+IN_METASTORE = "DbTxnManager"
+
+_CLI = "airflow.providers.apache.hive.operators.hive.HiveOperator"
+_SQL = "airflow.providers.common.sql.operators.sql.BaseSQLOperator"
+_HIVESERVER2 = "airflow.providers.apache.hive.hooks.hive.HiveServer2Hook"
+
+_OFF_ON_COMMAND_LINE = f"-hiveconf {CONCURRENCY}=false"
+
+
+def take_no_locks(operator: Any, store: Capabilities) -> None:
+    """Have what *operator* runs in a Hive that locks in ZooKeeper take no locks there, if the lease is in ZooKeeper, too.
+
+    To be called before it works. What its ``hiveconfs`` say goes before. A server of SQL is asked when it is connected to.
+    """
+    if not (store.seen_by_hive and store.parents):
+        return
+    if _is(operator, _CLI):
+        given = getattr(operator, "hive_cli_params", "")
+        operator.hive_cli_params = f"{_OFF_ON_COMMAND_LINE} {given.removeprefix(_OFF_ON_COMMAND_LINE)}".strip()
+    elif (hook := _hiveserver2(operator)) is not None:
+        hook.get_conn = _taking_none(hook.get_conn, f"connection {hook.get_conn_id()!r}")
+
+
+def locks_for_itself(operator: Any, store: Capabilities) -> bool:
+    """Whether what *operator* runs takes its locks where the lease is, and has to: in the metastore. Asks its Hive."""
+    if not store.seen_by_hive or store.parents:
+        return False
+    if _is(operator, _CLI):
+        return _cli_locks_in_metastore(operator)
+    if (hook := _hiveserver2(operator)) is None:
+        return False
+    with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
+        return _locks(cursor) and _in_metastore(cursor)
+
+
+def _is(thing: object, path: str) -> bool:
+    return any(f"{base.__module__}.{base.__qualname__}" == path for base in type(thing).__mro__)
+
+
+def _hiveserver2(operator: Any) -> Any:
+    """The hook of an operator of SQL that speaks to HiveServer2; None for any other operator."""
+    hook: Any = operator.get_db_hook() if _is(operator, _SQL) else None
+    if not _is(hook, _HIVESERVER2):
+        return None
+    # Impala, whose connection says so, knows neither the settings nor the locks.
+    sets = hook.get_connection(hook.get_conn_id()).extra_dejson.get("run_set_variable_statements", True)
+    return hook if sets else None
+
+
+def _taking_none(connect: Callable[..., Any], server: str) -> Callable[..., Any]:
+    @wraps(connect)
+    def connected(*args: Any, **kwargs: Any) -> Any:
+        connection = connect(*args, **kwargs)
+        try:
+            with closing(connection.cursor()) as cursor:
+                if _locks(cursor) and not _in_metastore(cursor):
+                    _turn_off(cursor, server)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return connected
+
+
+def _turn_off(cursor: Any, server: str) -> None:
+    from pyhive.exc import Error
+
+    try:
+        cursor.execute(OFF)
+    except Error as error:
+        raise Unsupported(
+            f"{server}: its Hive would wait for the locks of this very task, and lets no session go without its own: "
+            f"{sql.said(error)}. Take {CONCURRENCY} out of hive.conf.restricted.list, or add it to "
+            "hive.security.authorization.sqlstd.confwhitelist.append; or leave locking to Hive, with the operator as it is"
+        ) from error
+
+
+def _locks(cursor: Any) -> bool:
+    return sql.setting(cursor, CONCURRENCY) == "true"
+
+
+def _in_metastore(cursor: Any) -> bool:
+    return (sql.setting(cursor, TXN_MANAGER) or "").endswith(IN_METASTORE)
+
+
+def _cli_locks_in_metastore(operator: Any) -> bool:
+    hook = copy.copy(operator.hook)
+    if hook.use_beeline:  # which cuts what is longer than a column of its tables
+        hook.hive_cli_params += " --outputformat=tsv2"
+    told = hook.run_cli(f"SET {CONCURRENCY};\nSET {TXN_MANAGER};", schema=operator.schema, verbose=False)
+    return all(
+        re.search(rf"{re.escape(name)}=\S*{value}\b", told)
+        for name, value in ((CONCURRENCY, "true"), (TXN_MANAGER, IN_METASTORE))
+    )
