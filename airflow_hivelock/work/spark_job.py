@@ -17,6 +17,7 @@ from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.spark import URL
+from airflow_hivelock.work import yarn
 from airflow_hivelock.work.jobs.job import Job
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
 """``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
+
+_SUBMITTED = re.compile(r"(?<![\w/])application_\d+_\d+")
+"""An application that YARN knows: not one whose id it has given, and whose files are uploaded to a path of that name."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,9 @@ class SparkJob(Job):
         """
         with self.asking(self.conn_id):
             asking = self._operator()
+            hook = asking._get_hook()
+            if hook._is_yarn_cluster_mode:
+                return yarn.running(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
             status = asking.get_job_status(self.job_id, {})
             active = bool(asking.is_job_active(status))
         if not active and status.upper() == "UNKNOWN":  # a pod whose node does not answer
@@ -123,7 +130,7 @@ class TellsItsJob(SparkSubmitOperator):
         """Record the job as soon as spark-submit has said its id: it then goes on for seconds, and the job runs."""
         for line in lines:
             process(iter((line,)))
-            job_id = hook._driver_id or hook._yarn_application_id
+            job_id = hook._driver_id or (hook._yarn_application_id if _SUBMITTED.search(line) else None)
             if hook._kubernetes_driver_pod:
                 job_id = f"{hook._connection['namespace']}:{hook._kubernetes_driver_pod}"
             if job_id:

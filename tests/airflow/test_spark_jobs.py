@@ -6,7 +6,9 @@ import gc
 import json
 import os
 import threading
+import time
 import warnings
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from airflow_hivelock.spark import URL
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import SparkJob
+from airflow_hivelock.work.yarn import LINGERS_S
 from tests.airflow.test_mixin import DAY, NAMES, dag
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ class ResourceManager(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.state = ["FINISHED", "SUCCEEDED"]
+        self.finished_s = 0.0
+        self.forgets = False
         self.killed: list[str] = []
 
     @property
@@ -49,8 +54,12 @@ class _Answers(BaseHTTPRequestHandler):
     server: ResourceManager
 
     def do_GET(self) -> None:
+        if self.server.forgets:
+            self.send_error(404)
+            return
         state, final = self.server.state
-        self._answer({"app": {"state": state, "finalStatus": final}})
+        finished_ms = int(self.server.finished_s * 1000)
+        self._answer({"app": {"state": state, "finalStatus": final, "finishedTime": finished_ms}})
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -122,6 +131,21 @@ def test_a_job_is_recorded_while_spark_submit_goes_on(
     assert job == SparkJob("spark_default", JOB_ID)
 
 
+def test_a_job_that_was_never_submitted_keeps_no_lock(
+    manager: LockManager, run: Callable[..., Ran], yarn: ResourceManager, spark_submit: Path
+) -> None:
+    """YARN gives an application its id before its files are uploaded, and does not know it when that fails."""
+    spark_submit.with_name("spark-submit").write_text(
+        f"#!/bin/sh\necho 'Uploading resource file:/job.py -> hdfs://nn/.sparkStaging/{JOB_ID}/job.py'\n"
+        "echo 'No space left'\nexit 1\n"
+    )
+    yarn.forgets = True
+    with dag() as works:
+        HiveLockedSparkSubmitOperator(task_id="job", application="job.py", yarn_track_via_rm_api=True, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"job": "failed"}
+    assert not manager.show()
+
+
 def test_a_job_that_nobody_could_follow_is_not_submitted(
     manager: LockManager, run: Callable[..., Ran], yarn: ResourceManager, spark_submit: Path
 ) -> None:
@@ -170,6 +194,28 @@ def test_a_job_is_ended_by_its_id(yarn: ResourceManager) -> None:
     assert not job.running()
 
 
+@pytest.mark.parametrize(
+    "state", [("KILLED", "KILLED"), ("FAILED", "FAILED"), ("FINISHED", "FAILED"), ("FINISHED", "UNDEFINED")]
+)
+def test_a_driver_has_time_to_end_after_the_resource_manager_has_ended_its_application(
+    yarn: ResourceManager, state: tuple[str, str]
+) -> None:
+    yarn.state, yarn.finished_s = list(state), time.time()
+    job = SparkJob("spark_default", JOB_ID)
+    assert job.running(), "its NodeManager has not killed it yet"
+    yarn.finished_s -= LINGERS_S + 1
+    assert not job.running()
+
+
+def test_a_job_that_yarn_has_forgotten_is_not_taken_for_ended(yarn: ResourceManager) -> None:
+    """Nor once it was cancelled: one that was started anew has cancelled nothing."""
+    yarn.forgets = True
+    job = SparkJob("spark_default", JOB_ID)
+    for ask in (job.running, job.stop, partial(job.ends, 0, cancelled=True)):
+        with pytest.raises(CannotTell, match="does not know application_1_0001"):
+            ask()
+
+
 def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager) -> None:
     yarn.shutdown()
     yarn.server_close()
@@ -178,8 +224,10 @@ def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager
             ask()
 
 
-def test_an_unknown_state_is_not_taken_for_an_end(yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_state_is_not_taken_for_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's, whose node does not answer."""
+    connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "Unknown")
     with pytest.raises(CannotTell, match="does not know"):
         SparkJob("spark_default", JOB_ID).running()
