@@ -68,6 +68,7 @@ class Capabilities:
     :param watched: wakes those who wait; otherwise they look again every few seconds.
     :param expires: a lease that is not renewed in time blocks nobody any longer; otherwise time alone frees nothing.
     :param remembers: knows an owner's lease again from any process, orders its attempts, and records what runs under it.
+    :param parts: a part of a lease can be given back, and the rest stands.
     :param audits: keeps the history of leases, and an audit trail of force releases.
     """
 
@@ -80,6 +81,7 @@ class Capabilities:
     watched: bool = True
     expires: bool = False
     remembers: bool = True
+    parts: bool = True
     audits: bool = True
 
 
@@ -144,7 +146,7 @@ class Backend(Protocol):
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         """Look whether the lease and all of its locks still stand; *wake* is called once when that may have changed.
 
-        :raises LockLost: it is gone, taken over, or one of its locks was removed.
+        :raises LockLost: it is gone, taken over, or one of its locks was removed, or given back.
         """
         ...
 
@@ -172,6 +174,17 @@ class Backend(Protocol):
     def release(self, lease: Lease) -> bool:
         """Free the lease. True if this call freed it; False if there was nothing left to free, or if a later
         attempt has taken the lease over (which is then left alone)."""
+        ...
+
+    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
+        """Free what the lease holds on *objects* and in them, with SHARED on the parents that nothing left needs, and
+        nothing else, in one step. The rest stands: the same id, tokens and work.
+
+        :return: the lease with what is left; None if nothing is, or if it is gone, or a later attempt's.
+        :raises InvalidRequest: one of *objects* was never in it; nothing was freed.
+        :raises LockLost: it is known to have lost a lock.
+        :raises Unsupported: the store can only free it whole.
+        """
         ...
 
     def show(self, target: LockObject | None = None) -> Sequence[Holder]:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import getpass
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidArguments, InvalidRequest, LeaseAlreadyExists, LockLost, LockTimeout
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Backend
-    from airflow_hivelock.locks.model import Lease, Lock
+    from airflow_hivelock.locks.model import Lease
 
     Pairs = Sequence[tuple[str, str]]
 
@@ -57,7 +57,7 @@ class HiveLeases:
         self.manager = over if isinstance(over, LockManager) else LockManager(over)
         self.user = user or getpass.getuser()
 
-    def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float = 0.0) -> str:
+    def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float | None = 0.0) -> str:
         """Lease all of *objs* or nothing.
 
         :return: the lease id, to extend and drop it with.
@@ -101,22 +101,39 @@ class HiveLeases:
     def extend_lease(self, lease_id: str, objs: Pairs) -> None:
         """Have the lease last as long from now on as it was grabbed for.
 
-        :param objs: all that it was grabbed for.
+        :param objs: what it was grabbed for, or some of that: a lease has one end, and all that it holds lasts as long.
         :raises ExceedsMaxLeaseTime: past the longest that the store allows; it keeps the end that it has.
-        :raises LockLost: it is gone.
+        :raises LockLost: it is gone, or one of *objs* was given back.
         """
-        self.manager.renew(self._lease(lease_id, objs))
+        lease, wanted = self._lease(lease_id, objs)
+        rules.check_all(replace(lease, locks=wanted), lease.locks)
+        self.manager.renew(lease)
 
     def drop_lease(self, lease_id: str, objs: Pairs) -> bool:
-        """Give the lease back. What is gone already is success.
+        """Give *objs* back, in one step; the rest stands. What is gone already is success.
 
-        :param objs: all that it was grabbed for: a lease is granted whole, and given back whole.
-        :return: whether this call freed it.
+        :param objs: what it was grabbed for, or some of that.
+        :return: whether this call freed anything.
+        :raises InvalidArguments: it was not grabbed for one of them, or in another mode; or another lies in one of them,
+            and is not among them.
+        :raises Unsupported: only some are given, and the store frees leases whole.
         """
         try:
-            return self.manager.release(self._lease(lease_id, objs))
+            lease, wanted = self._lease(lease_id, objs)
         except LockLost:
             return False
+        dropped = frozenset(lock.object for lock in wanted)
+        asked = rules.named(lease.locks, lease.whole)
+        if within := [lock for lock in asked if lock not in wanted and dropped.intersection(lock.object.parents)]:
+            raise InvalidArguments(
+                f"lease {lease_id} of {lease.owner} holds {_some(within)} in what is to be dropped; name that, too"
+            )
+        if all(lock in wanted for lock in asked):
+            return self.manager.release(lease)
+        if not any(lock in wanted for lock in asked):
+            return False
+        left = self.manager.release(lease, objects=dropped)
+        return left is None or left.locks != lease.locks
 
     def force_drop_lease(self, objs: Sequence[str] = (), *, reason: str = "force_drop_lease") -> list[str]:
         """Free what dead processes have left on *objs* and below; everything if there are none. It is audited.
@@ -129,16 +146,21 @@ class HiveLeases:
             freed += self.manager.force_release_all(target, held_s=0, reason=reason, user=self.user)
         return [lease.id for lease in freed]
 
-    def _lease(self, lease_id: str, objs: Pairs) -> Lease:
+    def _lease(self, lease_id: str, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
+        """The lease, and what of it *objs* are; they may have been given back."""
+        shared, exclusive = map(_targets, _read_and_written(objs))
         lease = self.manager.find(lease_id)
         if lease is None:
             raise LockLost(f"lease {lease_id} no longer stands: it was dropped or has expired; grab another")
-        if (wanted := rules.with_parents(*map(_targets, _read_and_written(objs)))) != lease.locks:
+        modes = dict.fromkeys(shared, LockMode.SHARED) | dict.fromkeys(exclusive, LockMode.EXCLUSIVE)
+        wanted = tuple(Lock(target, mode) for target, mode in modes.items())
+        had = {*rules.named((*lease.locks, *lease.given), lease.whole)}
+        if not wanted or not had.issuperset(wanted):
             raise InvalidArguments(
                 f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}; "
-                "name all that it was grabbed for"
+                "name what it was grabbed for, or some of that"
             )
-        return lease
+        return lease, wanted
 
 
 def _read_and_written(objs: Any) -> tuple[list[str], list[str]]:
@@ -173,6 +195,5 @@ def _user(owner: str) -> str:
 
 
 def _some(locks: Sequence[Lock]) -> str:
-    parents = {parent for lock in locks for parent in lock.object.parents}
-    leaves = [str(lock) for lock in locks if lock.object not in parents or lock.mode is LockMode.EXCLUSIVE]
+    leaves = [str(lock) for lock in rules.named(locks)]
     return ", ".join(leaves[:3]) + (f" and {len(leaves) - 3} more" if len(leaves) > 3 else "") or "nothing"

@@ -7,10 +7,10 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
 
@@ -142,11 +142,12 @@ class LockManager:
         return Patience(timeout_s, outage_s, self._clock, before_s)
 
     def renew(self, lease: Lease) -> None:
-        """Extend *lease* by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
+        """Extend *lease*, or what is left of it, by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
         self.backend.renew(lease)
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
-        """Raise LockLost unless *lease* and all of its locks still stand.
+        """Raise LockLost unless *lease* and all of its locks still stand. Of what was given back, nothing does: look with the
+        lease that :meth:`release` returned.
 
         :param wake: called once, from any thread, when that may have changed: verify again.
         """
@@ -172,12 +173,32 @@ class LockManager:
         """Raise LockLost unless work may still publish: the last look before it does."""
         self.backend.check_token(lease_id, name, token)
 
-    def release(self, lease: Lease) -> bool:
+    @overload
+    def release(self, lease: Lease) -> bool: ...
+
+    @overload
+    def release(self, lease: Lease, *, objects: Iterable[str | LockObject]) -> Lease | None: ...
+
+    def release(self, lease: Lease, *, objects: Iterable[str | LockObject] | None = None) -> bool | Lease | None:
         """Free *lease*. What is already gone is success; what a later attempt has taken over is left alone.
 
-        :return: whether this call freed it.
+        :param objects: free only what it holds on these and in them, in one step, and SHARED on those above that nothing
+            left needs; the rest stands, with its id, its tokens and its work. To give back once more is success.
+        :return: whether this call freed it; or, with *objects*, the lease as it is now, None if nothing of it is left.
+        :raises InvalidRequest: one of *objects* was never in it; nothing was freed.
+        :raises Unsupported: this store frees leases whole.
         """
-        return self.backend.release(lease)
+        if objects is None:
+            return self.backend.release(lease)
+        named = frozenset(rules.objects("objects", objects))
+        if not named:
+            raise InvalidRequest(f"release of no part of lease {lease.id} of {lease.owner}: name objects, or give none")
+        if not self.capabilities.parts:
+            raise Unsupported(
+                f"{lease.owner}: this lock store frees lease {lease.id} whole, and no part of it; release it once all is done, "
+                "or take a lease for each part"
+            )
+        return self.backend.release_part(lease, named)
 
     def show(self, target: str | LockObject | None = None) -> Sequence[Holder]:
         """The holders on *target* and below it, or of everything: ours and Hive's own."""

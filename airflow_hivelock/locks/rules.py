@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost
 from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_hivelock.locks.model import Lease, LeaseLimit
 
@@ -106,6 +106,62 @@ def _covers(above: LockType | None, parent: LockObject, kind: LockType) -> bool:
     return above is not None and above >= kind and (bool(parent.table) or above is LockType.EXCLUSIVE)
 
 
+def left(standing: Lease, objects: frozenset[LockObject], known: Iterable[Lock] = ()) -> tuple[Lock, ...]:
+    """What is left of *standing* once *objects*, and all that it holds in them, have been given back.
+
+    SHARED on a parent stays while something that is left lies in it, and where it was asked for by itself.
+
+    :param known: what its holder knows to have had besides: giving back once more what it gave back is no error.
+    :raises InvalidRequest: one of *objects* was never in it.
+    """
+    had = {lock.object for locks in (standing.locks, standing.given, known) for lock in locks}
+    had |= {parent for target in had for parent in target.parents}
+    if never := sorted((target for target in objects if target not in had), key=order):
+        raise InvalidRequest(_not_in(standing, never))
+    asked = named(standing.locks, standing.whole)
+    wanted = {lock.object for lock in asked if not objects & {lock.object, *lock.object.parents}}
+    wanted |= {parent for target in wanted for parent in target.parents}
+    kept = [lock for lock in standing.locks if not objects & {lock.object, *lock.object.parents}]
+    return tuple(lock for lock in kept if lock.object in wanted)
+
+
+def named(locks: Iterable[Lock], whole: Collection[LockObject] = ()) -> list[Lock]:
+    """Those of *locks* that were asked for, as far as can be told: not what is only SHARED since others lie in it.
+
+    :param whole: what is SHARED for its own sake all the same.
+    """
+    held = list(locks)
+    above = {parent for lock in held for parent in lock.object.parents}
+    return [
+        lock for lock in held if lock.mode is LockMode.EXCLUSIVE or lock.object not in above or lock.object in whole
+    ]
+
+
+def check_all(lease: Lease, standing: Iterable[Lock]) -> None:
+    """:raises LockLost: some of what *lease* says that it holds has been given back: what is *standing* is less."""
+    holds = set(standing)
+    if gone := [lock for lock in lease.locks if lock not in holds]:
+        raise LockLost(
+            f"{lease.owner}: lease {lease.id} has given back {_strongest(gone)}; stop the work on that, and go on with the "
+            "lease that the release returned"
+        )
+
+
+def _not_in(standing: Lease, never: Sequence[LockObject]) -> str:
+    holds = _strongest(list(standing.locks))
+    modes = {lock.object: lock.mode for lock in standing.locks}
+    table = next((above for above in never[0].parents if modes.get(above) is LockMode.EXCLUSIVE), None)
+    if table:
+        return (
+            f"{never[0]} cannot be given back from lease {standing.id} of {standing.owner}: it holds {table} EXCLUSIVE, one "
+            f"lock that has no parts; give {table} back, or lock its partitions the next time"
+        )
+    return (
+        f"{', '.join(map(str, never[:MOST_SHOWN]))} cannot be given back: lease {standing.id} of {standing.owner} never held "
+        f"that, it holds {holds}"
+    )
+
+
 class Footprint:
     """Locks in a hierarchy: what they exclude on the same objects, above and below them.
 
@@ -141,8 +197,18 @@ def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
 _TYPES = {LockMode.SHARED: LockType.SHARED_READ, LockMode.EXCLUSIVE: LockType.EXCLUSIVE}
 
 
-def mismatch(owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool) -> LeaseMismatch:
-    """The error that shows in what the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones."""
+def mismatch(
+    owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool, given: Iterable[Lock] = ()
+) -> LeaseMismatch:
+    """The error that shows in what the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones.
+
+    :param given: what the owner has given back of its lease.
+    """
+    if gone := list(given):
+        return LeaseMismatch(
+            f"{owner} holds what is left of a lease of which it has given back {_strongest(gone)}; once its work is known to "
+            "be over, release the rest, then ask again for all of it"
+        )
     verb, has = ("holds", "held") if held else ("already waits for", "waited for")
     had = {lock.object: lock.mode for lock in standing}
     wanted = {lock.object: lock.mode for lock in asked}

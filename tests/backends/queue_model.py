@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import Lease, LeaseMismatch, Lock, LockMode, Superseded
+from airflow_hivelock.locks import Lease, LeaseMismatch, Lock, LockMode, LockObject, Superseded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Locks = tuple[Lock, ...]
 
@@ -13,14 +17,24 @@ def exclude(one: Locks, other: Locks) -> bool:
     return any(a.object == b.object and LockMode.EXCLUSIVE in (a.mode, b.mode) for a in one for b in other)
 
 
+def _in(target: LockObject, other: LockObject) -> bool:
+    return target == other or target.is_below(other)
+
+
 @dataclass(eq=False)
 class Place:
-    """An owner's place in the queue, kept while it holds."""
+    """An owner's place in the queue, kept while it holds.
+
+    :param whole: what it reads for its own sake, though it also asks for something in it.
+    :param given: what it has given back.
+    """
 
     owner: str
     locks: Locks
     call: object
+    whole: frozenset[LockObject] = frozenset()
     lease: Lease | None = None
+    given: Locks = ()
 
 
 @dataclass
@@ -55,7 +69,25 @@ class Model:
     def free(self, mine: Place) -> bool:
         return not self.ahead(mine) and not self.hives_ahead(mine.locks)
 
-    def enter(self, owner: str, locks: Locks, attempt: int, call: object) -> Place:
+    def give_back(self, mine: Place, objects: Sequence[LockObject]) -> None:
+        """What lies in *objects* goes, and then, the lowest first, each parent that was there for that alone."""
+        held = mine.locks
+        kept = [lock for lock in held if not any(_in(lock.object, target) for target in objects)]
+        for lock in sorted(kept, key=lambda lock: -len(lock.object.path)):
+            had, has = (
+                any(other.object.is_below(lock.object) for other in locks if other.object != lock.object)
+                for locks in (held, kept)
+            )
+            if lock.mode is LockMode.SHARED and had and not has and lock.object not in mine.whole:
+                kept.remove(lock)
+        mine.given += tuple(lock for lock in held if lock not in kept)
+        mine.locks = tuple(kept)
+        if not kept:
+            self.queue.remove(mine)
+
+    def enter(
+        self, owner: str, locks: Locks, attempt: int, call: object, whole: frozenset[LockObject] = frozenset()
+    ) -> Place:
         """A new place at the end, or the owner's own, taken over.
 
         :raises Superseded: :raises LeaseMismatch: as the lock manager must.
@@ -64,7 +96,7 @@ class Model:
             raise Superseded
         mine = self.place(owner)
         if mine is None:
-            mine = Place(owner, locks, call)
+            mine = Place(owner, locks, call, whole)
             self.queue.append(mine)
         elif mine.locks != locks:
             raise LeaseMismatch

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import delete
 
 from airflow_hivelock.locks import (
+    InvalidRequest,
     Lease,
     LeaseMismatch,
     Lock,
@@ -42,6 +43,7 @@ from tests.backends.queue_model import Model, Place, exclude
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from airflow_hivelock.locks import PendingLease
     from tests.support.servers import ZooKeeperServer
@@ -94,13 +96,13 @@ class Machine(RuleBasedStateMachine):
         asked_before: Sequence[LockRequest | Lease] = [call.pending.request for call in self.calls] or self.leases
         before = asked_before[pick % len(asked_before)]
         attempt = self.model.attempts[before.owner] + later
-        self._begin(LockRequest(before.owner, before.locks, attempt=attempt), session)
+        self._begin(LockRequest(before.owner, before.locks, attempt=attempt, whole=before.whole), session)
 
     def _begin(self, request: LockRequest, session: int) -> None:
         owner, attempt, woken = request.owner, request.attempt, threading.Event()
         call = Call(owner, self.sessions[session].begin(request, woken.set), woken)
         try:
-            self.model.enter(owner, request.locks, attempt, call)
+            self.model.enter(owner, request.locks, attempt, call, request.whole)
         except (Superseded, LeaseMismatch) as error:
             with pytest.raises(type(error), match=owner):
                 call.pending.poll()
@@ -112,13 +114,13 @@ class Machine(RuleBasedStateMachine):
     @rule(owner=owners, written=asked, attempt=attempts, session=either)
     def acquire_without_waiting(self, owner: str, written: Written, attempt: int, session: int) -> None:
         reads, writes = _reads_and_writes(written)
-        locks = rules.with_parents(reads, writes)
+        request = rules.request(owner, reads, writes)
 
         def acquire() -> Lease:
             return self.sessions[session].acquire(owner=owner, reads=reads, writes=writes, attempt=attempt)
 
         try:
-            mine = self.model.enter(owner, locks, attempt, object())
+            mine = self.model.enter(owner, request.locks, attempt, object(), request.whole)
         except (Superseded, LeaseMismatch) as error:
             with pytest.raises(type(error), match=owner):
                 acquire()
@@ -173,7 +175,8 @@ class Machine(RuleBasedStateMachine):
             assert (lease.id, lease.token) == (mine.lease.id, mine.lease.token)
             assert lease.epoch > mine.lease.epoch
         else:
-            assert all(lease.token > other.token for other in self.leases), "not after all that were granted before"
+            earlier = [other for other in self.leases if other.id != lease.id]
+            assert all(lease.token > other.token for other in earlier), "not after all that were granted before"
         mine.lease = lease
         self.leases.append(lease)
 
@@ -188,12 +191,36 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, session=either)
     def renew(self, pick: int, session: int) -> None:
         lease = self.leases[pick % len(self.leases)]
-        for call in (self.sessions[session].renew, self.sessions[session].verify):
-            if self._stands(lease):
+        manager, mine = self.sessions[session], self._stands(lease)
+        for call, stands in ((manager.renew, mine), (manager.verify, mine and set(lease.locks) <= set(mine.locks))):
+            if stands:
                 call(lease)
             else:
                 with pytest.raises(LockLost, match=lease.owner):
                     call(lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks, objects=st.lists(st.sampled_from(OBJECTS), min_size=1, max_size=2), session=either)
+    def give_back(self, pick: int, objects: list[LockObject], session: int) -> None:
+        lease = self.leases[pick % len(self.leases)]
+        manager, mine = self.sessions[session], self._stands(lease)
+        if mine is None or mine.lease is None:
+            assert manager.release(lease, objects=objects) is None
+            return
+        had = [lock.object for lock in (*mine.locks, *mine.given, *lease.locks)]
+        if not all(any(target == named or target.is_below(named) for target in had) for named in objects):
+            with pytest.raises(InvalidRequest, match=lease.owner):
+                manager.release(lease, objects=objects)
+            return
+        self.model.give_back(mine, objects)
+        left = manager.release(lease, objects=objects)
+        if mine.locks:
+            assert left is not None
+            assert (left.id, left.token, left.locks) == (mine.lease.id, mine.lease.token, mine.locks)
+            mine.lease = left
+            self.leases.append(left)
+        else:
+            assert left is None
 
     @precondition(lambda self: self.leases)
     @rule(pick=picks, session=either)
@@ -215,7 +242,8 @@ class Machine(RuleBasedStateMachine):
 
     def _stands(self, lease: Lease) -> Place | None:
         mine = self.model.place(lease.owner)
-        return mine if mine and mine.lease == lease else None
+        held = mine and mine.lease
+        return mine if held and (held.id, held.epoch) == (lease.id, lease.epoch) else None
 
     # What either session must tell, in turns.
 
@@ -268,6 +296,38 @@ class InMemory(Machine):
         super().__init__()
         backend = MemoryBackend()
         self.sessions = [LockManager(backend), LockManager(backend)]
+
+
+class InSQLite(Machine):
+    wake_s = 10.0
+
+    folder: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        url = f"sqlite:///{self.folder}/machine-{next(numbers)}.db"
+        self.sessions = [connect(url), connect(url)]
+
+    def teardown(self) -> None:
+        super().teardown()
+        for manager in self.sessions:
+            manager.close()
+
+
+class InPostgreSQL(Machine):
+    wake_s = 10.0
+
+    url: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        url = f"{self.url}&prefix=machine_{next(numbers)}_"
+        self.sessions = [connect(url), connect(url)]
+
+    def teardown(self) -> None:
+        super().teardown()
+        for manager in self.sessions:
+            manager.close()
 
 
 class InZooKeeper(Machine):
@@ -347,6 +407,19 @@ def check(machine: type[Machine], examples: int) -> None:
 @pytest.mark.timeout(3600)
 def test_memory_does_as_the_model() -> None:
     check(InMemory, 400)
+
+
+@pytest.mark.timeout(3600)
+def test_sqlite_does_as_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InSQLite, "folder", tmp_path, raising=False)
+    check(InSQLite, 10)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(3600)
+def test_postgresql_does_as_the_model(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InPostgreSQL, "url", postgres_url, raising=False)
+    check(InPostgreSQL, 10)
 
 
 @pytest.mark.integration

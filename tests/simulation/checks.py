@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.claims import Claims, Violation
 from tests.simulation.group_checks import GroupChecks
-from tests.simulation.state import NAMESPACE, ROOT, State
+from tests.simulation.state import NAMESPACE, ROOT, State, modes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,6 +80,7 @@ class Checks:
         self.grants = 0
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+        self.asked: dict[str, dict[str, str]] = {}
         self.drains: dict[str, int] = {}
         self._given_up: dict[str, Place] = {}
         self.nodes: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
@@ -121,15 +122,17 @@ class Checks:
                 node = change.after or change.before
                 assert node is not None
                 if change.after is not None and change.before is not None:
-                    raise Violation(f"{path} is written again: a place is constant")
+                    self._check_rewritten(path, change.before, change.after)
                 if node.stat.ephemeral and change.after is None:
                     del self.drains[path]
                 elif node.stat.ephemeral:
                     self.drains[path] = node.stat.czxid
                 elif change.after is None:
                     self._given_up[path] = self.tickets[key].pop(path)
+                    del self.asked[path]
                 else:
                     self.tickets[key][path] = Place.of(node)
+                    self.asked[path] = modes_of(json.loads(node.data)["locks"])
             elif self.groups.changed(change):
                 continue
             elif match := _LOCK.fullmatch(path):
@@ -233,8 +236,17 @@ class Checks:
                 raise Violation(f"{state.owner} has tickets of another epoch: {strange}")
             if len(set(tickets.values())) > 1:
                 raise Violation(f"{state.owner} has tickets of several transactions")
+            asked = {target: mode for path in tickets for target, mode in self.asked[path].items()}
+            if asked != state.modes:
+                raise Violation(f"{state.owner} has {state.modes} by its record, and {asked} by its tickets")
         elif tickets:
             raise Violation(f"{state.owner} is {state.state} and has tickets: {list(tickets)}")
+
+    def _check_rewritten(self, path: str, before: Znode, after: Znode) -> None:
+        """A ticket is written again: only ever with fewer locks."""
+        was, now = modes_of(json.loads(before.data)["locks"]), modes_of(json.loads(after.data)["locks"])
+        if before.session or Place.of(before) != Place.of(after) or not now.items() < was.items():
+            raise Violation(f"{path} is written again, {before} as {after}: a place is constant")
 
     def _has(self, state: State, target: str) -> bool:
         """Whether nobody has robbed it of its lock there."""
@@ -257,6 +269,8 @@ class Checks:
             if before.holds and not after.holds:
                 self.claims.check_end(key, before)
                 self._ended[key] = before.order[0], after.zxid
+            if before.holds and after.holds and before.ticket_epoch == after.ticket_epoch:
+                self.claims.check_part(key, before, after)
             if before.state == after.state == "lost" and after.process != before.process:
                 raise Violation(f"{after.process} takes over what {after.owner} has lost")
             if after.process != before.process:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.model import LockMode
-from tests.simulation.state import NAMESPACE, ROOT, State, path_of
+from airflow_hivelock.locks.model import LockMode, locks_to_json
+from tests.simulation.state import NAMESPACE, ROOT, State, modes_of, path_of
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.model import Lease
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.model import Lease, LockObject
     from tests.simulation.checks import Checks
     from tests.simulation.model import Znode
 
@@ -33,6 +36,8 @@ class Claims:
         self._began: dict[str, tuple[int, int]] = {}
         self._serious: dict[str, int] = {}
         self._robbed_before: set[str] = set()
+        self._given: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self._whole: dict[tuple[str, int], frozenset[str]] = {}
 
     # Called by the checks
 
@@ -58,11 +63,56 @@ class Claims:
         """A lease is over: somebody asked for that."""
         lease_id = f"{key}-{before.ticket_epoch}"
         wanted = lease_id in self._forced or (lease_id, before.epoch) in self._releasing
+        wanted = wanted or not self._unasked(key, before, {})
         if not wanted and self._checks.granted_to[key] not in self._withdrawing:
             raise Violation(f"{before.owner}: {lease_id} is freed, and nobody asked for it")
         self.held.pop((lease_id, before.epoch), None)
 
+    def check_part(self, key: str, before: State, after: State) -> None:
+        """A lease goes on: it holds what it held, but for what was named, and SHARED on parents that nothing left needs."""
+        if before.modes == after.modes:
+            return
+        if not after.modes.items() < before.modes.items():
+            raise Violation(f"{after.owner} holds {after.modes} by now, and had {before.modes}")
+        if (before.token, before.epoch, before.process) != (after.token, after.epoch, after.process):
+            raise Violation(f"{after.owner} gives back a part, and its lease is another: {before} {after}")
+        if unasked := self._unasked(key, before, after.modes):
+            raise Violation(f"{after.owner} has given back {unasked}, and nobody named it")
+
+    def _unasked(self, key: str, before: State, after: dict[str, str]) -> list[str]:
+        """What a lease holds no more, and nobody was to give back: neither named, nor a parent that nothing left needs."""
+        lease = f"{key}-{before.ticket_epoch}", before.epoch
+        named, whole = self._given[lease], self._whole.get(lease, frozenset())
+
+        def asked(target: str) -> bool:
+            if any(f"{target}/".startswith(f"{name}/") for name in named):
+                return True
+            had_below = any(other.startswith(f"{target}/") for other in before.modes)
+            has_below = any(other.startswith(f"{target}/") for other in after)
+            return before.modes[target] == "S" and had_below and not has_below and target not in whole
+
+        return sorted(target for target in before.modes.keys() - after.keys() if not asked(target))
+
     # Called by our processes
+
+    def gives(self, lease: Lease, objects: Iterable[LockObject], whole: Iterable[LockObject]) -> None:
+        """A process begins to give back *objects*, and all that lies in them; it no longer thinks that it holds those."""
+        held = lease.id, lease.epoch
+        self._given[held] |= {path_of(str(target)) for target in objects}
+        self._whole[held] = frozenset(path_of(str(target)) for target in whole)
+
+    def gave(self, lease: Lease, left: Lease | None, objects: Iterable[LockObject], key: str) -> None:
+        """That has returned."""
+        state, named = self._checks.states.get(key), {path_of(str(target)) for target in objects}
+        if self._stands(lease, key) and state is not None:
+            kept = [target for target in state.modes if any(f"{target}/".startswith(f"{name}/") for name in named)]
+            if kept or left is None:
+                raise Violation(f"{lease.owner} has given back {sorted(named)}, and has {state.modes}")
+            if modes_of(locks_to_json(left.locks)) != state.modes:
+                raise Violation(f"{lease.owner} is told that it has {left.locks}, and has {state.modes}")
+            self.held[lease.id, lease.epoch] = left
+        elif left is None:
+            self.releases(lease)
 
     def granted(self, lease: Lease, key: str) -> None:
         """A process has got *lease*."""

@@ -123,7 +123,7 @@ class Process:
             owner, reads, writes, attempt=attempt, wait=wait, late=late, priority=priority, limit=limit
         )
         asked = Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
-        stage.checks.claims.begins(process_of(asked.pending), stage.zookeeper.zxid, stage.schedule.now_ms, late=late)
+        stage.begins(asked.pending, late=late)
         return asked
 
     def gets(
@@ -143,6 +143,13 @@ class Process:
     def releases(self, lease: Lease) -> bool:
         self._stage.checks.claims.releases(lease)
         return self.manager.release(lease)
+
+    def gives_back(self, lease: Lease, *names: str) -> Lease | None:
+        objects, claims = rules.objects("objects", names), self._stage.checks.claims
+        claims.gives(lease, objects, lease.whole)
+        left = self.manager.release(lease, objects=objects)
+        claims.gave(lease, left, objects, owner_key(lease.owner))
+        return left
 
     def forces(self, lease: Lease) -> bool:
         self._stage.checks.claims.forces(lease.id)
@@ -178,6 +185,13 @@ class Stage:
             run()
 
         self.schedule.spawn(name, act)
+
+    def begins(self, pending: PendingLease, *, late: bool = False) -> None:
+        """Have the checks know of it."""
+        self.checks.claims.begins(process_of(pending), self.zookeeper.zxid, self.schedule.now_ms, late=late)
+
+    def key(self, owner: str) -> str:
+        return owner_key(owner)
 
     def clock(self) -> float:
         return self.schedule.now_ms / 1000

@@ -54,7 +54,7 @@ class State(NamedTuple):
     def of(cls, node: Znode) -> State:
         data: dict[str, Any] = json.loads(node.data)
         zxid, state = node.stat.mzxid, data["state"]
-        modes = {path_of(name): mode for name, mode in data["locks"].items()}
+        modes = modes_of(data["locks"])
         places: dict[str, int] = {}
         if state == "trying" or state in HOLDING:
             places = dict.fromkeys(modes, data["written"] or zxid)
@@ -103,6 +103,11 @@ class State(NamedTuple):
             if name in modes and "X" in (mode, modes[name]):
                 return name
         return None
+
+
+def modes_of(locks: dict[str, str]) -> dict[str, str]:
+    """``"S"`` or ``"X"`` by the object's path, of locks as they are stored."""
+    return {path_of(name): mode for name, mode in locks.items()}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked, Free
@@ -78,6 +79,7 @@ class Job:
     :param gives_up: how likely it withdraws at a step.
     :param naps: how long it holds, renewing now and then.
     :param comes_back: how likely a late one asks again, once it could have had its locks.
+    :param gives_back: how likely it gives back a part of what it holds between two naps.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Job:
         gives_up: float,
         naps: int,
         comes_back: float,
+        gives_back: float,
     ) -> None:
         self._worker = worker
         self._owner = owner
@@ -97,8 +100,10 @@ class Job:
         self._gives_up = gives_up
         self._naps = naps
         self._comes_back = comes_back
+        self._gives_back = gives_back
         self._world = worker.world
         self._dice = worker.world.dice
+        self._parts = worker.world.workload.parts
         self._claims = worker.world.checks.claims
         self._flag = Flag(worker.world.schedule)
         self._token = 0
@@ -117,8 +122,9 @@ class Job:
         if isinstance(lease, Lease):
             self._note(f"holds {lease.id} epoch {lease.epoch}")
             self._claims.granted(lease, owner.key)
-            self._hold(lease)
-            self._release(lease)
+            left = self._hold(lease)
+            if left:
+                self._release(self._parts.pick((lease, left)))
 
     def _acquire(self) -> Lease | Free | None:
         worker, owner = self._worker, self._owner
@@ -190,23 +196,57 @@ class Job:
             self._claims.releases(lease)
             self._worker.manager.release(lease)
 
-    def _hold(self, lease: Lease) -> None:
+    def _hold(self, lease: Lease) -> Lease | None:
+        """What is left of it: None once all has been given back, a part at a time."""
         worker = self._worker
         try:
             if self._dice.chance(0.3):
-                worker.insist(lambda: self._watch(lease))
+                worker.insist(partial(self._watch, lease))
             works = self._dice.chance(0.3)
             if works:
-                worker.insist(lambda: self._start_work(lease))
+                worker.insist(partial(self._start_work, lease))
             for _ in range(self._naps):
                 worker.nap()
+                if self._gives_back and self._parts.chance(self._gives_back):
+                    left = self._give_back(lease)
+                    if left is None:
+                        return None
+                    lease = left
                 if self._dice.chance(0.5):
-                    worker.insist(lambda: self._renew(lease))
+                    worker.insist(partial(self._renew, lease))
             if works:
-                worker.insist(lambda: worker.manager.check_token(lease.id, WORK, self._token))
+                worker.insist(partial(worker.manager.check_token, lease.id, WORK, self._token))
         except LockLost as error:
             self._note(f"learns: {error}")
             self._claims.lost(lease, self._owner.key)
+        return lease
+
+    def _give_back(self, lease: Lease) -> Lease | None:
+        """Give back one of its locks, or some; by another process, perhaps, or twice."""
+        parts, manager = self._parts, self._worker.manager
+        left: Lease | None = lease
+        objects = {parts.pick(lease.locks).object for _ in range(1 + parts.below(2))}
+        if parts.chance(0.3):
+            manager = parts.pick(self._world.workload.workers).manager
+
+        def give_back() -> None:
+            nonlocal left
+            left = manager.release(lease, objects=objects)
+
+        self._note(f"gives back {sorted(map(str, objects))} of {lease.id}")
+        self._claims.gives(lease, objects, self._request.whole)
+        for _ in range(1 + parts.chance(0.2)):
+            self._worker.insist(give_back)
+        self._claims.gave(lease, left, objects, self._owner.key)
+        self._note(f"has {left and left.locks} left")
+        if left and left.locks != lease.locks and manager is self._worker.manager:
+            try:
+                self._worker.insist(lambda: self._worker.manager.verify(lease))
+            except LockLost:
+                pass
+            else:
+                raise Violation(f"{lease.owner} still has all of {lease.locks}, it is told, and has {left.locks}")
+        return left
 
     def _start_work(self, lease: Lease) -> None:
         work = self._worker.manager.start_work(lease, WORK, "application").work(WORK)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.model import LeaseLimit, owner_key
+from tests.simulation.dice import Dice
 from tests.simulation.state import path_of
+from tests.simulation.themes import Draw
 from tests.simulation.worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Workload:
         self._machines = draw("machines", 1, 2, 3)
         self._patience_s = draw("patience_s", 86_400.0, 30.0, 0.0, 0.0, 0.5, 0.5)
         self._timeouts_s: tuple[float | None, ...] = draw("timeouts_s", (None, None, 0.5, 5.0))
+        self.parts = Dice(world.seed + (1 << 40))  # apart, so that a seed's run is what it was but for these
+        self._gives_back = Draw(self.parts, draw.theme)("gives_back", 0.0, 0.0, 0.5)
         self._owners = [self._draw_owner(f"o{number}") for number in range(draw("owners", 2, 3, 4))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
@@ -157,4 +161,4 @@ class Workload:
         if request.limit and dice.chance(self._unequal):
             request = replace(request, limit=replace(request.limit, most=1 + dice.below(3)))
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
-        return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8)
+        return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8, self._gives_back)

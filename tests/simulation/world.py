@@ -96,7 +96,7 @@ class World:
 
     def __init__(self, seed: int, theme: Theme | None = None) -> None:
         dice = self.dice = Dice(seed)
-        self._seed = seed
+        self.seed = seed
         drawn = dice.pick(THEMES)
         self.draw = draw = Draw(dice, drawn if theme is None else theme)
         self.weather = weather = Weather.draw(draw)
@@ -170,7 +170,7 @@ class World:
                 if not task.ended:
                     self.schedule.kill(task)
         checks, schedule = self.checks, self.schedule
-        return Outcome(self._seed, failure, schedule.steps, checks.grants, checks.claims.leases, schedule.trace)
+        return Outcome(self.seed, failure, schedule.steps, checks.grants, checks.claims.leases, schedule.trace)
 
     def _session_of(self, number: int) -> SimulatedSession:
         return self.network.clients[number]

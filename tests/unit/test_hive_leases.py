@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from airflow_hivelock.locks import (
@@ -11,8 +13,12 @@ from airflow_hivelock.locks import (
     LockLost,
     LockManager,
     LockTimeout,
+    connect,
 )
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DAY = "dw.flights/dt=2013-01-01"
 
@@ -62,12 +68,51 @@ def test_all_or_none_and_the_holder_is_named(leases: HiveLeases) -> None:
     assert rows(leases, "dw.delays") == []
 
 
-def test_a_lease_is_extended_and_dropped_whole(leases: HiveLeases) -> None:
+def test_what_a_lease_was_not_grabbed_for_is_neither_extended_nor_dropped(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([(DAY, "x"), ("dw.delays", "x")], 60)
-    for objs in ([(DAY, "x")], [(DAY, "s"), ("dw.delays", "x")], []):
-        with pytest.raises(InvalidArguments, match="name all"):
-            leases.drop_lease(lease_id, objs)
+    for objs in ([(DAY, "s"), ("dw.delays", "x")], [("dw.flights", "s")], [("dw.carriers", "x")], []):
+        for call in (leases.drop_lease, leases.extend_lease):
+            with pytest.raises(InvalidArguments, match="name what it was grabbed for"):
+                call(lease_id, objs)
     assert len(rows(leases)) == 4
+
+
+def test_a_part_of_a_lease_is_dropped_and_the_rest_is_extended(leases: HiveLeases) -> None:
+    days = [(f"dw.flights/dt=2013-01-0{number}", "x") for number in (1, 2, 3)]
+    lease_id = leases.grab_lease([*days, ("dw.airports", "s")], 60)
+    assert leases.drop_lease(lease_id, [("dw.flights/dt=2013-01-01..2013-01-02", "x")])
+    assert not leases.drop_lease(lease_id, days[:1]), "it is gone already"
+    assert [row[1:3] for row in rows(leases)] == [
+        ("", ""),
+        ("airports", ""),
+        ("flights", ""),
+        ("flights", "dt=2013-01-03"),
+    ]
+    leases.extend_lease(lease_id, days[2:])
+    with pytest.raises(LockLost, match="given back"):
+        leases.extend_lease(lease_id, days)
+    HiveLeases(leases.manager, user="bob").grab_lease(days[:1], 60)
+    assert leases.drop_lease(lease_id, [days[2], ("dw.airports", "s")])
+    assert [row.user for row in leases.list_lease(["dw.flights"])] == ["bob", "bob"]
+
+
+def test_a_table_that_is_read_is_not_dropped_with_the_days_in_it_unless_they_are_named(leases: HiveLeases) -> None:
+    lease_id = leases.grab_lease([("dw.flights", "s"), (DAY, "x")], 60)
+    with pytest.raises(InvalidArguments, match="name that, too"):
+        leases.drop_lease(lease_id, [("dw.flights", "s")])
+    assert leases.drop_lease(lease_id, [(DAY, "x")])
+    assert rows(leases) == [("dw", "", "", "s"), ("dw", "flights", "", "s")]
+    assert leases.drop_lease(lease_id, [("dw.flights", "s")])
+    assert rows(leases) == []
+
+
+def test_an_expired_lease_is_in_nobodys_way_where_the_store_frees_by_time(tmp_path: Path) -> None:
+    with connect(f"sqlite:///{tmp_path}/leases.db?expiry=frees") as manager:
+        leases = HiveLeases(manager, user="ann")
+        expired = leases.grab_lease([(DAY, "x")], 1)
+        leases.grab_lease([(DAY, "x")], 60, 30)
+        assert not leases.drop_lease(expired, [(DAY, "x")])
+        assert len(rows(leases, DAY)) == 1
 
 
 def test_forcing_drops_what_is_named_or_everything_and_is_audited(leases: HiveLeases) -> None:

@@ -12,7 +12,15 @@ from airflow_hivelock.locks.model.lease import (
     token_of,
 )
 from airflow_hivelock.locks.model.listing import Blocker, ForcedRelease, Holder, Tenure, Waiter, WaitsFor
-from airflow_hivelock.locks.model.object import Lock, LockMode, LockObject, LockType, locks_from_json, locks_to_json
+from airflow_hivelock.locks.model.object import (
+    Lock,
+    LockMode,
+    LockObject,
+    LockType,
+    in_order,
+    locks_from_json,
+    locks_to_json,
+)
 
 __all__ = [
     "MAX_LEASE_S",
@@ -31,6 +39,7 @@ __all__ = [
     "Waiter",
     "WaitsFor",
     "Work",
+    "in_order",
     "locks_from_json",
     "locks_to_json",
     "owner_key",

@@ -166,10 +166,12 @@ class Lease:
     :param attempt: the attempt of the owner that acquired it or took it over last.
     :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
         so that a late one of an earlier attempt touches nothing.
-    :param locks: sorted by object, whatever the order in which they are given.
+    :param locks: what it holds; sorted by object, whatever the order in which they are given.
     :param since: when it was granted, by the store's clock.
     :param works: what runs under it, as far as it was recorded.
     :param expires: when it is no longer trusted unless renewed, by the store's clock, as of when it was read.
+    :param given: what it has held and has given back since.
+    :param whole: as :class:`LockRequest` has it.
     """
 
     id: str
@@ -182,6 +184,8 @@ class Lease:
     since: datetime = field(compare=False)
     works: tuple[Work, ...] = field(default=(), compare=False)
     expires: datetime | None = field(default=None, compare=False)
+    given: tuple[Lock, ...] = field(default=(), compare=False)
+    whole: frozenset[LockObject] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "locks", in_order(self.locks))

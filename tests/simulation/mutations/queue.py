@@ -140,7 +140,7 @@ def alive_read_before_the_record(patch: Patch) -> None:
 
     def submit_early(self: SimulatedSession, *requests: Any) -> list[Any]:
         match requests:
-            case [Exists(), Exists(), Get(path), Get()]:
+            case [Exists(), Exists(), Get(path), Exists(), Get()]:
                 alive = path.replace("/requests/", "/alive/")
                 early[self, alive] = submit(self, Exists(alive))[0]
             case [Exists(path, wake), Exists()] if wake and (self, path) in early:

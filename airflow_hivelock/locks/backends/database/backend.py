@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, s
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Capabilities, check_newest
+from airflow_hivelock.locks.backends.database import parts
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
@@ -95,10 +96,13 @@ class DatabaseBackend:
         if wake is not None:
             self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake)
         record = self._stands(lease, self.store.standing)
+        rules.check_all(lease, record.locked)
         if wake is not None and record.audience != EVERYBODY:
             where, given = self.store.of_lease, of(lease)
             if not self.store.write(lambda connection: self.store.leave_word(connection, where, **given)):
                 self._stands(lease, self.store.standing)
+        if wake is not None:
+            self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake, word_left=True)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self._put_work(lease, name, application, new=True)
@@ -111,6 +115,9 @@ class DatabaseBackend:
 
     def release(self, lease: Lease) -> bool:
         return self.store.release(lease)
+
+    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
+        return parts.release(self.store, lease, objects)
 
     def find(self, lease_id: str) -> Lease | None:
         return self._lease(*self._named(lease_id))
@@ -180,7 +187,7 @@ class DatabaseBackend:
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         request = self.store.tables.request.c
         records = self._listed(request.state.in_((State.GRANTED.value, State.ENDED.value)))
-        tenures = [record.tenure for record in records if rules.concern(record.locked, target)]
+        tenures = [tenure for record in records if rules.concern((tenure := record.tenure).locks, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
@@ -206,6 +213,8 @@ class DatabaseBackend:
             self._notifier.expect(place, None, wake)
         found, given = store.dialect.among(request.c.place, "places"), store.dialect.numbers(places)
         told = store.write(lambda connection: store.leave_word(connection, found, store.held, places=given))
+        for place in places:
+            self._notifier.expect(place, None, wake, word_left=True)
         return WATCH_S if told < len(places) else None
 
     def sweep(self) -> int:
@@ -303,6 +312,8 @@ def _readable(row: Row[Any]) -> Record | None:
         record = Record.of(row)
         assert record.locked is not None
         assert record.worked is not None
+        assert record.gave is not None
+        assert record.by_themselves is not None
     except StoreCorrupted as error:
         validate.complain(log, str(error), 0)
         return None

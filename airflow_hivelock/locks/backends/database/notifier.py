@@ -14,14 +14,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
 from airflow_hivelock.locks.errors import HiveLockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from airflow_hivelock.locks.backends.database.dialect import Heard, Listener
-    from airflow_hivelock.locks.backends.database.store import Store
+    from airflow_hivelock.locks.backends.database.store import Living, Store
 
     Wake = Callable[[], None]
 
@@ -31,6 +31,16 @@ LOOK_S = 5.0
 """How often it looks although it has heard nothing, and gives signs of life for the waiters of this process."""
 
 RECONNECT_S = 1.0
+
+
+class Expected(NamedTuple):
+    """See :meth:`Notifier.expect`."""
+
+    epoch: int | None
+    word_left: bool
+
+    def over(self, living: Living) -> bool:
+        return self.epoch not in (None, living.epoch) or (self.word_left and living.audience != EVERYBODY)
 
 
 class WaitsBehind(NamedTuple):
@@ -69,7 +79,7 @@ class Notifier:
         self._store = store
         self._lock = threading.Lock()
         self._acquisitions: WeakValueDictionary[str, Waiting] = WeakValueDictionary()
-        self._expected: defaultdict[int, dict[Wake, int | None]] = defaultdict(dict)
+        self._expected: defaultdict[int, dict[Wake, Expected]] = defaultdict(dict)
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
         self._over = threading.Event()
@@ -79,10 +89,13 @@ class Notifier:
         with self._lock:
             self._acquisitions[acquisition.process] = acquisition
 
-    def expect(self, place: int, epoch: int | None, wake: Wake) -> None:
-        """Call *wake* once when the request at *place* is gone or expired, or no longer of that *epoch* (None: any)."""
+    def expect(self, place: int, epoch: int | None, wake: Wake, *, word_left: bool = False) -> None:
+        """Call *wake* once when the request at *place* is gone or expired, or no longer of that *epoch* (None: any).
+
+        :param word_left: word of it is left with the request, which has it until it gives back a part: then, too.
+        """
         with self._lock:
-            self._expected[place][wake] = epoch
+            self._expected[place][wake] = Expected(epoch, word_left)
         self.begin()
 
     def waiting_before(self, mine: WaitsBehind) -> list[Waiting]:
@@ -144,17 +157,19 @@ class Notifier:
             expected = {place: set(wakes.values()) for place, wakes in self._expected.items()}
         places = {place for waits in waiting.values() for place in (waits.place, *waits.behind)}.union(expected)
         living = self._store.living(places) if places else {}
-        parked = {place: is_parked for place, (_, is_parked) in living.items()}
-        living_epochs = {place: epoch for place, (epoch, _) in living.items()}
+        parked = {place: one.parked for place, one in living.items()}
+        living_epochs = {place: one.epoch for place, one in living.items()}
         called = [
             process
             for process, waits in waiting.items()
-            if waits.behind.items() - parked.items() or living_epochs.get(waits.place) != waits.epoch
+            if waits.behind.items() - parked.items()
+            or living_epochs.get(waits.place) != waits.epoch
+            or not living[waits.place].behind
         ]
         gone = [
             place
-            for place, epochs in expected.items()
-            if epochs - {None, living_epochs.get(place)} or place not in living
+            for place, those in expected.items()
+            if place not in living or any(each.over(living[place]) for each in those)
         ]
         self._wake(called, gone)
 

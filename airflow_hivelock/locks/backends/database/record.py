@@ -26,9 +26,11 @@ from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     Lease,
     Lock,
+    LockObject,
     LockRequest,
     Tenure,
     Work,
+    in_order,
     locks_from_json,
     locks_to_json,
     owner_key,
@@ -68,6 +70,8 @@ class Record(NamedTuple):
     :param ahead: the place of the request that it waits for; or its group's key, below 0, for any lease of that.
     :param audience: what is to be told when it is gone; written by those, and not by its owner.
     :param locks: :func:`encode`'s.
+    :param given: what its lease has held and has given back, likewise; "": nothing.
+    :param whole: what is SHARED for its own sake though other locks lie below it, a name a line.
     :param works: as JSON.
     :param turn: among requests that conflict, their order, with priority and place: the store's number when it began to
         wait for locks; or, claimed, the turn of the first that it passed. 0: it does not wait for locks.
@@ -111,6 +115,8 @@ class Record(NamedTuple):
     granted_us: int | None = None
     end_us: int | None = None
     ended_us: int | None = None
+    given: str = ""
+    whole: str = ""
 
     @classmethod
     def of(cls, row: Any) -> Record:
@@ -175,14 +181,36 @@ class Record(NamedTuple):
             since=instant(self.granted_us or 0),
             works=self.worked,
             expires=instant(self.end_us or 0),
+            given=self.gave,
+            whole=self.by_themselves,
         )
+
+    @property
+    def gave(self) -> tuple[Lock, ...]:
+        """:raises StoreCorrupted: somebody else wrote it."""
+        return decode(self.given, self.owner) if self.given else ()
+
+    @property
+    def by_themselves(self) -> frozenset[LockObject]:
+        """:raises StoreCorrupted: somebody else wrote them."""
+        try:
+            return frozenset(map(LockObject.parse, self.whole.splitlines()))
+        except ValueError as error:
+            raise StoreCorrupted(
+                f"what {self.owner} reads for its own sake, {self.whole[:80]!r}, was not written by airflow-hivelock"
+            ) from error
+
+    def without(self, left: tuple[Lock, ...]) -> Record:
+        """This record once all but *left* has been given back."""
+        kept = set(left)
+        given = (*self.gave, *(lock for lock in self.locked if lock not in kept))
+        return self._replace(locks=encode(left), given=encode(in_order(given)))
 
     @property
     def tenure(self) -> Tenure:
         ended = None if self.ended_us is None else instant(self.ended_us)
-        return Tenure(
-            self.lease_id, self.owner, self.locked, instant(self.asked_us), instant(self.granted_us or 0), ended
-        )
+        held = in_order((*self.locked, *self.gave))
+        return Tenure(self.lease_id, self.owner, held, instant(self.asked_us), instant(self.granted_us or 0), ended)
 
     def placed(self, number: int, now_us: int) -> Record:
         """This record with a place: its own, or else that of its arrival."""
@@ -225,7 +253,7 @@ class Record(NamedTuple):
 
 
 MOST_US = validate.MOST_MS * 1000
-_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named", "lease_group")
+_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named", "lease_group", "given", "whole")
 _NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience", "turn", "group_turn", "most_leases")
 _TIMES = ("asked_us", "seen_us", "turn_us", "group_turn_us", "granted_us", "end_us", "ended_us")
 
@@ -259,13 +287,15 @@ def start(
                 f"and is {existing.state.value}; this one must stop"
             )
         if existing.state in (State.WAITING, State.PARKED, State.GRANTED):
-            if existing.named == request.named if request.named else existing.locks == wanted:
+            by_name = request.named and not existing.given
+            if existing.named == request.named if by_name else existing.locks == wanted:
                 taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
                 end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
                 return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
             if not (frees and existing.expired(now_us)):
                 held = existing.state is State.GRANTED
-                raise rules.mismatch(request.owner, existing.locked, request.locks, held=held)
+                standing = existing.locked, request.locks
+                raise rules.mismatch(request.owner, *standing, held=held, given=existing.gave)
     return Record(
         owner_key=owner_key(request.owner),
         owner=request.owner,
@@ -287,6 +317,7 @@ def start(
         group_key=group_key,
         asked_us=now_us,
         seen_us=now_us,
+        whole="\n".join(sorted(map(str, request.whole))),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     and_,
@@ -39,6 +39,20 @@ DEAD_US = 30_000_000
 
 PASSING_S = 3600.0
 """How long a request that waits is passed by more urgent ones, unless the URL says otherwise."""
+
+
+class Living(NamedTuple):
+    """A request that keeps others waiting.
+
+    :param parked: it waits for a lease of its group.
+    :param behind: it waits for another, which has not let it go.
+    :param audience: what is told of its end.
+    """
+
+    epoch: int
+    parked: bool
+    behind: bool
+    audience: int
 
 
 class Store(Sessions):
@@ -130,17 +144,20 @@ class Store(Sessions):
         rows = connection.execute(select(request).where(*where).order_by(request.c.place), values)
         return [Record.of(row) for row in rows]
 
-    def living(self, places: Iterable[int]) -> dict[int, tuple[int, bool]]:
-        """Of the requests at *places* that still keep others waiting: their epoch, and whether they are parked."""
+    def living(self, places: Iterable[int]) -> dict[int, Living]:
+        """Of the requests at *places*, those that still keep others waiting."""
         given = {"places": self.dialect.numbers(places)}
         rows = self.read(lambda connection: connection.execute(self._living, given).all())
-        return {row.place: (row.epoch, row.state == State.PARKED.value) for row in rows}
+        return {
+            row.place: Living(row.epoch, row.state == State.PARKED.value, row.ahead is not None, row.audience)
+            for row in rows
+        }
 
     @cached_property
-    def _living(self) -> Select[tuple[int, int, str]]:
+    def _living(self) -> Select[tuple[int, int, str, int | None, int]]:
         request = self.tables.request.c
         alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
-        return select(request.place, request.epoch, request.state).where(*alive)
+        return select(request.place, request.epoch, request.state, request.ahead, request.audience).where(*alive)
 
     @cached_property
     def _enter(self) -> Select[Any]:

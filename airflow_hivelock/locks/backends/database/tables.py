@@ -113,6 +113,8 @@ class StoreTables:
             Column("granted_us", BigInteger),
             Column("end_us", BigInteger),
             Column("ended_us", BigInteger),
+            Column("given", _TEXT, nullable=False),
+            Column("whole", _TEXT, nullable=False),
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
             Index(f"{prefix}request_group", "group_key", postgresql_where=in_group, sqlite_where=in_group),

@@ -78,6 +78,7 @@ class HiveServer2Backend(Backend):
         limits=False,
         watched=False,
         remembers=False,
+        parts=False,
         audits=False,
     )
     settings_of = "HiveServer2's configuration"
@@ -168,7 +169,7 @@ class HiveServer2Backend(Backend):
     def release(self, lease: Lease, *_: object, **__: object) -> NoReturn:
         self.force_release(lease.id)
 
-    renew = verify = start_work = record_work = release
+    renew = verify = start_work = record_work = release_part = release
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         return []

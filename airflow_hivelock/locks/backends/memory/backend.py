@@ -21,6 +21,7 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     WaitsFor,
+    in_order,
     put_work,
     token_of,
 )
@@ -59,6 +60,7 @@ class MemoryBackend(Backend):
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         with self._lock:
             entry = self._held(lease)
+            rules.check_all(lease, entry.request.locks)
             if wake is not None:
                 entry.losses.append(wake)
 
@@ -74,6 +76,26 @@ class MemoryBackend(Backend):
     def release(self, lease: Lease) -> bool:
         with self._lock:
             return self._holding(lease) is not None and self._remove(lease.owner)
+
+    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
+        with self._lock:
+            entry = self._holding(lease)
+            if entry is None or entry.lease is None:
+                return None
+            standing = entry.lease
+            left = rules.left(standing, objects, lease.locks)
+            if not left:
+                self._remove(lease.owner)
+                return None
+            gone = tuple(lock for lock in standing.locks if lock not in left)
+            if gone:
+                entry.request = replace(entry.request, locks=left)
+                entry.lease = replace(standing, locks=left, given=in_order((*standing.given, *gone)))
+                for wake in entry.losses:
+                    wake()
+                entry.losses.clear()
+                self._changed(replace(entry.request, locks=gone))
+            return entry.lease
 
     def leases(self) -> list[Lease]:
         with self._lock:
@@ -219,6 +241,7 @@ class MemoryAcquisition:
             entry.request.locks,
             self._request.lease_s,
             self._backend.now(),
+            whole=entry.request.whole,
         )
 
     def withdraw(self) -> None:
@@ -258,8 +281,10 @@ class MemoryAcquisition:
             entry = store.queues.entries[request.owner] = Entry(
                 request, next(store.queues.count), store.now(), self._epoch, self._wake
             )
-        elif not (entry.request.named == request.named if request.named else entry.request.locks == request.locks):
-            raise rules.mismatch(request.owner, entry.request.locks, request.locks, held=entry.lease is not None)
+        elif not _same(entry, request):
+            given = entry.lease.given if entry.lease else ()
+            held = entry.lease is not None
+            raise rules.mismatch(request.owner, entry.request.locks, request.locks, held=held, given=given)
         else:
             superseded = entry.wake
             standing = entry.request
@@ -274,6 +299,13 @@ class MemoryAcquisition:
                 entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
         store._orders[request.owner] = request.attempt, self._begun
         return entry
+
+
+def _same(entry: Entry, request: LockRequest) -> bool:
+    """Whether *request* is for what *entry* has, all of it."""
+    if request.named and not (entry.lease and entry.lease.given):
+        return entry.request.named == request.named
+    return entry.request.locks == request.locks
 
 
 def _waiter(entry: Entry, blockers: tuple[Blocker, ...]) -> Waiter:
@@ -292,7 +324,8 @@ def _waiter(entry: Entry, blockers: tuple[Blocker, ...]) -> Waiter:
 
 
 def _tenure(entry: Entry, lease: Lease, ended: datetime | None) -> Tenure:
-    return Tenure(lease.id, lease.owner, lease.locks, entry.since, lease.since, ended)
+    held = in_order((*lease.locks, *lease.given))
+    return Tenure(lease.id, lease.owner, held, entry.since, lease.since, ended)
 
 
 def _expires(entry: Entry, lease: Lease) -> datetime:

@@ -51,6 +51,7 @@ class MetastoreBackend(Backend):
         watched=False,
         expires=True,
         remembers=False,
+        parts=False,
         audits=False,
     )
     settings_of = "the metastore's configuration"
@@ -134,6 +135,11 @@ class MetastoreBackend(Backend):
                 return False
             client.unlock(mine[0].id)
             return True
+
+    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> NoReturn:
+        raise Unsupported(
+            f"{lease.owner}: the metastore frees lease {lease.id} whole, by its number, and no part of it"
+        )
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         rows = [row for row in self.store.rows(target) if not row.waiting and rules.concern([row.lock], target)]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 from kazoo.hosts import collect_hosts
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import listings, parking
+from airflow_hivelock.locks.backends.zookeeper import listings, parking, parts
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -200,7 +201,8 @@ class ZooKeeperBackend:
         if wake is not None:
             self.store.client.submit(Exists(path, wake))
         record = self.store.held(lease)
-        self.store.look_for_losses(lease, record, record.locks, wake)
+        record = self.store.look_for_losses(lease, record, record.locks, wake)
+        rules.check_all(lease, record.locks)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self.store.change(lease, lambda record: record.starting(name, application))
@@ -230,6 +232,9 @@ class ZooKeeperBackend:
             releasing.again()
             record = self.store.standing(lease)
         return False
+
+    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
+        return parts.release(self.store, lease, objects)
 
     def find(self, lease_id: str) -> Lease | None:
         record = self.store.read_lease(lease_id)

@@ -116,6 +116,7 @@ def _waiters(
 ) -> list[Waiter]:
     in_all_ways = {key for key, record in records.items() if record.has_nodes}
     placed = [replace(ticket, claim=_BEFORE_ALL) if ticket.key in in_all_ways else ticket for ticket in tickets]
+    placed = [_as_held(ticket, records.get(ticket.key)) for ticket in placed]
     placed.sort(key=attrgetter("place"))
     queued: dict[str, Ticket] = {}
     for ticket in placed:
@@ -136,6 +137,14 @@ def _waiters(
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
     queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
     return queue + _parked(parked, records, target) + _aside(records.values(), target)
+
+
+def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
+    """*ticket*, which may have been read before its owner gave something back, without that."""
+    if record is None or not record.given:
+        return ticket
+    held = set(record.locks)
+    return replace(ticket, locks=tuple(lock for lock in ticket.locks if lock in held))
 
 
 def _parked(every: Iterable[Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:

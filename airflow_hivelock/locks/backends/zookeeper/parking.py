@@ -11,13 +11,14 @@ from airflow_hivelock.locks.backends.zookeeper import groups
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Parked
 from airflow_hivelock.locks.backends.zookeeper.places import DEAD_RECHECK_S
-from airflow_hivelock.locks.backends.zookeeper.record import Record, Share
+from airflow_hivelock.locks.backends.zookeeper.record import Record
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Create
+    from airflow_hivelock.locks.backends.zookeeper.share import Share
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 MOST_SAID = 3

@@ -86,14 +86,20 @@ def wait(
     """
     drain = nearest.drains is not None  # may be left behind: only the record tells when it is void
     passed = not nearest.place < place  # and only the record tells when it has given up its try
-    mine, stat, node, head = store.client.submit(
+    mine, stat, node, leading, head = store.client.submit(
         Exists(store.layout.record(record.key), wake),
         Exists(nearest.path, wake),
         Get(store.layout.record(nearest.key), wake if drain or passed else None),
+        Exists(first.path),
         Get(store.layout.record(first.key)),
     )
     check_mine(mine)
     if stat is None:
+        return None
+    # A ticket of which a part was given back may be in nobody's way any more, and only its version tells.
+    if less := [ticket for ticket, at in ((nearest, stat), (first, leading)) if at and at.version != ticket.version]:
+        for ticket in less:
+            store.queues.forget(ticket)
         return None
     other, leader = owner_of(store, nearest, node), owner_of(store, first, head)
     if other is None or leader is None:

@@ -31,6 +31,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Listing,
     Names,
     Node,
+    Op,
     Refused,
     SetData,
 )
@@ -73,12 +74,14 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Ticket:
-    """A place in one queue. Nothing of it ever changes.
+    """A place in one queue. Nothing of it ever changes, but that its owner may give back some of *locks*: who has seen more
+    of them is kept waiting a little longer, and by nobody that it should not wait for.
 
     :param zxid: that of the transaction which made it: its place, unless it has claimed another.
     :param locks: what its request asks for in this queue, the lock on the database included.
     :param drains: for a drain, the version of the record whose locks are being removed: void once that has another, or the
         drain has stood for longer than removals take.
+    :param version: its node's, when it was read.
     """
 
     path: str
@@ -91,6 +94,7 @@ class Ticket:
     drains: int | None = None
     priority: int = 1
     claim: Claim | None = None
+    version: int = 0
 
     @property
     def place(self) -> Place:
@@ -148,7 +152,7 @@ def shared_units(locks: Iterable[Lock]) -> tuple[str, ...]:
 
 
 class Queues:
-    """Reads tickets. One a session: what a ticket says never changes, so it is read once."""
+    """Reads tickets. One a session: what a ticket says only ever becomes less, so it is read once, and again by who waits."""
 
     def __init__(self, client: Client, layout: Layout) -> None:
         self._client = client
@@ -215,6 +219,29 @@ class Queues:
             for child in (listing.names if listing else ())
             if child.startswith(prefix)
         ]
+
+    def shrinks(self, record: Record, left: Iterable[Lock]) -> tuple[list[Op], tuple[tuple[str, str], ...]]:
+        """The operations by which *record*'s tickets ask for no more than what is *left* of its locks; and those that stay."""
+        paths = {f"{self._layout.queue(name)}/{ticket}": (name, ticket) for name, ticket in record.tickets}
+        nodes = self._client.submit(*map(Get, paths))
+        ops: list[Op] = []
+        stay, kept = [], set(left)
+        for (path, names), node in zip(paths.items(), nodes, strict=True):
+            if node is None or (ticket := _decode(path, node)) is None:
+                continue
+            locks = [lock for lock in ticket.locks if lock in kept]
+            if not locks:
+                ops.append(Delete(path))
+                continue
+            stay.append(names)
+            if len(locks) < len(ticket.locks):
+                data = _ticket_data(ticket.owner, locks, priority=ticket.priority, claim=ticket.claim)
+                ops.append(SetData(path, data, ticket.version))
+        return ops, tuple(stay)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Read it again the next time: it says something else by now."""
+        self._known.pop(ticket.path, None)
 
     def drain(self, record: Record) -> tuple[Delete, ...]:
         """Take a ticket that excludes everybody, in each queue whose guard the removal of *record*'s locks checks.
@@ -346,7 +373,7 @@ def _decode(path: str, node: Node) -> Ticket | None:
             since_ms = validate.number(data["since_ms"], "since_ms", validate.MOST_MS)
             claim = Claim(validate.number(data["place"], "place", stat.czxid - 1), since_ms)
         key, epoch = name[1], int(name[2])
-        return Ticket(path, key, epoch, owner, stat.czxid, stat.ctime_ms, locks, drains, priority, claim)
+        return Ticket(path, key, epoch, owner, stat.czxid, stat.ctime_ms, locks, drains, priority, claim, stat.version)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
             f"{path} is a place in the queue that this version cannot read: upgrade airflow-hivelock here too, or delete "

@@ -19,19 +19,21 @@ import enum
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks.backends.zookeeper.share import Share
 from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     MAX_PRIORITY,
     Lease,
-    LeaseLimit,
     Lock,
+    LockObject,
     LockRequest,
     Tenure,
     Work,
+    in_order,
     locks_from_json,
     locks_to_json,
     owner_key,
@@ -41,6 +43,7 @@ from airflow_hivelock.locks.model import (
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
+    from airflow_hivelock.locks.model import LeaseLimit
 
 FORMAT = 1
 """Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
@@ -55,38 +58,6 @@ class State(enum.StrEnum):
     LOST = "lost"
     AWAY = "away"
     TOMBSTONE = "tombstone"
-
-
-class Share(NamedTuple):
-    """What a record says of the group whose leases its request is counted among.
-
-    :param most: how many leases of *group* may stand, its own included.
-    :param permit: the number of its permit, which it has from the try to the end of the lease; None: it has none.
-    :param ticket: its node in the group's queue; ``""``: it does not stand there.
-    :param place: its constant place in that queue, chosen when it is parked first; 0 before.
-    :param placed_ms: when that place was first taken, by the store's clock; 0 where that is when the request asked.
-    """
-
-    group: str
-    most: int
-    permit: int | None = None
-    ticket: str = ""
-    place: int = 0
-    placed_ms: int = 0
-
-    @classmethod
-    def of(cls, limit: LeaseLimit | None) -> Share | None:
-        return cls(limit.group, limit.most) if limit else None
-
-    def check(self) -> None:
-        """:raises ValueError: it says what no record of ours does."""
-        validate.texts(self._asdict(), ("group", "ticket"))
-        validate.numbers(self._asdict(), ("most", "place"))
-        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
-        if self.permit is not None:
-            validate.number(self.permit, "permit")
-        if not self.group or not self.most or "/" in self.ticket:
-            raise ValueError("no group of leases")
 
 
 @dataclass(frozen=True)
@@ -107,6 +78,8 @@ class Record:
         PARKED. 0 while that is when it was granted, parked, or stepped aside.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     :param share: its part in a group of leases, where the request is limited.
+    :param whole: what is SHARED for its own sake, though other locks lie below it.
+    :param given: what its lease has held and has given back.
     """
 
     owner: str
@@ -130,6 +103,8 @@ class Record:
     asked_ms: int = 0
     since_ms: int = 0
     share: Share | None = None
+    whole: frozenset[LockObject] = frozenset()
+    given: tuple[Lock, ...] = ()
     stat: Stat | None = None
 
     @property
@@ -234,14 +209,28 @@ class Record:
             since=instant(self.since_ms),
             works=self.works,
             expires=self.expires,
+            given=self.given,
+            whole=self.whole,
         )
+
+    def without(self, left: tuple[Lock, ...], tickets: tuple[tuple[str, str], ...]) -> Record:
+        """This record once all but *left* has been given back.
+
+        :param tickets: those that stay.
+        """
+        names = {str(lock.object) for lock in left}
+        barrier = tuple(entry for entry in self.barrier if entry[0] in names)
+        kept = set(left)
+        given = tuple(lock for lock in self.locks if lock not in kept)
+        return replace(self, locks=left, tickets=tickets, barrier=barrier, given=in_order((*self.given, *given)))
 
     def tenure(self) -> Tenure | None:
         """Its history, once it has been granted."""
         if self.stat is None or not (self.holds or self.state is State.TOMBSTONE):
             return None
         ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
-        return Tenure(self.lease_id, self.owner, self.locks, instant(self.asked_ms), instant(self.since_ms), ended)
+        held = in_order((*self.locks, *self.given))
+        return Tenure(self.lease_id, self.owner, held, instant(self.asked_ms), instant(self.since_ms), ended)
 
     def outside(self) -> Record:
         """This record without a permit, and without a place among those that wait for one."""
@@ -274,7 +263,10 @@ class Record:
             "works": [(work.name, work.application, work.token) for work in self.works],
             "asked_ms": self.asked_ms,
             "since_ms": self.since_ms,
-        } | ({"share": self.share} if self.share else {})
+        }
+        data |= {"share": self.share} if self.share else {}
+        data |= {"whole": sorted(map(str, self.whole))} if self.whole else {}
+        data |= {"given": locks_to_json(self.given)} if self.given else {}
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
     def _check(self, path: str) -> None:
@@ -319,6 +311,8 @@ class Record:
                 "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
                 "works": tuple(Work(*work) for work in data["works"]),
                 "share": Share(*data["share"]) if "share" in data else None,
+                "whole": frozenset(map(LockObject.parse, data.get("whole", ()))),
+                "given": locks_from_json(data.get("given", {})),
             }
             record = cls(**data)
             record._check(path)
@@ -356,9 +350,10 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 f"and is {existing.state.value}; this one must stop"
             )
         if existing.waits or existing.holds:
-            same = existing.named == request.named if request.named else existing.locks == request.locks
-            if not same:
-                raise rules.mismatch(request.owner, existing.locks, request.locks, held=existing.holds)
+            by_name = request.named and not existing.given
+            if not (existing.named == request.named if by_name else existing.locks == request.locks):
+                standing = existing.locks, request.locks
+                raise rules.mismatch(request.owner, *standing, held=existing.holds, given=existing.given)
             return replace(
                 existing,
                 process=process,
@@ -384,6 +379,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         named=request.named,
         priority=request.priority,
         share=Share.of(request.limit),
+        whole=request.whole,
     )
 
 

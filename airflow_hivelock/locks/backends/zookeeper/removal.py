@@ -4,7 +4,8 @@ Hive's UNLOCK TABLE removes our nodes too, its clean-up then removes the object 
 the next ones start at 0 again: a path that was mine may be another's now, and a delete in ZooKeeper cannot tell.
 So nodes are known by the zxid that made them, and between that look and the delete nobody can have made another:
 
-* an EXCLUSIVE node of ours on the same object needs my ticket gone, which this very transaction removes; the maker
+* an EXCLUSIVE node of ours on the same object needs my ticket gone, or without that object, which this very transaction
+  makes it; the maker
   of such a node therefore knows its path for as long as the ticket stands;
 * a SHARED one bumps its queue's guard, whose version this transaction checks; its maker knows its path for as
   long as the guard has the version that it left there.
@@ -40,7 +41,7 @@ from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
@@ -60,6 +61,14 @@ class _Doomed:
     guards: tuple[Check, ...]
     nodes: tuple[str, ...]
     emptied: tuple[str, ...]
+
+    def on(self, objects: Collection[str], guards: Collection[str]) -> _Doomed:
+        """What of it lies on the objects at those paths."""
+        return _Doomed(
+            tuple(guard for guard in self.guards if guard.path in guards),
+            tuple(node for node in self.nodes if node.rpartition("/")[0] in objects),
+            tuple(path for path in self.emptied if path in objects),
+        )
 
 
 class Removal:
@@ -100,7 +109,7 @@ class Removal:
 
     def exclusive_nodes(self, record: Record) -> list[str]:
         """The EXCLUSIVE lock nodes of *record*'s, if this process made them: their paths are nobody else's."""
-        known = self._remembered.get((record.owner, record.written))
+        known = self._known(record, record.locks)
         return [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
 
     def commit(self, current: Record, final: Record, also: Sequence[Op] = ()) -> Record | None:
@@ -110,18 +119,50 @@ class Removal:
 
         :return: *final* with its stat; None if the record, or what *also* names, is no longer as it was read: read again.
         """
-        also = (*also, *gives_back(self._layout, current))
+        known = self._known(current, current.locks)
+        self._remembered.pop((current.owner, current.written), None)
+        return self._remove(current, final, current.locks, known, (*also, *gives_back(self._layout, current)))
+
+    def commit_part(self, current: Record, final: Record, also: Sequence[Op]) -> Record | None:
+        """The same for the locks that *final* no longer has, and for nothing else."""
+        left = set(final.locks)
+        locks = [lock for lock in current.locks if lock not in left]
+        known = self._known(current, locks)
+        remembered = self._remembered.pop((current.owner, current.written), None)
+        written = self._remove(current, final, locks, known, also)
+        if written and remembered:  # what is left is where it was
+            self._remembered[current.owner, current.written] = remembered
+        return written
+
+    def _known(self, record: Record, locks: Collection[Lock]) -> _Doomed | None:
+        """What is remembered of the nodes for *locks*: those on what *record* has given back may be another's by now."""
+        known = self._remembered.get((record.owner, record.written))
+        if known is None or (len(locks) == len(record.locks) and not record.given):
+            return known
+        objects = {self._layout.object(lock.object) for lock in locks}
+        return known.on(objects, {self._layout.queue(name) for name in shared_units(locks)})
+
+    def _remove(
+        self, current: Record, final: Record, locks: Sequence[Lock], known: _Doomed | None, also: Sequence[Op]
+    ) -> Record | None:
         drains: list[Op] = []
         try:
-            return self._commit(current, final, also, drains)
+            return self._commit(current, final, locks, known, also, drains)
         finally:
             self._give_back(drains)
 
-    def _commit(self, current: Record, final: Record, also: Sequence[Op], drains: list[Op]) -> Record | None:
+    def _commit(
+        self,
+        current: Record,
+        final: Record,
+        locks: Sequence[Lock],
+        known: _Doomed | None,
+        also: Sequence[Op],
+        drains: list[Op],
+    ) -> Record | None:
         """:param drains: gets what gives back the drains that stand."""
         path = self._layout.record(current.key)
-        known = self._remembered.pop((current.owner, current.written), None)
-        doomed = known or self._look(current, None)
+        doomed = known or self._look(current, locks, None)
         outrun = 0
         removing = self._retry(f"the locks of {current.owner} changed while they were removed")
         while True:
@@ -147,7 +188,7 @@ class Removal:
             if outcome.reason == Refused.NO_NODE:
                 known = None  # Hive unlocked behind my back
             removing.again()
-            doomed = self._look(current, known)
+            doomed = self._look(current, locks, known)
 
     def _drain(self, current: Record, drains: list[Op]) -> None:
         """Let drains stand: if one has gone, with its session or by a waiter that it kept back for long, all are taken anew."""
@@ -161,13 +202,13 @@ class Removal:
         with suppress(StoreUnavailable):  # void with the next write of its record, and soon in any case
             self._client.submit(*(Commit((op,)) for op in drains))
 
-    def _look(self, record: Record, known: _Doomed | None) -> _Doomed:
-        """Read the guards first, then where my nodes are; EXCLUSIVE nodes whose paths are known need no look."""
+    def _look(self, record: Record, locks: Sequence[Lock], known: _Doomed | None) -> _Doomed:
+        """Read the guards first, then where my nodes for *locks* are; EXCLUSIVE nodes whose paths are known need no look."""
         if not record.node_zxids:
             return _Doomed((), (), ())
-        guards = self.guards(record.locks)
+        guards = self.guards(locks)
         exclusive = [node for node in known.nodes if _mode(node) is LockMode.EXCLUSIVE] if known else []
-        unknown = [lock for lock in record.locks if not (known and lock.mode is LockMode.EXCLUSIVE)]
+        unknown = [lock for lock in locks if not (known and lock.mode is LockMode.EXCLUSIVE)]
         own = self._namespace.own_nodes(unknown, record.node_zxids)
         nodes = (*exclusive, *(placed.path for placed in own.values()))
         return _Doomed(guards, nodes, self._emptied(nodes))

@@ -297,15 +297,23 @@ class ZooKeeperStore:
 
     def look_for_losses(
         self, lease: Lease, record: Record, locks: Sequence[Lock], wake: Callable[[], None] | None = None
-    ) -> None:
-        """:raises LockLost: a lock node of *record*'s for *locks* is gone; everybody else is told by the record."""
+    ) -> Record:
+        """:return: *record*, or what it is after something was given back meanwhile.
+
+        :raises LockLost: a lock node of *record*'s for *locks* is gone; everybody else is told by the record.
+        """
         if missing := self.namespace.missing(locks, record.node_zxids, wake):
-            record = self.held(lease)  # read again: a release takes the record and the nodes together
+            record = self.held(
+                lease
+            )  # read again: a release takes the record and the nodes together, also that of a part
+            if not (missing := [lock.object for lock in record.locks if lock.object in missing]):
+                return record
             self.rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
             raise LockLost(
                 f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
                 "most likely to UNLOCK TABLE in Hive; stop the work under it"
             )
+        return record
 
     def entomb(self, record: Record, *also: Op) -> Record | None:
         """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""

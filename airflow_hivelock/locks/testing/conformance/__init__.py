@@ -27,6 +27,7 @@ from airflow_hivelock.locks.testing.conformance.acquiring import Acquiring
 from airflow_hivelock.locks.testing.conformance.late import SteppingAside
 from airflow_hivelock.locks.testing.conformance.leases import Leases
 from airflow_hivelock.locks.testing.conformance.limits import Limiting
+from airflow_hivelock.locks.testing.conformance.parts import GivingBack
 from airflow_hivelock.locks.testing.conformance.priority import Prioritizing
 from airflow_hivelock.locks.testing.conformance.queue import Queueing
 from airflow_hivelock.locks.testing.conformance.suite import DAY1, where
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 
-class BackendConformance(Acquiring, Queueing, Prioritizing, SteppingAside, Limiting, Leases):
+class BackendConformance(Acquiring, Queueing, Prioritizing, SteppingAside, Limiting, Leases, GivingBack):
     """See the module's text."""
 
     def __init_subclass__(cls, capabilities: Capabilities | None = None, **kwargs: Any) -> None:

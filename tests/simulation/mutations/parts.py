@@ -1,0 +1,191 @@
+"""A part of a lease is given back, and the rest stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backends.zookeeper import places, record
+from airflow_hivelock.locks.backends.zookeeper.client import Children
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, StoreUnavailable
+from tests.simulation.mutations.mutation import edit, mutation
+from tests.simulation.stage import writes
+from tests.simulation.state import NAMESPACE
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from airflow_hivelock.locks.model import LockRequest
+    from tests.simulation.stage import Stage
+
+    Patch = pytest.MonkeyPatch
+
+DAYS = ["w.a/p=0", "w.a/p=1"]
+
+
+def a_day_is_waited_for_and_given_back(stage: Stage) -> None:
+    ours, other = stage.process("ours"), stage.process("other")
+    lease = ours.gets("a", ["w.b"], DAYS)
+    waiter = other.asks("b", [], ["w.a/p=0"])
+    waiter.poll()
+    ours.manager.renew(lease)
+    woken = waiter.flag.raised
+    assert not woken, "each renewal wakes it"
+    left = ours.gives_back(lease, "w.a/p=0")
+    assert left is not None
+    assert (left.id, left.token) == (lease.id, lease.token)
+    assert waiter.flag.raised
+    waiter.lease()
+    assert stage.intact("a")
+    assert stage.intact("b")
+    ours.manager.renew(left)
+    ours.manager.verify(left)
+    with pytest.raises(LockLost):
+        ours.manager.verify(lease)
+    assert ours.releases(lease)
+
+
+@mutation(a_day_is_waited_for_and_given_back)
+def tickets_keep_what_is_given_back(patch: Patch) -> None:
+    """Who waits for a day that was given back waits until the whole lease is released."""
+    patch.setattr(Queues, "shrinks", lambda self, record, left: ([], record.tickets))
+
+
+@mutation(a_day_is_waited_for_and_given_back)
+def tickets_are_never_read_again(patch: Patch) -> None:
+    """A waiter is woken, and goes by what it remembers of the ticket."""
+    patch.setattr(Queues, "forget", lambda self, ticket: None)
+
+
+@mutation(a_day_is_waited_for_and_given_back)
+def what_tickets_say_is_not_asked(patch: Patch) -> None:
+    """The same, and it waits on."""
+    edit(patch, places, "wait", "if at and at.version != ticket.version", "if False")
+
+
+@mutation(a_day_is_waited_for_and_given_back)
+def parents_are_given_back_with_a_day(patch: Patch) -> None:
+    """Hive drops the table under the days that are left."""
+    edit(patch, rules, "left", "wanted |= {parent for target in wanted for parent in target.parents}", "")
+
+
+def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
+    ours, dead, other = stage.process("ours"), stage.process("dead"), stage.process("other")
+    lease = ours.gets("a", [], DAYS)
+    dead.asks("dead", [], DAYS).poll()
+    waiter = other.asks("b", [], ["w.a/p=0"])
+    waiter.poll()
+    dead.session.close()
+    waiter.poll()
+    ours.gives_back(lease, "w.a/p=0")
+    waiter.lease()
+    assert stage.intact("a")
+
+
+@mutation(all_that_is_left_waits_behind_the_dead)
+def who_is_first_is_not_asked(patch: Patch) -> None:
+    """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
+    edit(patch, places, "wait", "((nearest, stat), (first, leading))", "((nearest, stat),)")
+
+
+def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
+    ours, keeper = stage.process("ours"), stage.process("keeper")
+    lease = ours.gets("a", DAYS)
+    look = f"{NAMESPACE}/w/a/p=0"
+    keeper.session.before(
+        lambda request: isinstance(request, Children) and request.path == look,
+        lambda: ours.gives_back(lease, "w.a/p=0"),
+    )
+    keeper.manager.renew(lease)
+    assert stage.intact("a")
+
+
+@mutation(a_renewal_looks_while_a_day_is_given_back)
+def given_back_is_taken_for_lost(patch: Patch) -> None:
+    """The keeper misses a lock that its holder gave back, and stops the work on the other days."""
+    old = "[lock.object for lock in record.locks if lock.object in missing]"
+    edit(patch, ZooKeeperStore, "look_for_losses", old, "missing")
+
+
+def another_has_the_day_that_was_given_back(stage: Stage) -> None:
+    ours, unlocks, other = stage.process("ours"), stage.process("unlocks"), stage.process("other")
+    lease = ours.gets("a", [], DAYS)
+    unlocks.gives_back(lease, "w.a/p=0")
+    other.gets("b", [], ["w.a/p=0"])  # at the path that was ours
+    ours.session.move(0)
+    assert ours.releases(lease)
+    assert stage.intact("b")
+
+
+@mutation(another_has_the_day_that_was_given_back)
+def paths_are_remembered_too_long(patch: Patch) -> None:
+    """Who made the lock nodes deletes, at a path that was its own, what is another's by now."""
+    remembered = "self._remembered.get((record.owner, record.written))"
+    edit(patch, Removal, "_known", f"known = {remembered}", f"return {remembered}")
+
+
+def a_table_was_asked_for_beside_its_day(stage: Stage) -> None:
+    ours = stage.process("ours")
+    lease = ours.gets("a", ["w.a"], ["w.a/p=1"])
+    left = ours.gives_back(lease, "w.a/p=1")
+    assert left is not None
+    assert [str(lock) for lock in left.locks] == ["w SHARED", "w.a SHARED"]
+    assert stage.intact("a")
+
+
+@mutation(a_table_was_asked_for_beside_its_day)
+def parents_by_themselves_are_not_told(patch: Patch) -> None:
+    """What was asked for goes with a day, as if it were only what the day lies in."""
+    original = record.start
+
+    def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
+        return original(existing, replace(request, whole=frozenset()), process, begin)
+
+    patch.setattr(record, "start", start)
+
+
+def a_retry_asks_for_all_days(stage: Stage) -> None:
+    ours, retry = stage.process("ours"), stage.process("retry")
+    plan = replace(rules.request("a", [], DAYS), named="the month")
+    asked = ours.manager.begin(plan, lambda: None)
+    stage.begins(asked)
+    lease: Any = asked.poll()
+    stage.checks.claims.granted(lease, stage.key("a"))
+    ours.gives_back(lease, "w.a/p=0")
+    again = retry.manager.begin(replace(plan, attempt=1), lambda: None)
+    stage.begins(again)
+    with pytest.raises(LeaseMismatch, match="has given back"):
+        again.poll()
+
+
+@mutation(a_retry_asks_for_all_days)
+def what_is_left_is_taken_for_all(patch: Patch) -> None:
+    """A retry gets what is left of the lease, and writes the days that were given back, too."""
+    edit(patch, record, "start", "by_name = request.named and not existing.given", "by_name = request.named")
+
+
+def the_reply_is_lost(stage: Stage) -> None:
+    ours = stage.process("ours")
+    lease = ours.gets("a", [], DAYS)
+    ours.session.lose_reply(writes("a", "granted"))
+    with pytest.raises(StoreUnavailable):
+        ours.gives_back(lease, "w.a/p=0")
+    try:
+        left = ours.gives_back(lease, "w.a/p=0")
+        assert left is not None
+        assert ours.gives_back(left, "w.a/p=0") == left
+    except InvalidRequest as error:
+        pytest.fail(f"given back twice, and refused: {error}")
+    assert ours.gives_back(left, "w.a/p=1") is None
+    assert ours.gives_back(lease, *DAYS) is None
+
+
+@mutation(the_reply_is_lost)
+def what_was_given_back_is_forgotten(patch: Patch) -> None:
+    """Giving back once more, after a reply that was lost, is refused."""
+    edit(patch, rules, "left", "(standing.locks, standing.given, known)", "(standing.locks,)")
