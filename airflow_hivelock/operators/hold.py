@@ -14,6 +14,7 @@ import structlog
 from airflow.sdk import get_current_context
 
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.arguments import check_span
@@ -58,6 +59,22 @@ class HeldLocks:
             raise self._holder.lost
         if self._manager is not None and self.lease is not None:
             self._manager.verify(self.lease)
+
+    def release(self, objects: Sequence[str]) -> None:
+        """Give back *objects* and what lies in them, the days of a range that are done; the rest is held on.
+
+        What would be the last of it is given back when the body ends.
+
+        :raises InvalidRequest: they are not held here; nothing was freed.
+        :raises LockLost: nothing is held any more.
+        """
+        named = frozenset(rules.objects("objects", objects))
+        if self._manager is None or self.lease is None or not rules.left(self.lease, named):
+            return
+        left = self._manager.release(self.lease, objects=named)
+        if left is None:
+            self._manager.verify(self.lease)
+        self.lease = left
 
 
 @contextmanager
@@ -115,6 +132,7 @@ def hold(
     most_s = hook.settings.lock_timeout_s if timeout is None else timeout_s
     _held.add(str(owner))
     try:
+        _free_what_is_left(manager, owner, ti.try_number)
         lease = _acquire(Wait(manager, request, most_s, changed.set, log), owner, changed)
         with _under(manager, lease, owner.work) as held:
             yield held
@@ -150,13 +168,28 @@ def _is_same_task(text: str, owner: Owner) -> bool:
     return other is not None and replace(other, hold="") == replace(owner, hold="")
 
 
-@contextmanager
-def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
+def _free_what_is_left(manager: LockManager, owner: Owner, attempt: int) -> None:
+    """An earlier try has died, and had given back some of its days: all of them are asked for anew, in their turn."""
+    lease = manager.lease_of(str(owner))
+    if lease is None or not lease.given or lease.attempt > attempt:
+        return
+    _end_earlier(lease, owner.work)
+    log.info("Releasing what an earlier try has left of lease %s, to ask for all of it again", lease.id)
+    manager.release(lease)
+
+
+def _end_earlier(lease: Lease, name: str) -> None:
+    """:raises CannotTell: whether an earlier try still works under *lease*."""
     if (earlier := lease.work(name)) is not None:
         application = applications.of(earlier)
         if applications.running([earlier]):
             log.warning("Ending %s, which an earlier try has left behind", application)
             application.stop()
+
+
+@contextmanager
+def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
+    _end_earlier(lease, name)
     # The mark of the task's own lease, if it has one: what is started here is a work of both.
     outer = os.environ.get(MARK)
     here = Processes(mark=outer) if outer else Processes()

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import LockObject
     from airflow_hivelock.waiting import Round
 
 
@@ -98,16 +100,20 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     First makes sure that no task between them and this one still works. What is already free is success; to have no
     HiveLockOperator upstream, and no ``lease``, is an error.
 
+    :param objects: release only what the leases hold on these and in them, and let the rest stand: the days of a range,
+        ``dw.delays/dt=2013-01-01..2013-01-05``, that are done. It waits for the tasks before this one only; in a mapped
+        task group for those of the same index. Another one, without *objects*, has to release the rest.
     :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
         setups), or of all upstream where none is directly.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """
 
-    template_fields: Sequence[str] = ("lease",)
+    template_fields: Sequence[str] = ("lease", "objects")
 
     def __init__(
         self,
         *,
+        objects: Any = None,
         lease: Any = None,
         work_timeout: timedelta = timedelta(minutes=5),
         hivelock_conn_id: str = HiveLockHook.default_conn_name,
@@ -115,6 +121,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
+        self.objects = objects
         self.lease = lease
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
@@ -126,18 +133,22 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         self._check_upstream()
 
     def execute(self, context: Any) -> list[str]:
-        """The ids of the leases that this call has freed.
+        """The ids of the leases that this call has freed, or freed a part of.
 
-        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream.
+        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or no lease ever held one of *objects*.
         """
         self._check_upstream()
-        run_id = context["ti"].run_id
+        objects = None if self.objects is None else rules.objects("objects", self.objects)
+        run_id, self._map_index = context["ti"].run_id, context["ti"].map_index
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
         while True:
             try:
                 self._await_work(run_id, patience)
-                for manager, lease in self._leases(run_id):
+                leases = list(self._leases(run_id))
+                if objects is not None:
+                    return self._release_parts(leases, objects)
+                for manager, lease in leases:
                     if manager.release(lease):
                         self.log.info("Released lease %s of %s", lease.id, lease.owner)
                         metrics.released(lease.since)
@@ -148,6 +159,21 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 if silent.first:
                     self.log.warning("Not released yet. %s", silent)
                 time.sleep(silent.recheck_s)
+
+    def _release_parts(self, leases: Sequence[tuple[LockManager, Lease]], objects: Sequence[LockObject]) -> list[str]:
+        freed = []
+        had = [lock for _, lease in leases for lock in (*lease.locks, *lease.given)]
+        for manager, lease in leases:
+            held = (*lease.locks, *lease.given)
+            # What is in none of them any of them may refuse.
+            named = [target for target in objects if rules.concern(held, target) or not rules.concern(had, target)]
+            if not named:
+                continue
+            left = manager.release(lease, objects=named)
+            stands = f"{len(left.locks)} locks stand" if left else "nothing is left"
+            self.log.info("Released %d objects of lease %s of %s; %s", len(named), lease.id, lease.owner, stands)
+            freed.append(lease.id)
+        return freed
 
     def _check_upstream(self) -> None:
         if self._of_upstream and not self._locks():
@@ -187,7 +213,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         :raises CannotTell: whether it has; the locks stay.
         """
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
-        while working := unfinished(self.dag_id, run_id, work.values()) or self._left_running(run_id):
+        while working := self._unfinished(run_id, work) or self._left_running(run_id, work):
             patience.answered()
             if not patience.left_s():
                 raise AirflowException(
@@ -197,5 +223,19 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
             self.log.info("Waiting for %s", ", ".join(working))
             time.sleep(WORK_POLL_S)
 
-    def _left_running(self, run_id: str) -> list[str]:
-        return [name for _, lease in self._leases(run_id) for name in running(lease.works)]
+    def _unfinished(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
+        found = unfinished(self.dag_id, run_id, work.values())
+        return [name for name in found if self.objects is None or self._concerns(name, work)]
+
+    def _left_running(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
+        works = [each for _, lease in self._leases(run_id) for each in lease.works]
+        return running(each for each in works if self.objects is None or self._concerns(each.name, work))
+
+    def _concerns(self, name: str, work: Mapping[str, Any]) -> bool:
+        """Whether it is work that a part of the lease was for: of a task before this one, and of the same index in its group."""
+        task_id, _, index = name.partition("[")
+        if task_id not in work:
+            return False
+        group = self.get_closest_mapped_task_group()
+        together = group is not None and work[task_id].get_closest_mapped_task_group() is group
+        return not together or index in ("", f"{self._map_index}]")

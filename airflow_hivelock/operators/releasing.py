@@ -27,6 +27,16 @@ class ReleasesLocks:
     """Marks the operator that ends what a HiveLockOperator begins."""
 
 
+def releases_all(task: Any) -> bool:
+    """Whether *task*, mapped or not, ends it whole."""
+    if not issubclass(task.operator_class, ReleasesLocks):
+        return False
+    if not task.is_mapped:
+        return getattr(task, "objects", None) is None
+    expanded = getattr(task.expand_input, "value", None)
+    return "objects" not in task.partial_kwargs and not (isinstance(expanded, dict) and "objects" in expanded)
+
+
 def acquires(task: Any) -> bool:
     """Whether *task*, mapped or not, takes locks of its own."""
     if not issubclass(task.operator_class, AcquiresLocks):
@@ -62,7 +72,7 @@ def warning_of(lock: Any) -> str:
     if not lock.has_dag():
         return ""
     tasks = [lock, *lock.get_flat_relatives(upstream=False)]
-    if any(task.is_teardown or issubclass(task.operator_class, ReleasesLocks) for task in tasks):
+    if any(task.is_teardown or releases_all(task) for task in tasks):
         return ""
     given = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
     callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in given if each)
@@ -80,11 +90,7 @@ def work_under(lock: Any, unlock: Any = None) -> list[Any]:
     :param unlock: the one to go by, where there are several.
     """
     behind = {task.task_id: task for task in lock.get_flat_relatives(upstream=False)}
-    unlocks = (
-        [unlock]
-        if unlock is not None
-        else [task for task in behind.values() if issubclass(task.operator_class, ReleasesLocks)]
-    )
+    unlocks = [unlock] if unlock is not None else [task for task in behind.values() if releases_all(task)]
     if unlocks:
         before = {task_id for unlock in unlocks for task_id in unlock.get_flat_relative_ids(upstream=True)}
         behind = {task_id: task for task_id, task in behind.items() if task_id in before}

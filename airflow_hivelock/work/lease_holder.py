@@ -225,10 +225,13 @@ class LeaseHolder:
         try:
             self._manager.verify(self._lease, self._changed.set)
         except LockLost:
-            standing = None if self._ours else self._manager.find(self._lease.id)
-            if standing is None or standing.epoch == self._lease.epoch:
+            standing = self._manager.find(self._lease.id)
+            if standing is None or (self._ours and standing.epoch != self._lease.epoch):
                 raise
-            self._lease = standing  # the lock task's next try has taken it over: it protects the work as before
+            if (standing.epoch, standing.locks) == (self._lease.epoch, self._lease.locks):
+                raise
+            # A part of it was given back; or the lock task's next try has taken it over: it protects the work as before.
+            self._lease = standing
 
     def _lose(self, error: LockLost) -> None:
         self.lost = error

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,6 +45,48 @@ def python(run: Callable[..., Ran]) -> Python:
 
 def owners(manager: LockManager) -> list[str]:
     return sorted({holder.owner for holder in manager.show()})
+
+
+def test_days_that_are_done_are_given_back_and_the_body_goes_on(
+    manager: LockManager, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_hivelock.work.lease_holder.CHECK_S", 0.05)
+    days = [f"dw.a/dt=2013-01-0{number}" for number in (1, 2, 3)]
+    seen: list[list[str]] = []
+
+    def work() -> None:
+        with hold(writes=["dw.a/dt=2013-01-01..2013-01-03"]) as held:
+            for day in days:
+                seen.append([str(holder.object) for holder in manager.show() if holder.object.partition])
+                held.release([day])
+                with pytest.raises(InvalidRequest, match="never held"):
+                    held.release(["dw.b"])
+                Event().wait(0.2)  # in which the lease is looked at
+                held.check()
+
+    assert python(work).state == "success"
+    assert seen == [days, days[1:], days[2:]]
+    assert not manager.show()
+
+
+def test_a_retry_gets_the_days_again_that_a_try_which_died_had_given_back(manager: LockManager, python: Python) -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        days = "dw.a/dt=2013-01-01..2013-01-02"
+        with hold(writes=[days]) as held:
+            assert held.lease is not None
+            owner = held.lease.owner
+        died = manager.acquire(owner=owner, writes=[days], attempt=1)
+        manager.release(died, objects=["dw.a/dt=2013-01-01"])
+        with hold(writes=[days]) as held:
+            assert held.lease is not None
+            seen.extend([died.id, held.lease.id, [str(lock.object) for lock in held.lease.locks[2:]]])
+
+    assert python(work).state == "success"
+    died, again, days = seen
+    assert (died != again, days) == (True, ["dw.a/dt=2013-01-01", "dw.a/dt=2013-01-02"])
+    assert not manager.show()
 
 
 def test_the_body_runs_under_the_locks(manager: LockManager, python: Python) -> None:

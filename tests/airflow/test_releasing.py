@@ -45,6 +45,10 @@ def dag(name: str = "releases", **options: Any) -> DAG:
     return DAG(name, schedule=None, start_date=DAY, **options)
 
 
+def _held(manager: LockManager) -> list[str]:
+    return sorted({str(holder.object) for holder in manager.show() if holder.object.partition})
+
+
 class TestUnlock:
     def test_it_frees_its_setups_when_the_work_failed(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         with dag() as releases:
@@ -90,6 +94,55 @@ class TestUnlock:
             outer >> inner >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=inner)
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
+
+    def test_it_frees_the_days_that_are_done_and_leaves_the_others(
+        self, manager: LockManager, run: Callable[..., Ran]
+    ) -> None:
+        seen: list[list[str]] = []
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt=2013-01-{{ ds[8:] }}..2013-01-17"])
+
+            @task
+            def day(number: int) -> None:
+                seen.append(_held(manager))
+
+            first, last = day(1), day(2)
+            done = HiveUnlockOperator(task_id="done", objects=["dw.delays/dt={{ ds }}..2013-01-16"])
+            again = HiveUnlockOperator(task_id="again", lease=lock.output, objects=["dw.delays/dt={{ ds }}"])
+            unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+            lock >> first >> done >> again >> last >> unlock
+        ran = run(releases, logical_date=DAY)
+        assert ran.state == "success"
+        assert seen == [
+            ["dw.delays/dt=2013-01-15", "dw.delays/dt=2013-01-16", "dw.delays/dt=2013-01-17"],
+            ["dw.delays/dt=2013-01-17"],
+        ]
+        assert not manager.show()
+
+    def test_work_on_other_days_does_not_keep_it_waiting(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt=2013-01-15..2013-01-16"])
+            done = HiveUnlockOperator(
+                task_id="done", objects=["dw.delays/dt=2013-01-15"], work_timeout=timedelta(seconds=2)
+            )
+
+            @task
+            def late() -> None:
+                assert _held(manager) == ["dw.delays/dt=2013-01-16"]
+
+            lock >> EmptyOperator(task_id="early") >> done
+            lock >> late() << done
+        assert run(releases, logical_date=DAY).state == "success"
+        assert _held(manager) == ["dw.delays/dt=2013-01-16"], "a part is not the whole"
+
+    def test_what_the_lease_never_held_fails_and_frees_nothing(
+        self, manager: LockManager, run: Callable[..., Ran]
+    ) -> None:
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+            lock >> HiveUnlockOperator(task_id="unlock", objects=["dw.delays/dt=2013-02-01"])
+        assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
+        assert _held(manager) == ["dw.delays/dt=2013-01-15"]
 
     def test_what_is_free_already_is_success(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         with dag() as releases:
