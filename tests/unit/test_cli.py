@@ -270,7 +270,7 @@ def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: 
     assert locks[0].keys() == {
         *("object", "mode", "owner", "lease_id", "since_utc", "token", "expires_utc", "explicit", "query")
     }
-    assert [lease.keys() for lease in leases] == 2 * [
+    assert [lease.keys() for lease in leases] == [
         {
             *("lease_id", "user", "db_name", "table_name", "partition_name"),
             *("lease_type", "start_utc", "end_utc", "token"),

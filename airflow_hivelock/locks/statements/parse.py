@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
 
 from sqlglot import Token, TokenType
 from sqlglot.dialects.hive import Hive
@@ -11,14 +11,17 @@ from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import Setting
-from airflow_hivelock.locks.model import LockMode, LockObject
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
     AbortTransactions,
     AcquireLock,
     DropForceLease,
+    DropLease,
     ExplainLocks,
+    ExtendLease,
+    GrabLease,
     SetLine,
     ShowLease,
     ShowLocks,
@@ -28,6 +31,11 @@ from airflow_hivelock.locks.statements.statement import (
     Unlock,
     Use,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 MAX_TEXT_LENGTH = 1_000_000
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are not UTF-8
@@ -103,7 +111,15 @@ class _Parser:
         if self._take("UNLOCK"):
             return Unlock(self._kind_and_object())
         if self._take("SHOW", "LEASE"):
-            return ShowLease(None if self._take_type(TokenType.STAR) else self._table())
+            target = None if self._take_type(TokenType.STAR) else self._table()
+            return ShowLease(target, self._take("EXTENDED"))
+        if self._take("GRAB", "LEASE"):
+            return GrabLease(tuple(self._listed(self._lock)))
+        if self._take("EXTEND", "LEASE"):
+            return ExtendLease(self._lease_id())
+        if self._take("DROP", "LEASE"):
+            lease_id = self._lease_id()
+            return DropLease(lease_id, tuple(self._listed(self._table)) if self._take("ON") else ())
         if self._take("SHOW", "WAITERS"):
             return ShowWaiters(None if self._ended else self._database_or_table())
         if self._take("SHOW", "TRANSACTIONS"):
@@ -198,6 +214,28 @@ class _Parser:
             self._at += 1
             found.append(int(self._word(-1)))
         return tuple(dict.fromkeys(found))
+
+    def _lease_id(self) -> str:
+        """In quotes or not; what follows it is ON, or nothing."""
+        if self._type() is TokenType.STRING:
+            return self._string("a lease's id")
+        first = self._at
+        while not self._ended and not self._sees("ON"):
+            self._at += 1
+        if not _LEASE_ID.fullmatch(lease_id := self._slice(first, self._at)):
+            self._at = first
+            self._refuse("a lease's id, as SHOW LEASE * lists it,")
+        return lease_id
+
+    def _lock(self) -> Lock:
+        return Lock(self._table(), self._mode())
+
+    def _listed(self, one: Callable[[], T]) -> list[T]:
+        """One, and more of them behind commas."""
+        found = [one()]
+        while self._take_type(TokenType.COMMA):
+            found.append(one())
+        return found
 
     def _name(self) -> str:
         """A database, table or column, as it is written; in back quotes or not."""

@@ -36,8 +36,11 @@ def with_jobs(holders: list[Holder], standing: Iterable[Lease]) -> list[Holder]:
     return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
 
 
-def leases(standing: Iterable[Lease], target: LockObject | None) -> Result:
-    """SHOW LEASE: a row a lock on *target* or below it."""
+def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bool) -> Result:
+    """SHOW LEASE: a row an object that was asked for, on *target* or below it.
+
+    :param extended: with what is only SHARED since others lie in it.
+    """
     rows = [
         (
             lease.id,
@@ -51,7 +54,7 @@ def leases(standing: Iterable[Lease], target: LockObject | None) -> Result:
             lease.token,
         )
         for lease in standing
-        for lock in lease.locks
+        for lock in (lease.locks if extended else rules.named(lease.locks, lease.whole))
         if rules.concern([lock], target)
     ]
     columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
@@ -63,24 +66,25 @@ def waiters(found: Sequence[Waiter]) -> Result:
     rows = tuple(
         (
             *(waiter.place, waiter.owner, waiter.waits_for.value, waiter.priority),
-            *(_joined(named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
+            *(_joined(rules.named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
         )
         for waiter in found
     )
-    text = render.show_waiters((waiter, named(waiter.locks)) for waiter in found)
+    text = render.show_waiters((waiter, rules.named(waiter.locks)) for waiter in found)
     return Result(("place", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"), rows, text)
 
 
 def freed(ended: Iterable[Lease], text: str | None = None) -> Result:
     """What a statement has freed: a row a lease."""
-    rows = tuple((ls.id, ls.owner, _joined(lock.object for lock in named(ls.locks))) for ls in ended)
+    rows = tuple((ls.id, ls.owner, _joined(lock.object for lock in rules.named(ls.locks, ls.whole))) for ls in ended)
     return Result(("lease_id", "user", "objects"), rows, text)
 
 
-def named(held: Iterable[Lock]) -> list[Lock]:
-    """What a request named, as far as can be told: not what is only locked SHARED since others lie in it."""
-    passed = {parent for lock in held for parent in lock.object.parents}
-    return [lock for lock in held if lock.mode is LockMode.EXCLUSIVE or lock.object not in passed]
+def gave_back(lease: Lease, gone: Iterable[Lock]) -> Result:
+    """What a statement has freed of *lease*."""
+    objects = [lock.object for lock in gone]
+    rows = ((lease.id, lease.owner, _joined(objects)),) if objects else ()
+    return Result(("lease_id", "user", "objects"), rows)
 
 
 def _job_id(work: Work) -> str:

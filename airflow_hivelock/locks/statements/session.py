@@ -12,18 +12,21 @@ from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsuppo
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
-from airflow_hivelock.locks.model import MAX_LEASE_S, LockMode, LockObject
+from airflow_hivelock.locks.model import MAX_LEASE_S, Lock, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
-from airflow_hivelock.locks.statements import render, rows
+from airflow_hivelock.locks.statements import leases, render, rows
 from airflow_hivelock.locks.statements.explain import explain
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
     AcquireLock,
     DropForceLease,
+    DropLease,
     ExplainLocks,
+    ExtendLease,
+    GrabLease,
     Result,
     SetLine,
     ShowLease,
@@ -135,6 +138,8 @@ class StatementSession:
                 return self._show_lease(statement)
             case ShowWaiters():
                 return self._show_waiters(statement)
+            case GrabLease() | ExtendLease() | DropLease():
+                return self._lease(statement)
             case DropForceLease():
                 return self._drop_force_lease(statement)
             case ShowTransactions():
@@ -247,7 +252,9 @@ class StatementSession:
 
     def _unlock(self, target: LockObject) -> Result:
         self._refuse_if_off()
-        on_it = [ls for ls in self.manager.leases() if any(lock.object == target for lock in rows.named(ls.locks))]
+        on_it = [
+            ls for ls in self.manager.leases() if any(lock.object == target for lock in rules.named(ls.locks, ls.whole))
+        ]
         mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
         others = [lease for lease in on_it if lease not in mine]
         if not mine and not (others and self.force):
@@ -274,7 +281,19 @@ class StatementSession:
 
     def _show_lease(self, statement: ShowLease) -> Result:
         target = statement.target and self._placed(statement.target)
-        return rows.leases(self.manager.leases(), target)
+        return rows.leases(self.manager.leases(), target, extended=statement.extended)
+
+    def _lease(self, statement: GrabLease | ExtendLease | DropLease) -> Result:
+        self._refuse_if_off()
+        match statement:
+            case GrabLease():
+                locks = [Lock(self._placed(lock.object, to_lock=True), lock.mode) for lock in statement.locks]
+                return leases.grab(self.manager, self.user, locks, self.lease_s, self.timeout_s)
+            case ExtendLease():
+                return leases.extend(self.manager, self.user, statement.lease_id)
+            case DropLease():
+                objects = [self._placed(target) for target in statement.objects]
+                return leases.drop(self.manager, self.user, statement.lease_id, objects)
 
     def _show_waiters(self, statement: ShowWaiters) -> Result:
         target = statement.target and self._placed(statement.target)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.settings import Setting
-    from airflow_hivelock.locks.model import LockMode, LockObject
+    from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
 SYNTAX = """\
 SHOW LOCKS [t [PARTITION (dt='2013-01-01')] | DATABASE d] [EXTENDED]
 LOCK TABLE t [PARTITION (dt='2013-01-01')] {SHARED | EXCLUSIVE}
 LOCK DATABASE d {SHARED | EXCLUSIVE}
 UNLOCK {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}
-SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]}
+SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]} [EXTENDED]
+GRAB LEASE t [PARTITION (dt='2013-01-01')] {SHARED | EXCLUSIVE} [, ...]
+EXTEND LEASE lease_id
+DROP LEASE lease_id [ON t [PARTITION (dt='2013-01-01')] [, ...]]
 SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 SHOW TRANSACTIONS
@@ -54,9 +57,34 @@ class Unlock:
 
 @dataclass(frozen=True)
 class ShowLease:
-    """:param target: the leases on this object and below it; None for all."""
+    """:param target: the leases on this object and below it; None for all.
+    :param extended: with what is only SHARED since others lie in it.
+    """
 
     target: LockObject | None
+    extended: bool = False
+
+
+@dataclass(frozen=True)
+class GrabLease:
+    """A lease on all of *locks*, or none."""
+
+    locks: tuple[Lock, ...]
+
+
+@dataclass(frozen=True)
+class ExtendLease:
+    """:param lease_id: it lasts as long from now on as it was grabbed for."""
+
+    lease_id: str
+
+
+@dataclass(frozen=True)
+class DropLease:
+    """:param objects: what is given back of the lease; all of it if there are none."""
+
+    lease_id: str
+    objects: tuple[LockObject, ...]
 
 
 @dataclass(frozen=True)
@@ -107,13 +135,13 @@ class SetLine:
     setting: Setting | None
 
 
+LeaseStatement = ShowLease | GrabLease | ExtendLease | DropLease | DropForceLease
 Statement = (
     ShowLocks
     | AcquireLock
     | Unlock
-    | ShowLease
+    | LeaseStatement
     | ShowWaiters
-    | DropForceLease
     | ShowTransactions
     | AbortTransactions
     | ExplainLocks
