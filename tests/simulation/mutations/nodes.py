@@ -174,7 +174,7 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
     in_place_of_commits(patch, send)
 
 
-@mutation(seed=140, theme=DATABASES)
+@mutation(seed=5029, theme=DATABASES)
 def databases_without_a_guard(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up take my SHARED node on a database, another's has the same path, and my release deletes that."""
     for module in (removal, queue):
