@@ -26,9 +26,12 @@ class ReleasedMetastore(Metastore):
     """The metastore of the release *hive* on a PostgreSQL of its own, the schema made by that release's own tool.
 
     Not on Derby: under several clients at once Hive 4 waits there for locks of its own, for ever.
+    ``config`` adds to its configuration.
     """
 
-    def __init__(self, workdir: Path, hive: str, *, txn_timeout_s: int) -> None:
+    def __init__(
+        self, workdir: Path, hive: str, *, txn_timeout_s: int, config: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(workdir)
         self.hive = hive
         self._database = PostgresServer(workdir)
@@ -48,6 +51,7 @@ class ReleasedMetastore(Metastore):
             "metastore.task.threads.remote": "org.apache.hadoop.hive.metastore.txn.service.AcidHouseKeeperService",
             "metastore.acid.housekeeper.interval": "1s",
             "metastore.txn.timeout": f"{txn_timeout_s}s",
+            **(config or {}),
         }
 
     def start(self, timeout_s: float = START_S) -> None:

@@ -34,12 +34,14 @@ class ReleasedHiveServer2(Server):
         super().__init__(workdir / "hiveserver2")
         self.port = free_port()
         self.hive = hive
-        self._metastore = ReleasedMetastore(workdir, hive, txn_timeout_s=TXN_TIMEOUT_S)
+        locks = lock_settings(zookeeper)
+        # In the metastore's, too, as at sites that share one hive-site.xml: clients ask it who keeps Hive's locks.
+        self._metastore = ReleasedMetastore(workdir, hive, txn_timeout_s=TXN_TIMEOUT_S, config=locks)
         self.metastore_port = self._metastore.port
         self._config = {
             **warehouse_settings(workdir, self.home),
             **LOG_SETTINGS,
-            **lock_settings(zookeeper),
+            **locks,
             "hive.metastore.uris": self._metastore.uri,
             "hive.exec.dynamic.partition.mode": "nonstrict",
             "hive.execution.engine": "mr",
