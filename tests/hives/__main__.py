@@ -74,7 +74,7 @@ def interop(hive: str, store: str, tries: int) -> Said:
     if store == "metastore":
         return tests(hive, "tests/backends/test_metastore.py", "-k", "not TestMetastore")
     with_its_driver = ("test_hive", "test_show_locks") if hive == BUNDLED else ()
-    with_its_server = ("test_hiveserver2",) if hive in (BUNDLED, "4.0.1") else ()
+    with_its_server = ("test_hiveserver2",) if hive in (BUNDLED, "3.1.3", "4.0.1") else ()
     return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver, *with_its_server)))
 
 
