@@ -15,14 +15,14 @@ from urllib.parse import unquote
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
-from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit
+from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
 from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, turned_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.locks.model import LockObject, LockRequest, LockType
+    from airflow_hivelock.locks.model import LockObject, LockRequest
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,11 @@ class LockSpec:
                 always=self.support_concurrency is True,
                 txn=hook.settings.txn,
             )
-            types = {target: kind for target, kind in found.types.items() if target not in {*reads, *writes}}
+            types = {
+                target: max(kind, LockType.SHARED_WRITE) if target in reads else kind
+                for target, kind in found.types.items()
+                if target not in writes
+            }
             reads, writes = [*reads, *found.reads], [*writes, *found.writes]
         return rules.request(
             str(owner),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +21,14 @@ from airflow_hivelock import (
     HiveLockSensor,
     HiveUnlockOperator,
 )
-from airflow_hivelock.locks import InvalidRequest, LockManager
+from airflow_hivelock.locks import InvalidRequest, LockManager, LockObject, rules
+from airflow_hivelock.locks.hive.settings import DEFAULT_TXN
+from airflow_hivelock.locks.model import LockType
 from airflow_hivelock.locks.plan import statement  # noqa: F401 - or a trigger's deadline would hold its import
-from airflow_hivelock.spec import OFF
+from airflow_hivelock.spec import OFF, LockSpec, Owner
 from tests.airflow.conftest import HOME
 from tests.airflow.triggerer import Triggerer, starts_in_triggerer
+from tests.unit.test_types import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,3 +316,11 @@ def test_the_lock_task_takes_it_by_either_name(name: str, manager: LockManager, 
 def test_both_names_at_once_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="sql or lock_sql, not both"):
         HiveLockOperator(task_id="lock", sql=SQL, lock_sql=SQL)
+
+
+def test_a_table_that_is_named_as_read_keeps_the_type_that_its_insert_takes() -> None:
+    """Else it would only be read, and others could write what the insert does."""
+    hook: Any = SimpleNamespace(catalog=Catalog, settings=SimpleNamespace(locks="hive", txn=DEFAULT_TXN))
+    insert = "INSERT OVERWRITE TABLE dw.t PARTITION (dt) SELECT a, dt FROM dw.u"
+    request = LockSpec(["dw.t"], [], lock_sql=insert).request(hook, Owner("here", "dag", "run", "lock"), 1)
+    assert rules.components(request)[LockObject("dw", "t")] is LockType.EXCLUSIVE
