@@ -5,8 +5,9 @@ VENV := $(if $(AIRFLOW),.venv-airflow-$(AIRFLOW),.venv)
 BIN := $(VENV)/bin
 METASTORES := 3.1.3 4.0.1
 EXECS := $(METASTORES) 4.1.0 4.2.1
+HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
+.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -19,6 +20,7 @@ help:
 	@echo "                 (AIRFLOW=3.1, or 3.2, has demo, test-airflow and bench-airflow run on that one)"
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
+	@echo "make test-yarn   real Airflow, YARN and HDFS, out of Maven's repository: applications that outlive their tasks (installs Debian's maven where there is none)"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 writes the table; installs Debian's maven where there is none)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
@@ -105,6 +107,17 @@ test-jobs: .venv-jobs/installed
 
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race
+
+# The servers of the Hadoop whose client is among PySpark's jars.
+$(VENV)/yarn: tests/yarn/pom.xml $(VENV)/installed
+	command -v mvn >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends maven)
+	rm -rf $@ $@.part
+	mvn -q -B -f $< -Dhadoop=$(HADOOP_CLIENT) -Dto=$(CURDIR)/$@.part process-resources || \
+		{ echo "make test-yarn: no servers of Hadoop $(HADOOP_CLIENT): Maven's repository does not give them"; exit 1; }
+	mv $@.part $@
+
+test-yarn: $(VENV)/yarn
+	YARN=$(VENV)/yarn $(BIN)/python -m pytest -m cluster tests/system/yarn
 
 # As root, and with Debian's libfaketime where clocks are to jump; what cannot be had is skipped.
 test-faults: install

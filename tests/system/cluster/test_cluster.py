@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
-from airflow_hivelock.work import applications
-from airflow_hivelock.work.spark_job import SparkJob
 from tests.support.airflow_server import AirflowServer
 from tests.support.servers import Metastore
 from tests.support.servers.jvm import classes
 from tests.support.servers.spark import SparkCluster
+from tests.system.cluster.runs import WAIT_S, Start, owners, starting
 from tests.system.race.spark import run_job
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
-WAIT_S = 600
 EXAMPLES = Path(__file__).parents[3] / "dags_examples"
 DAY = "2013-01-15"
 FLIGHTS = 894
@@ -95,73 +91,10 @@ def af(
         yield server
 
 
-class Start(Protocol):
-    def __call__(self, dag_id: str, table: str) -> Run: ...
-
-
-class Run:
-    """A run of one of the DAGs on a table of its own."""
-
-    def __init__(self, af: AirflowServer, cluster: SparkCluster, gates: Path, dag_id: str, table: str) -> None:
-        self.af, self.cluster, self.dag_id = af, cluster, dag_id
-        self.run_id = af.trigger(dag_id, conf={"table": table}, run_id=f"{dag_id}-{table}-{len(af.runs(dag_id))}")
-        self.owner = f"here/{dag_id}/{self.run_id}/job/-1"
-        self._gate = gates / self.run_id
-
-    def log(self) -> list[str]:
-        """What its drivers have noted."""
-        log = self._gate.with_name(f"{self.run_id}.log")
-        return log.read_text().splitlines() if log.exists() else []
-
-    def begun(self, drivers: int = 1) -> None:
-        self.af.wait(lambda: len(self.log()) == drivers, WAIT_S, f"{drivers} drivers of {self.run_id} to have begun")
-
-    def driver(self, manager: LockManager) -> str:
-        """The id that its lease has recorded."""
-        lease = manager.lease_of(self.owner)
-        assert lease
-        job = applications.decode(lease.works[0].application)
-        assert isinstance(job, SparkJob), job
-        return job.job_id
-
-    def kill_task(self) -> None:
-        os.kill(self.af.task_process(self.dag_id, self.run_id, "job").pid, signal.SIGKILL)
-
-    def alive(self) -> int:
-        """How many drivers of it there are, by the operating system's word."""
-        lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-        return sum(str(self._gate) in line and "org.apache.spark.deploy.worker.DriverWrapper" in line for line in lines)
-
-    def open_gate(self) -> None:
-        self._gate.touch()
-
-    def end(self) -> str:
-        self.open_gate()
-        return self.ended()
-
-    def ended(self) -> str:
-        self.af.wait(lambda: self._state() in ("success", "failed"), WAIT_S, f"{self.run_id} to end")
-        return self._state()
-
-    def _state(self) -> str:
-        return self.af.run(self.dag_id, self.run_id).state
-
-
 @pytest.fixture
-def start(af: AirflowServer, cluster: SparkCluster, workdir: Path) -> Iterator[Start]:
-    runs: list[Run] = []
-
-    def run(dag_id: str, table: str) -> Run:
-        runs.append(Run(af, cluster, workdir, dag_id, table))
-        return runs[-1]
-
-    yield run
-    for left in runs:
-        left.open_gate()
-
-
-def owners(manager: LockManager, table: str) -> list[str]:
-    return [holder.owner for holder in manager.show(f"{table}/dt=2013-01-15")]
+def start(af: AirflowServer, workdir: Path) -> Iterator[Start]:
+    with starting(af, workdir) as start:
+        yield start
 
 
 def test_a_driver_that_has_outlived_its_task_keeps_the_partition(
@@ -189,14 +122,7 @@ def test_a_retry_goes_on_with_the_driver(manager: LockManager, cluster: SparkClu
     run.begun()
     driver = run.driver(manager)
     run.kill_task()
-    run.af.wait(
-        lambda: (
-            run.af.task(run.dag_id, run.run_id, "job").try_number == 2
-            and run.af.task(run.dag_id, run.run_id, "job").state == "running"
-        ),
-        WAIT_S,
-        "the second try",
-    )
+    run.retried()
     assert run.end() == "success"
     assert [line.split()[0] for line in run.log()] == ["begin", "end"], "two wrote"
     assert cluster.drivers()[driver] == "FINISHED"
