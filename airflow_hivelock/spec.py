@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.commits import check_commits
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
 from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, turned_off
@@ -249,6 +250,8 @@ class LockSpec:
                 if target not in writes
             }
             reads, writes = [*reads, *found.reads], [*writes, *found.writes]
+        if catalog is not None and hook.url.startswith("metastore:"):
+            check_commits(reads, writes, catalog)
         return rules.request(
             str(owner),
             reads,

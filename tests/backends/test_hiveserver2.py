@@ -161,7 +161,7 @@ def test_what_protects_what_is_told(
             if MAJOR == "2"
             else "WARNING: dw.raw is external: Hive 3 and later take no locks on it, and honour none"
         )
-        assert "iceberg.engine.hive.lock-enabled=false" in of_tables[2]
+        assert "'engine.hive.lock-enabled'='false'" in of_tables[2]
         seen, *rest = told(locks, in_metastore.backend)
         assert seen.startswith("ok: Hive locks in its metastore (DbTxnManager in HiveServer2's configuration), as this")
         if MAJOR != "2":

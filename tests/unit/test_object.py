@@ -89,6 +89,7 @@ def test_any_text_is_a_name_or_an_invalid_request(pieces: list[str]) -> None:
     [
         ("DW", "dw"),
         ("DW.Flights", "dw.flights"),
+        ("Spark_Catalog.dw.flights/dt=1", "dw.flights/dt=1"),
         ("dw.flights/DT=2013-01-01/hr=04", "dw.flights/dt=2013-01-01/hr=04"),
         ("dw.t/ts=10:00", "dw.t/ts=10%3A00"),
         ("dw.t/ts=10%3a00", "dw.t/ts=10%3A00"),

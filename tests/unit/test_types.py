@@ -23,7 +23,7 @@ TABLES = {
     "dw.ap": Table(("dt",), partition_types=("string",), transactional=True),
     "dw.u": Table(),
     "dw.t": Table(("dt",), partition_types=("string",)),
-    "dw.i": Table(transactional=True, iceberg=True),
+    "dw.i": Table(transactional=True, format="iceberg"),
     "dw.s": Table(("dt",), provider="parquet", partition_types=("string",)),
 }
 

@@ -14,7 +14,12 @@ from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.url import check, shown, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+ICEBERG, HUDI, DELTA = "iceberg", "hudi", "delta"
+LOCK_ENABLED = "engine.hive.lock-enabled"
+"""The property of an Iceberg table by which its commits take no lock in the metastore."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class Table:
     :param view_text: the query that a view, or a materialized view, stands for; empty where it is not known.
     :param view_database: what names without a database are in, in that query; empty for the view's own.
     :param transactional: an ACID table of Hive's.
-    :param iceberg: an Iceberg table, whose commits take a lock of their own.
+    :param format: ``iceberg``, ``hudi`` or ``delta``, which are changed by commits; empty for any other.
+    :param commits_lock: those commits lock the table in the metastore, or may.
     """
 
     partition_columns: tuple[str, ...] = ()
@@ -39,7 +45,8 @@ class Table:
     view_text: str = ""
     view_database: str = ""
     transactional: bool = False
-    iceberg: bool = False
+    format: str = ""
+    commits_lock: bool = False
 
 
 class Catalog(Protocol):
@@ -103,6 +110,7 @@ class MetastoreCatalog:
             return None
         parameters = {key: value.lower() for key, value in (found.parameters or {}).items()}
         provider = parameters.get("spark.sql.sources.provider", "hive")
+        changed_by = _format(parameters, found.sd.inputFormat if found.sd else None)
         columns = found.partitionKeys or ()
         return Table(
             tuple(column.name.lower() for column in columns),
@@ -111,7 +119,8 @@ class MetastoreCatalog:
             tuple(column.type.lower() for column in columns),
             *(_view(found) if found.tableType in ("VIRTUAL_VIEW", "MATERIALIZED_VIEW") else ("", "")),
             parameters.get("transactional") == "true",
-            parameters.get("table_type") == "iceberg",
+            changed_by,
+            changed_by in (ICEBERG, HUDI) and parameters.get(LOCK_ENABLED) != "false",
         )
 
     def names(self, database: str = "") -> list[str]:
@@ -138,6 +147,16 @@ class MetastoreCatalog:
                         f"partition {name!r} of {below.database}.{below.table} cannot be locked, and so "
                         f"{below} cannot be read as a whole; name the partitions to read"
                     ) from error
+
+
+def _format(parameters: Mapping[str, str], input_format: str | None) -> str:
+    """Of a table that is changed by commits; empty for any other. *parameters* have their values in lower case."""
+    if parameters.get("table_type") == ICEBERG:
+        return ICEBERG
+    if (input_format or "").startswith("org.apache.hudi."):
+        return HUDI
+    provider = parameters.get("spark.sql.sources.provider", "")
+    return provider if provider in (ICEBERG, HUDI, DELTA) else ""
 
 
 def _view(found: Any) -> tuple[str, str]:

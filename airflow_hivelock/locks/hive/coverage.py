@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from airflow_hivelock.locks.hive.catalog import ICEBERG
+from airflow_hivelock.locks.hive.commits import WHAT_TO_SET
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -186,10 +189,11 @@ def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None
         yield Finding(f"{table} is not known to the metastore: nothing can be said of it", warning=True)
         return
     in_metastore = promises.seen_by_hive and not promises.parents
-    if known.iceberg and in_metastore:
+    if known.commits_lock and in_metastore:
+        which = "an Iceberg" if known.format == ICEBERG else "a Hudi"
         yield Finding(
-            f"{table} is an Iceberg table: its commits take an EXCLUSIVE lock in the metastore, and wait for ever under "
-            "a lease of their own task; set iceberg.engine.hive.lock-enabled=false, or lock elsewhere",
+            f"{table} is {which} table: its commits take an EXCLUSIVE lock in the metastore, and wait under a lease of their own "
+            f"task; {WHAT_TO_SET}",
             warning=True,
         )
     elif known.transactional and not in_metastore:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import ICEBERG
 from airflow_hivelock.locks.model import LockMode, LockObject, LockType
 from airflow_hivelock.locks.model.object import unescape_level
 
@@ -113,7 +114,7 @@ def written(table: Table | None, write: Write, settings: TxnSettings) -> LockTyp
 
     :param table: None for one that nothing is known of.
     """
-    if table is None or table.iceberg:
+    if table is None or table.format == ICEBERG:
         return LockType.EXCLUSIVE
     if not table.transactional:
         appends = write is Write.INSERT and not settings.strict

@@ -1,6 +1,6 @@
 """What can be locked, and how; and the names of it, as Airflow's NamedHivePartitionSensor writes and Hive escapes them.
 
-``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``; a value may be an inclusive range of dates or
+``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``, ``spark_catalog.dw.flights``; a value may be an inclusive range of dates or
 whole numbers, ``dw.flights/dt=2013-01-01..2013-01-31``. The partition part is in Hive's escaped form, as
 ``SHOW PARTITIONS`` prints it: ``%3A`` stands for ``:``. A character that Hive would escape may also be
 written plainly where it is not ``/`` or ``=``; both spellings name the same object. A value in quotes is refused: SQL
@@ -22,6 +22,9 @@ from airflow_hivelock.locks.invalid import InvalidRequest, RequestTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+CATALOG = "spark_catalog"
+"""What Spark calls Hive's tables where it knows others."""
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What Hive writes for a null or empty partition value."""
@@ -109,6 +112,13 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
     head, *levels = name.split("/")
     if len(levels) > MAX_LEVELS:
         raise InvalidRequest(f"{name[:80]!r}…: a partition of {len(levels)} levels; at most {MAX_LEVELS} have a lock")
+    if head.count(".") == 2:  # of Spark, or Trino
+        catalog, _, head = head.partition(".")
+        if catalog.lower() != CATALOG:
+            raise InvalidRequest(
+                f"{name!r} is in the catalog {catalog!r}, of which Hive knows nothing, so that its locks mean nothing there. If the "
+                f"catalog is over Hive's own metastore, it is Hive's table {head!r}; name that"
+            )
     database, dot, table = head.partition(".")
     database = identifier(database, "database", name)
     if not dot:

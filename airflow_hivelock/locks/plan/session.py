@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TxnSettings
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import CATALOG
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.tables import KnownTables
-
-CATALOG = "spark_catalog"
-"""What Spark calls Hive's tables where it knows others."""
 
 View = TypeVar("View")
 
@@ -72,7 +70,10 @@ class SessionState(Generic[View]):
         if len(parts) == 3 and parts[0].lower() == CATALOG:
             parts = parts[1:]
         if len(parts) > 2:
-            raise InvalidRequest(f"{'.'.join(parts)} is in a catalog of its own, which Hive's locks do not cover")
+            raise InvalidRequest(
+                f"{'.'.join(parts)} is in a catalog of its own, which Hive's locks do not cover; where that is over Hive's metastore, "
+                "name the table in reads and writes, as in 'db.t'"
+            )
         database, table = parts if len(parts) == 2 else (self.database, parts[0])
         return LockObject(database, table)
 

@@ -10,13 +10,13 @@ from sqlglot import Token, TokenType, exp
 from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
 from airflow_hivelock.locks.plan.cursor import Cursor, statements
 from airflow_hivelock.locks.plan.insert import insert, inserts
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
-from airflow_hivelock.locks.plan.session import CATALOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable

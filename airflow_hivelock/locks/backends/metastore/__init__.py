@@ -14,7 +14,7 @@ To know before it is used:
   that they take SHARED_READ, which goes with the SHARED_WRITE of UPDATE, DELETE and MERGE; and nowhere do they keep away
   what takes SHARED_READ, INSERT INTO an ACID table. A job that reads such files itself names the table in ``writes``.
 - Jobs whose own commit locks the table in the metastore wait for ever under a lease of their own task on it: Iceberg
-  (set ``iceberg.engine.hive.lock-enabled=false``), Hudi with ``HiveMetastoreBasedLockProvider``, Trino on ACID tables.
+  (set ``engine.hive.lock-enabled=false`` on the table), Hudi with ``HiveMetastoreBasedLockProvider``, Trino on ACID tables.
 - What is locked is what is named: a table that is read keeps writers from all its partitions, also from new ones. A
   prefix of partitions becomes its table.
 - Metastores before Hive 4.0 grant EXCLUSIVE beside SHARED in two cases (HIVE-15077, HIVE-22888). So each grant and each

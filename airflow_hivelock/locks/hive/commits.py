@@ -1,0 +1,70 @@
+"""Tables that are changed by commits of their own: Iceberg's, Hudi's and Delta's, and what a commit locks in Hive's metastore.
+
+========  ==================================================  ===================================================
+format    is told by                                          a commit takes, in the metastore
+========  ==================================================  ===================================================
+Iceberg   ``table_type=ICEBERG``                              the table, EXCLUSIVE, unless its property
+                                                              ``engine.hive.lock-enabled`` is false
+Hudi      ``spark.sql.sources.provider=hudi``, or its input   the same, where its writer has
+          format                                              ``HiveMetastoreBasedLockProvider``
+Delta     ``spark.sql.sources.provider=delta``                nothing
+========  ==================================================  ===================================================
+
+Such a lock waits for every lease on the table that is in the same metastore, that of the job's own task among them.
+(``org.apache.iceberg.hive.HiveTableOperations``, Iceberg 1.x.)
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import HUDI, LOCK_ENABLED
+from airflow_hivelock.locks.model import LockObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+
+log = logging.getLogger(__name__)
+
+WHAT_TO_SET = (
+    f"set its property '{LOCK_ENABLED}'='false', so that its commits rely on the leases of those who write it, or keep the locks "
+    "of its tasks in another lock store"
+)
+
+
+def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], catalog: Catalog) -> None:
+    """Look whether leases in the metastore on these objects would meet the commits of those tables.
+
+    :raises InvalidRequest: the job that has the lease would wait for it.
+    """
+    written = _tables(writes)
+    for table in {**written, **_tables(reads)}:
+        known = catalog.table(table)
+        if not known or not known.commits_lock:
+            continue
+        if known.format == HUDI:
+            log.warning(
+                "%s is a Hudi table: with HiveMetastoreBasedLockProvider its commits would wait for this lease; use another "
+                "lock provider, or keep the locks of its tasks in another lock store",
+                table,
+            )
+        elif table in written:
+            raise InvalidRequest(
+                f"{table} is an Iceberg table: each commit locks it in this metastore, and would wait for the lease of its own "
+                f"task until it fails; {WHAT_TO_SET}"
+            )
+        else:
+            log.warning(
+                "%s is an Iceberg table: commits to it wait until this task has read it, and its readers need no lock. Leave it "
+                "out of reads, or %s",
+                table,
+                WHAT_TO_SET,
+            )
+
+
+def _tables(targets: Iterable[LockObject]) -> dict[LockObject, None]:
+    return {LockObject(target.database, target.table): None for target in targets if target.table}
