@@ -97,6 +97,19 @@ class Explains(Protocol):
         ...
 
 
+@runtime_checkable
+class FreesForeign(Protocol):
+    """A backend whose locks Hive's own sessions take, too, and leave behind."""
+
+    def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> Sequence[Lock]:
+        """Free the locks of a query of Hive's, on *target* alone where one is given, in one step with its entry of the audit
+        trail; no lock of anybody else's, and none that has come since.
+
+        :return: what was freed; nothing where that query holds nothing there.
+        """
+        ...
+
+
 class Acquisition(Protocol):
     """One request on its way. Used by one thread at a time."""
 

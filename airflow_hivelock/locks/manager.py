@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self, overload
 
 from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.backend import FreesForeign
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Backend, Capabilities
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, LeaseLimit, LockRequest, Tenure, Waiter, Work
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, LeaseLimit, Lock, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +270,7 @@ class LockManager:
     ) -> list[Lease]:
         """Free the leases with a lock on *target* or below it that have been held for *held_s* seconds or longer.
 
-        What Hive's own sessions hold stays; ``UNLOCK TABLE`` in Hive frees that.
+        What Hive's own sessions hold stays; :meth:`force_unlock` frees that.
 
         :return: what was freed.
         :raises InvalidRequest: neither *target* nor *held_s* is given (``held_s=0`` for every lease there is).
@@ -280,6 +281,26 @@ class LockManager:
         ids = dict.fromkeys(holder.lease_id for holder in self.show(target) if holder.since <= before)
         leases = [lease for lease_id in ids if lease_id and (lease := self.find(lease_id))]
         return [lease for lease in leases if self.force_release(lease.id, reason=reason, user=user)]
+
+    def force_unlock(
+        self, query_id: str, target: str | LockObject | None = None, *, reason: str, user: str
+    ) -> Sequence[Lock]:
+        """Free locks that Hive's own session has left, and no others on those objects: who, when, which and why goes to the
+        audit trail. Make sure first that the query is over: its session is not told.
+
+        :param query_id: of Hive's query, as SHOW LOCKS … EXTENDED shows it.
+        :param target: free its lock on this object alone.
+        :return: what this call freed; nothing where that query holds nothing there.
+        :raises InvalidRequest: as :meth:`force_release`.
+        :raises Unsupported: Hive's locks are not in this store, or not to be freed one by one.
+        """
+        reason, user = said(f"force unlock of {query_id[:80]!r}", reason, user)
+        if not isinstance(self.backend, FreesForeign):
+            raise Unsupported(
+                f"{query_id[:80]!r}: this lock store frees no locks of Hive's own one by one. A metastore frees those that nobody "
+                "renews, after hive.txn.timeout; Hive's ABORT TRANSACTIONS ends the rest"
+            )
+        return self.backend.force_unlock(query_id, _target(target), reason=reason, user=user)
 
     def audit(self, target: str | LockObject | None = None) -> Sequence[ForcedRelease]:
         """Who has force-released or recorded by force what, when and why; oldest first."""

@@ -18,6 +18,7 @@ from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
     AcquireLock,
     DropForceLease,
+    DropForceLock,
     DropLease,
     ExplainLocks,
     ExtendLease,
@@ -42,6 +43,7 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes th
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
+_QUERY_ID = re.compile(r"\S+")
 _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
 """Words that are no names here; in back quotes they are."""
 
@@ -128,6 +130,8 @@ class _Parser:
             return AbortTransactions(self._numbers())
         if self._take("DROP", "FORCE", "LEASE"):
             return DropForceLease(self._leases())
+        if self._take("DROP", "FORCE", "LOCK"):
+            return DropForceLock(self._query_id(), self._kind_and_object() if self._take("ON") else None)
         if self._take("EXPLAIN", "LOCKS"):
             if self._ended:
                 self._refuse("the statement to explain")
@@ -216,16 +220,23 @@ class _Parser:
         return tuple(dict.fromkeys(found))
 
     def _lease_id(self) -> str:
+        return self._id(_LEASE_ID, "a lease's id", "SHOW LEASE * lists it")
+
+    def _query_id(self) -> str:
+        """Hive's: ``hive_20261121215541_1d7b6662-c83a-…``; a user's name in it may be anything."""
+        return self._id(_QUERY_ID, "the id of Hive's query", "LOCK_QUERYID of SHOW LOCKS … EXTENDED has it")
+
+    def _id(self, form: re.Pattern[str], what: str, where: str) -> str:
         """In quotes or not; what follows it is ON, or nothing."""
         if self._type() is TokenType.STRING:
-            return self._string("a lease's id")
+            return self._string(what)
         first = self._at
         while not self._ended and not self._sees("ON"):
             self._at += 1
-        if not _LEASE_ID.fullmatch(lease_id := self._slice(first, self._at)):
+        if not form.fullmatch(found := self._slice(first, self._at)):
             self._at = first
-            self._refuse("a lease's id, as SHOW LEASE * lists it,")
-        return lease_id
+            self._refuse(f"{what}, as {where},")
+        return found
 
     def _lock(self) -> Lock:
         return Lock(self._table(), self._mode())

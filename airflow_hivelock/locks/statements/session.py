@@ -23,6 +23,7 @@ from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
     AcquireLock,
     DropForceLease,
+    DropForceLock,
     DropLease,
     ExplainLocks,
     ExtendLease,
@@ -120,6 +121,7 @@ class StatementSession:
         statements = parse(text, self.database)
         for kind, text, keeps in (
             (DropForceLease, "DROP FORCE LEASE", "the audit trail"),
+            (DropForceLock, "DROP FORCE LOCK", "the audit trail"),
             (AbortTransactions, "ABORT TRANSACTIONS", "the log"),
         ):
             if any(isinstance(statement, kind) for statement in statements) and not self.reason.strip():
@@ -150,6 +152,8 @@ class StatementSession:
                 return Result(
                     ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
                 )
+            case DropForceLock():
+                return self._drop_force_lock(statement)
             case ExplainLocks():
                 return explain(
                     statement,
@@ -276,7 +280,7 @@ class StatementSession:
         by = "; ".join(map(str, holders_on_it[:3]))
         return (
             f"{kind} {target} is not locked by {self.user}: {by}. A lease that only passes through it is freed as a "
-            f"whole, with DROP FORCE LEASE; a lock of Hive's own with Hive's UNLOCK {kind.upper()}"
+            f"whole, with DROP FORCE LEASE; a lock of Hive's own with DROP FORCE LOCK and its query's id"
         )
 
     def _show_lease(self, statement: ShowLease) -> Result:
@@ -315,6 +319,17 @@ class StatementSession:
             return rows.freed(freed)
         target = statement.what and self._placed(statement.what)
         return rows.freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
+
+    def _drop_force_lock(self, statement: DropForceLock) -> Result:
+        target = statement.target and self._placed(statement.target)
+        freed = self.manager.force_unlock(statement.query_id, target, reason=self.reason, user=self.actor)
+        if not freed:
+            raise HiveLockError(
+                f"Hive's query {statement.query_id} holds nothing{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
+                "lists what is held, and by which query"
+            )
+        found = tuple((statement.query_id, str(lock.object), lock.mode.value) for lock in freed)
+        return Result(("query_id", "object", "mode"), found)
 
     def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]

@@ -23,6 +23,7 @@ SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 SHOW TRANSACTIONS
 ABORT TRANSACTIONS id …
+DROP FORCE LOCK query_id [ON {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}]
 EXPLAIN LOCKS statement
 USE d
 SET name=value"""
@@ -114,6 +115,17 @@ class AbortTransactions:
 
 
 @dataclass(frozen=True)
+class DropForceLock:
+    """Free what Hive's own session has left.
+
+    :param target: only its lock on exactly this object; None for all locks of that query.
+    """
+
+    query_id: str
+    target: LockObject | None
+
+
+@dataclass(frozen=True)
 class ExplainLocks:
     """:param sql: the statement to explain, which is not run."""
 
@@ -144,6 +156,7 @@ Statement = (
     | ShowWaiters
     | ShowTransactions
     | AbortTransactions
+    | DropForceLock
     | ExplainLocks
     | Use
     | SetLine

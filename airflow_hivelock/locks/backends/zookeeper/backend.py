@@ -13,7 +13,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import listings, parking, parts
+from airflow_hivelock.locks.backends.zookeeper import foreign, listings, parking, parts
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -276,6 +276,9 @@ class ZooKeeperBackend:
                 return True
             recording.again()
         return False
+
+    def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
+        return foreign.free(self.store, query_id, target, reason=reason, user=user)
 
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
         """The entry of the audit trail, for the transaction that does what it tells."""
