@@ -30,6 +30,7 @@ BOTH_WAYS = ("test_lock_manager", "test_differential", "test_zookeeper_protocol"
 NO_SERVER = "✗ a"
 NO_CLIENT = "✗ b"
 NO_PART = "c"
+NOT_TRIED = "not tried"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Said:
 
 
 def run(hive: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A module of Python's, with that Hive; its output goes to stderr as well."""
+    """A module of Python's, with that Hive; its output goes to stderr as well, all of it where it fails: seeds are in it."""
     environment = {name: value for name, value in os.environ.items() if name != "HIVE"}
     if hive != BUNDLED:
         environment["HIVE"] = hive
@@ -49,7 +50,8 @@ def run(hive: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=CELL_S, check=False
     )
-    print(hive, *arguments, done.stdout[-2000:], sep="\n", file=sys.stderr, flush=True)
+    said = done.stdout if done.returncode else done.stdout[-2000:]
+    print(hive, *arguments, said, sep="\n", file=sys.stderr, flush=True)
     return done
 
 
@@ -81,6 +83,8 @@ def interop(hive: str, store: str, tries: int) -> Said:
 def race(hive: str, store: str, tries: int) -> Said:
     if hive not in (BUNDLED, "3.1.3"):
         return Said(NO_CLIENT)
+    if not tries:
+        return Said(NOT_TRIED)
     options = ["--metastore"] if store == "metastore" else []
     done = run(hive, "tests.system.race", "--first", "--tries", str(tries), *options)
     harmed = re.findall(r"(\d+/\d+)(?: \([^)]*\))?, [\d.]+ s", done.stdout)
@@ -96,7 +100,7 @@ def row(hive: str, store: str, tries: int) -> tuple[Said, ...]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hives", description=__doc__)
     parser.add_argument("hives", nargs="*", default=HIVES, metavar="HIVE")
-    parser.add_argument("--tries", type=int, default=FULL_TRIES, help="of each race; default: %(default)s")
+    parser.add_argument("--tries", type=int, default=FULL_TRIES, help="of each race, 0 for none; default: %(default)s")
     arguments = parser.parse_args()
     found = {(hive, store): row(hive, store, arguments.tries) for hive in arguments.hives for store in STORES}
     table = "".join(
