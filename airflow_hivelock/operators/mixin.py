@@ -67,8 +67,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     does so (``durable``), or first ends what an earlier one has left running. It does not start where it cannot tell;
     nobody frees the locks before.
 
-    Of an operator that is not known to end with its process (Bash, Python, sensors, SQL and Hive are), a death tells
-    nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.
+    Of an operator that is not known to end with its process (Bash, Python, sensors, and SQL but for HiveServer2's are), a
+    death tells nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.
     ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
 
     :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
@@ -233,6 +233,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             with held:
                 table.watch(self, held.record)
                 hive_jobs.take_no_locks(self, manager.capabilities)
+                if not self._said_to_end():
+                    hive_jobs.tell_when_connected(self, self.submits)
                 yield
             self._record_what_it_has_tried()
             # What it has waited for its cluster may have forgotten since.
@@ -332,11 +334,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     def _submits(self) -> bool:
         """Whether the work has to be expected to go on elsewhere from the start."""
-        said = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
-        if (ends := next((each for each in said if each is not None), None)) is not None:
+        if (ends := self._said_to_end()) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
+
+    def _said_to_end(self) -> bool | None:
+        """``work_ends_with_process``, as the nearest class has it that says something."""
+        said = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
+        return next((each for each in said if each is not None), None)
 
     def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
         self._stop_work()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.operators import hive_jobs
 from airflow_hivelock.work.jobs import table
 from airflow_hivelock.work.jobs.job import lost_answer
 from airflow_hivelock.work.jobs.resumable import ResumableJob
@@ -79,13 +80,25 @@ class SubmitsJobs(BaseOperator):
     def _may_have_submitted(self, error: Exception | None) -> bool:
         """Whether a job may run whose id has never come: ``execute`` was killed, or ended with *error*, meanwhile."""
         held = self._held
-        if held is None or not held.may_submit or table.kind_of(type(self)) is None:
+        if held is None or not held.may_submit:
             return False
-        if error is not None and not lost_answer(error):
+        if hive_jobs.sends_statements(self):
+            return self._may_go_on(error)
+        if table.kind_of(type(self)) is None or (error is not None and not lost_answer(error)):
             return False
         self.log.warning(
             "It may have submitted a job whose id it has not heard: %s. Its locks stay until a person has looked in the "
             "cluster, and frees them",
+            error or "killed meanwhile",
+        )
+        return True
+
+    def _may_go_on(self, error: Exception | None) -> bool:
+        """Whether a server may still be at a statement, of which ``execute`` has heard no end."""
+        if error is not None and not hive_jobs.unanswered(error):
+            return False
+        self.log.warning(
+            "Its server may go on with its statement: %s. Its locks stay until a person has looked there, and frees them",
             error or "killed meanwhile",
         )
         return True

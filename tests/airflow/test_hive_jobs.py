@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 from airflow.sdk import DAG
+from thrift.transport.TTransport import TTransportException
 
 from airflow_hivelock import HiveLockOperator, hooks, locked
 from airflow_hivelock.locks import Unsupported
@@ -236,6 +237,31 @@ def test_while_it_works_other_sessions_of_hive_stay_out(
     assert run(works, logical_date=DAY).state == "success"
     assert seen[0] == LOCKS
     assert "cannot be acquired" in seen[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes"), True),
+        (ValueError("bad row"), False),
+    ],
+)
+def test_its_locks_stay_where_hiveserver2_may_go_on_with_a_statement(
+    error: Exception, kept: bool, in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+) -> None:
+    """It does, without locks of its own, when its client is gone: the task's death, too, has to tell nothing."""
+    manager = use(in_zookeeper)
+    recorded: list[str] = []
+
+    def fails(cursor: Any) -> None:
+        recorded.extend(work.application for lease in manager.leases() for work in lease.works)
+        raise error
+
+    with dag() as works:
+        sql(handler=fails)
+    assert run(works, logical_date=DAY).state == "failed"
+    assert json.loads(recorded[0])["submits"] is True
+    assert shown(manager) == (LOCKS if kept else [])
 
 
 def test_a_lease_of_another_task_serves_as_well(

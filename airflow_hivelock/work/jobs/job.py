@@ -118,20 +118,21 @@ class Job(ABC):
         except ImportError as error:
             raise CannotTell(f"{self} cannot be asked for here: install {self.package or error}") from error
         except Exception as error:
-            if any(_status(each) == NOT_FOUND for each in _chain(error)):
+            if any(_status(each) == NOT_FOUND for each in chain(error)):
                 raise NotFound(f"{self} is not known to connection {conn_id!r} (any more): {error!r:.500}") from error
             raise CannotTell(f"{self} cannot be asked for through connection {conn_id!r}: {error!r:.500}") from error
 
 
 def lost_answer(error: BaseException) -> bool:
     """Whether *error* came after a request was sent: what that asked for may have been done."""
-    chain = list(_chain(error))
-    if any(isinstance(each, ConnectionRefusedError) or "Connect" in type(each).__name__ for each in chain):
-        return any(isinstance(each, ConnectionResetError) for each in chain)
-    return any(isinstance(each, TimeoutError) or "Timeout" in type(each).__name__ for each in chain)
+    found = list(chain(error))
+    if any(isinstance(each, ConnectionRefusedError) or "Connect" in type(each).__name__ for each in found):
+        return any(isinstance(each, ConnectionResetError) for each in found)
+    return any(isinstance(each, TimeoutError) or "Timeout" in type(each).__name__ for each in found)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """*error*, and what it came of."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
