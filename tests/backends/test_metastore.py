@@ -21,9 +21,11 @@ from airflow_hivelock.locks import (
     HiveLockError,
     InvalidRequest,
     Lease,
+    LeaseMismatch,
     LockLost,
     LockManager,
     LockMode,
+    LockRequest,
     LockTimeout,
     StoreUnavailable,
     Unsupported,
@@ -340,6 +342,22 @@ def test_readers_pass_hives_own_reads_and_inserts_and_each_other(manager: LockMa
     assert raw.granted(raw.lock((S, DAY)))
     (row,) = [row for row in manager.backend.transactional(None) if row.lock_id == lease.token]  # type: ignore[attr-defined]
     assert row.type == ("SHARED_WRITE" if HIVE >= "4" else "SHARED_READ")
+
+
+def polled(manager: LockManager, request: LockRequest) -> Lease:
+    lease = manager.begin(request, lambda: None, 10.0).poll()
+    assert isinstance(lease, Lease)
+    return lease
+
+
+@pytest.mark.parametrize("kind", [Type.SHARED_WRITE, Type.EXCL_WRITE])
+def test_a_lease_of_a_type_of_hives_can_be_taken_over_as_it_is_listed(manager: LockManager, kind: Type) -> None:
+    """As a task does whose trigger has acquired it."""
+    table = LockObject.parse(TABLE)
+    lease = polled(manager, rules.request("inserts", writes=[TABLE], named="sql", types={table: kind}))
+    assert polled(manager, LockRequest("inserts", lease.locks)).id == lease.id
+    with pytest.raises(LeaseMismatch):
+        polled(manager, rules.request("inserts", [TABLE], ["dw.other"]))
 
 
 def test_a_transactions_lock_is_shown_and_honoured_and_ends_with_the_transaction(

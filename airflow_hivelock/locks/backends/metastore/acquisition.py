@@ -123,6 +123,8 @@ class MetastoreAcquisition:
             else:
                 asked = {folded(target): kind for target, kind in self._components(client).items()}
                 same = {folded(row.lock.object): row.kind for row in rows} == asked
+                # Whoever takes a lease over as it is listed knows its modes only.
+                same = same or (bool(first.metadata.named) and theirs == set(request.locks))
             if not same:
                 raise rules.mismatch(request.owner, sorted(theirs, key=str), self._leaves, held=not first.waiting)
             return first
