@@ -96,6 +96,8 @@ def test_an_application_that_has_outlived_its_task_keeps_the_partition(
     try:
         with pytest.raises(CannotTell):
             job.running()
+        assert start("force", "dw.outlives").ended() == "success"
+        assert owners(manager, "dw.outlives") == [run.owner]
     finally:
         cluster.resource_manager.resume()
     assert start("force", "dw.outlives").ended() == "success"
@@ -168,3 +170,22 @@ def test_a_client_that_has_outlived_its_task_keeps_the_partition(manager: LockMa
         return start("force", "dw.client").ended() == "success" and not owners(manager, "dw.client")
 
     run.af.wait(freed, WAIT_S, "its end to be found")
+
+
+def test_an_application_that_was_forgotten_is_not_taken_for_ended(
+    manager: LockManager, cluster: YarnCluster, start: Start
+) -> None:
+    """The ResourceManager was started anew, and keeps no state: a person looks, and says so."""
+    run = start("driver", "dw.forgotten")
+    run.begun()
+    job = run.job(manager)
+    run.kill_task()
+    assert run.ended() == "failed"
+    cluster.resource_manager.kill()
+    cluster.resource_manager.start()
+    with pytest.raises(CannotTell, match="does not know application_"):
+        job.running()
+    with pytest.raises(CannotTell):
+        job.stop()
+    assert start("force", "dw.forgotten").ended() == "success"
+    assert owners(manager, "dw.forgotten") == [run.owner]
