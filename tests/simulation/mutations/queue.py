@@ -250,7 +250,7 @@ def oldest_tickets_left_out(patch: Patch) -> None:
     )
 
 
-@mutation(seed=30, theme=QUEUES)
+@mutation(seed=200, theme=QUEUES)
 def root_of_the_queues_read_last(patch: Patch) -> None:
     """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
     patch.setattr(SnapshotReads, "all", lambda self: [*self.urgents, *self.queues, *self.objects, self.root])

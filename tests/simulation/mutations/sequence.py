@@ -147,7 +147,7 @@ def locks_below_not_looked_for(patch: Patch) -> None:
     patch.setattr(Namespace, "tells_all", lambda self, locks, survey: True)
 
 
-@mutation(seed=50, theme=IMPATIENT_HIVE)
+@mutation(seed=180, theme=IMPATIENT_HIVE)
 def partitions_not_expected(patch: Patch) -> None:
     """Hive locks a partition, of which an empty node was left, between the look and the grant."""
     edit(
