@@ -36,7 +36,7 @@ def names_of_assets(locks: Any, given: Mapping[str, Any]) -> dict[str, list[Any]
     if not found:
         raise InvalidRequest(
             f"{task_id}: locks='assets', and no asset of Hive is in its inlets or outlets; name one as in "
-            "Asset('hive://dw/delays', extra={'partition': 'dt={{ ds }}'})"
+            "Asset('hive://hive:10000/dw/delays', extra={'partition': 'dt={{ ds }}'})"
         )
     return names
 
@@ -47,11 +47,9 @@ def _name(asset: Any, task_id: Any) -> str | None:
     if uri.scheme != "hive":
         log.debug("Not of Hive, so no lock is taken for it", task_id=task_id, asset=str(asset))
         return None
-    parts = [unquote(part) for part in uri.path.split("/") if part]
-    # hive://dw/delays, or behind a server's name hive://metastore:9083/dw/delays
-    table = [uri.netloc, *parts] if len(parts) == 1 else parts
-    if len(table) != 2 or not all(table):
-        raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table; write hive://database/table")
+    table = [unquote(part) for part in uri.path.split("/") if part]
+    if len(table) != 2:  # as Airflow's Hive provider has it, which refuses any other
+        raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table; write hive://host:port/database/table")
     partition = (getattr(asset, "extra", None) or {}).get("partition") or ""
     if not isinstance(partition, str):
         raise InvalidRequest(f"{task_id}: the partition of asset {asset.uri!r} must be a text, as 'dt={{{{ ds }}}}'")

@@ -74,7 +74,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
         it neither acquires nor releases.
     :param locks: ``"assets"``: reads its inlets and writes its outlets, as far as they are assets of Hive:
-        ``Asset("hive://dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
+        ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
     """
 
     work_ends_with_process: ClassVar[bool | None] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
-DELAYS = Asset("hive://dw/delays", extra={"partition": "dt={{ ds }}"})
+DELAYS = Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})
 FLIGHTS = Asset("hive://metastore:9083/dw/flights", extra={"partition": "dt={{ ds }}"})
 FILE = Asset("s3://bucket/file")
 
@@ -56,13 +57,18 @@ def test_it_locks_what_its_assets_name_and_tells_of_them_once_they_are_free(
             "dw.flights SHARED",
             "dw.flights/dt=2013-01-15 SHARED",
         ],
-        ("hive://dw/delays", 0),
+        ("hive://hive:10000/dw/delays", 0),
     ]
 
 
 def test_its_own_names_and_those_of_its_assets_are_locked() -> None:
     made = Locked(
-        task_id="work", locks="assets", reads=["dw.own"], inlets=[DELAYS], outlets=Asset("hive://dw/whole"), writes=()
+        task_id="work",
+        locks="assets",
+        reads=["dw.own"],
+        inlets=[DELAYS],
+        outlets=Asset("hive://hive:10000/dw/whole"),
+        writes=(),
     )
     assert (made.reads, made.writes) == (["dw.own", "dw.delays/dt={{ ds }}"], ["dw.whole"])
 
@@ -79,9 +85,9 @@ def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Callable[.
     [
         ({"outlets": [FILE, AssetAlias("later")]}, "no asset of Hive is in its inlets or outlets"),
         ({"outlets": [DELAYS], "locks": "datasets"}, "the one word that it knows is 'assets'"),
-        ({"outlets": [Asset("hive://dw")]}, "names no table"),
-        ({"outlets": [Asset("hive://dw/a/b/c")]}, "names no table"),
-        ({"outlets": [Asset("hive://dw/t", extra={"partition": 5})]}, "must be a text"),
+        ({"outlets": [SimpleNamespace(uri="hive://dw")]}, "names no table"),
+        ({"outlets": [SimpleNamespace(uri="hive://hive/dw/a/b")]}, "names no table"),
+        ({"outlets": [Asset("hive://hive:10000/dw/t", extra={"partition": 5})]}, "must be a text"),
         ({"outlets": [DELAYS], "writes": "dw.t"}, "must be a list of names"),
         ({"outlets": [DELAYS], "lease": {}}, "give either lease"),
     ],

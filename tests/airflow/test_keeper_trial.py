@@ -33,7 +33,7 @@ class Stores:
         self.good: set[str] = set()
         self.tried: list[str] = []
 
-    def __call__(self, url: str) -> LockManager:
+    def __call__(self, url: str, site: object = None) -> LockManager:
         host = url.partition("://")[2].partition(":")[0]
         self.tried.append(host)
         if host not in self.good:
@@ -111,7 +111,7 @@ def test_a_store_that_has_not_answered_yet_is_tried_every_time(
 def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
     stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
 ) -> None:
-    def refused(url: str) -> LockManager:
+    def refused(url: str, site: object = None) -> LockManager:
         stores.tried.append(url)
         raise InvalidRequest("no such namespace")
 

@@ -320,7 +320,9 @@ def test_both_names_at_once_are_refused() -> None:
 
 def test_a_table_that_is_named_as_read_keeps_the_type_that_its_insert_takes() -> None:
     """Else it would only be read, and others could write what the insert does."""
-    hook: Any = SimpleNamespace(catalog=Catalog, settings=SimpleNamespace(locks="hive", txn=DEFAULT_TXN))
+    hook: Any = SimpleNamespace(
+        catalog=Catalog, url="metastore://hive", settings=SimpleNamespace(locks="hive", txn=DEFAULT_TXN)
+    )
     insert = "INSERT OVERWRITE TABLE dw.t PARTITION (dt) SELECT a, dt FROM dw.u"
     request = LockSpec(["dw.t"], [], lock_sql=insert).request(hook, Owner("here", "dag", "run", "lock"), 1)
     assert rules.components(request)[LockObject("dw", "t")] is LockType.EXCLUSIVE

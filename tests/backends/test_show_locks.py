@@ -176,7 +176,7 @@ def test_lock_table_here_and_in_hive_keep_each_other_out(
     hive.run(f"lock table {DAY} exclusive")
     with pytest.raises(LockTimeout, match=r"holds dw\.t/dt=2013-01-01 EXCLUSIVE"):
         list(session.run(f"lock table {DAY} shared"))
-    with pytest.raises(HiveLockError, match=r"\(Hive\) holds .* Hive's UNLOCK TABLE"):
+    with pytest.raises(HiveLockError, match=r"\(Hive\) holds .* DROP FORCE LOCK"):
         list(session.run(f"unlock table {DAY}"))
     assert hive.run("show locks") == ["dw@t@dt=2013-01-01\tEXCLUSIVE"]
     hive.run(f"unlock table {DAY}")

@@ -418,7 +418,7 @@ def test_a_server_that_is_not_there_is_said_to_be() -> None:
         ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "under Hive's namespace"),
         ("zookeeper://127.0.0.1:1/hive?timeout_s=soon", "not a number"),
         ("zookeeper://127.0.0.1:1/hive?colour=blue", "colour"),
-        ("mysql://127.0.0.1/locks", "mysql is not a lock store"),
+        ("oracle://127.0.0.1/locks", "oracle is not a lock store"),
         ("nonsense", "a URL without a scheme"),
     ],
 )
