@@ -8,7 +8,7 @@ import os
 import re
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -28,7 +28,7 @@ from airflow_hivelock.locks.plan import check_follows
 from airflow_hivelock.locks.url import check, secrets, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
@@ -46,11 +46,9 @@ PORTS = {"zookeeper": 2181, "metastore": 9083, "hiveserver2": 10000, "postgresql
 BACKENDS = (*PORTS, "sqlite", "memory")
 LOGINS = ("zookeeper", "postgresql", "mysql", "hiveserver2")
 
-_OURS = (
-    *("backend", "installation", "metastore_uri", "concurrency", "numretries", "sleep_between_retries", "locks"),
-    "hive_site",
-)
-"""What the extra says to Airflow's side; all else in it are options of the lock store's URL."""
+_TO_AIRFLOW = ("installation", "concurrency", "numretries", "sleep_between_retries", "locks", "hive_site")
+_OURS = ("backend", "metastore_uri", *_TO_AIRFLOW)
+"""What the extra says to Airflow's side, and what a lock store's URL begins with; all else in it are the URL's options."""
 
 _COUNT = re.compile("[0-9]{1,12}")
 MOST_INSTALLATION = 250
@@ -67,7 +65,7 @@ class Settings:
     :param lock_timeout_s: how long to wait for locks where a task does not say; None: as long as it takes.
     :param locks: whose table of commands SQL is locked by, as :func:`~airflow_hivelock.locks.plan.plan_statements` has it.
     :param site: the hive-site.xml that says what the connection does not.
-    :param sourced: each of these settings, and who said it.
+    :param said: what the connection and its hive-site.xml say, by name.
     :param txn: what Hive's transactional manager takes, for SQL that is locked as Hive does in its metastore.
     """
 
@@ -78,7 +76,7 @@ class Settings:
     lock_timeout_s: float | None = None
     locks: Follows = "stricter"
     site: Site | None = field(default=None, repr=False, compare=False)
-    sourced: tuple[Sourced, ...] = field(default=(), repr=False, compare=False)
+    said: Mapping[str, Sourced] = field(default_factory=dict, repr=False, compare=False)
     txn: TxnSettings = DEFAULT_TXN
 
     @classmethod
@@ -126,7 +124,9 @@ class Settings:
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI; write thrift://metastore:9083")
         if metastore_uri:
             check(metastore_uri, "the metastore, as in thrift://metastore:9083,")
-        found = cls(
+        said = {"host": host, "schema": schema} | of_site
+        said |= {name: Sourced(name, _text(value), _CONNECTION) for name, value in own.items()}
+        return cls(
             url,
             installation,
             metastore_uri,
@@ -134,20 +134,18 @@ class Settings:
             _lock_timeout_s(extra),
             locks,
             site,
-            txn=DEFAULT_TXN.after(*txn),
+            said,
+            DEFAULT_TXN.after(*txn) if txn else DEFAULT_TXN,
         )
-        said = {"host": host, "schema": schema} | of_site | {name: Sourced(name, "", _CONNECTION) for name in own}
-        return replace(found, sourced=tuple(found._sourced(extra, said)))
 
-    def _sourced(self, extra: dict[str, Any], said: dict[str, Sourced]) -> Iterator[Sourced]:
-        ours = {
-            name: _text(extra[name]) for name in _OURS if name in extra and name not in ("backend", "metastore_uri")
-        }
-        ours |= {"installation": self.installation, "concurrency": _text(self.concurrency), "locks": self.locks}
-        used = {name: each.value for name, each in lock_store.of_url(self.url, "").items()}
-        uri = {"metastore_uri": shown(self.metastore_uri)} if self.metastore_uri else {}
-        for name, value in (used | uri | ours).items():
-            yield Sourced(name, value, said[name].source if name in said else "the default")
+    def sourced(self) -> Iterator[Sourced]:
+        """Each of these settings, and who said it."""
+        found = {name: each.value for name, each in lock_store.of_url(self.url, "").items()}
+        found |= {"metastore_uri": shown(self.metastore_uri)} if self.metastore_uri else {}
+        found |= {name: self.said[name].value for name in _TO_AIRFLOW if name in self.said}
+        found |= {"installation": self.installation, "concurrency": _text(self.concurrency), "locks": self.locks}
+        for name, value in found.items():
+            yield Sourced(name, value, self.said[name].source if name in self.said else "the default")
         yield from lock_store.unused(self.site) if self.site else ()
 
     @property

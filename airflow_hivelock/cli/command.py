@@ -233,7 +233,9 @@ def _in_airflow(args: argparse.Namespace) -> None:
         settings = hook.settings
         args.locks = args.locks or settings.locks
         timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
-        return Opened(hook.manager(), hook.catalog(), settings.sourced, settings.site, timeout_s, compat.lacks())
+        return Opened(
+            hook.manager(), hook.catalog(), tuple(settings.sourced()), settings.site, timeout_s, compat.lacks()
+        )
 
     from airflow_hivelock.cli import shell
 

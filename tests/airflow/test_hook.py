@@ -131,7 +131,7 @@ def test_a_hive_site_says_what_the_connection_does_not(
     assert settings.url == url
     assert settings.metastore_uri == "thrift://hms:9083"
     assert settings.lock_timeout_s == 180.0
-    said = {each.name: each.source for each in settings.sourced}
+    said = {each.name: each.source for each in settings.sourced()}
     assert (
         said["host"] == "the connection"
         if fields["host"]

@@ -378,7 +378,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         query=request.query,
         named=request.named,
         priority=request.priority,
-        share=Share.of(request.limit),
+        share=Share.of(request.limit) if request.limit else None,
         whole=request.whole,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_hivelock.locks import validate
 
@@ -28,8 +28,8 @@ class Share(NamedTuple):
     placed_ms: int = 0
 
     @classmethod
-    def of(cls, limit: LeaseLimit | None) -> Share | None:
-        return cls(limit.group, limit.most) if limit else None
+    def of(cls, limit: LeaseLimit) -> Self:
+        return cls(limit.group, limit.most)
 
     def check(self) -> None:
         """:raises ValueError: it says what no record of ours does."""
