@@ -103,14 +103,21 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
 
     :return: the exit code.
     """
-    with _Warnings(logging.WARNING):
-        return _run(args, connect)
+    try:
+        with _Warnings(logging.WARNING):
+            return _run(args, connect)
+    except BrokenPipeError:  # who reads it, head say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more at its end
+        return Exit.REFUSED
 
 
 def _run(args: argparse.Namespace, connect: Connect) -> Exit:
     try:
         text = _text(args)
-        opened = connect()
+        try:
+            opened = connect()
+        except HiveLockError as error:
+            return _failed(error, str(error))  # of a URL's options, and not of those here
         with opened.manager:
             if args.command:
                 for told in _command(args, opened):
@@ -195,8 +202,8 @@ def _interact(session: StatementSession, output: str) -> Exit:
             text = ""
 
 
-def _failed(error: HiveLockError) -> Exit:
-    print(_shown(f"hivelock: {_said(str(error))}"), file=sys.stderr)
+def _failed(error: HiveLockError, said: str = "") -> Exit:
+    print(_shown(f"hivelock: {said or _said(str(error))}"), file=sys.stderr)
     if isinstance(error, LockTimeout):
         return Exit.NOT_IN_TIME
     return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED

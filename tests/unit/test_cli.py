@@ -258,6 +258,27 @@ def test_ctrl_c_leaves_the_queue(run: Run, manager: LockManager) -> None:
     assert len(manager.leases()) == 1
 
 
+def test_who_reads_it_may_have_had_enough(manager: LockManager, tmp_path: Path) -> None:
+    """As head has: the answer goes nowhere, and Python's own complaint would go to the terminal."""
+    read, write = os.pipe()
+    os.close(read)
+    script = "from airflow_hivelock.cli.command import main; raise SystemExit(main())"
+    given = ["--url", f"sqlite:///{tmp_path}/leases.db", "-e", "SHOW LEASE *"]
+    ended = subprocess.run([sys.executable, "-c", script, *given], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert ended.returncode == 1
+    assert b"Traceback" not in ended.stderr
+    assert b"BrokenPipeError" not in ended.stderr
+
+
+def test_an_option_of_the_url_is_named_as_it_is_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HIVELOCK_URL", f"sqlite:///{tmp_path}/leases.db?timeout_s=0")
+    code, _, err = run("-e", "SHOW LOCKS")
+    assert (code, "timeout_s='0'" in err, "--timeout" in err) == (2, True, False)
+
+
 def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: LockManager) -> None:
     code, out, _ = run(
         "--output", "json", "-e", "lock table dw.t shared; show locks extended; show locks dw.u; show lease *"

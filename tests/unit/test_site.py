@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import InvalidRequest, connect
+from airflow_hivelock.locks import InvalidRequest, LockManager, connect
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.hive import coverage, lock_store
 from airflow_hivelock.locks.hive.site import MOST_BYTES, Site
 from airflow_hivelock.locks.url import check
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from airflow_hivelock.locks.hive.coverage import Finding
 
 MANAGERS = "org.apache.hadoop.hive.ql.lockmgr"
 
@@ -131,6 +135,7 @@ def test_a_session_of_twenty_minutes_is_not_waited_for() -> None:
     assert (said["timeout_s"].value, "40 s at most" in said["timeout_s"].source) == ("40", True)
     in_milliseconds = lock_store.of_site(site(prop("hive.zookeeper.session.timeout", "5000")))
     assert (in_milliseconds["timeout_s"].value, "at most" in in_milliseconds["timeout_s"].source) == ("5", False)
+    assert "timeout_s" not in lock_store.of_site(site(prop("hive.zookeeper.session.timeout", "0")))
 
 
 def test_retries_without_a_sleep_have_hives() -> None:
@@ -195,7 +200,7 @@ def test_what_only_hives_process_knows_is_refused_by_the_propertys_name(value: s
         (b'<!DOCTYPE c SYSTEM "file:///etc/passwd"><configuration/>', "it has a document type"),
         (
             b'<configuration xmlns:xi="http://www.w3.org/2001/XInclude">\n<xi:include href="file:///etc/passwd"/></configuration>',
-            "2: it includes 'file:///etc/passwd', which is not read",
+            "^hive-site.xml:2: it includes 'file:///etc/passwd', which is not read",
         ),
         (b"<configuration>" + b" " * MOST_BYTES + b"</configuration>", "4,000,000 bytes"),
     ],
@@ -220,11 +225,25 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("hive.zookeeper.session.timeout", "-1", "is not a time"),
         ("hive.lock.query.string.max.length", "-1", "is not a whole number"),
         ("hive.zookeeper.ssl.client.enable", "yes", "use true or false"),
+        ("hive.zookeeper.client.port", "x", "hive.zookeeper.client.port='x' in hive-site.xml:1 is not a whole number"),
+        *(
+            (
+                "hive.zookeeper.quorum",
+                quorum,
+                r"hive.zookeeper.quorum: .* in hive-site.xml:1 is not a server; write host or host:port",
+            )
+            for quorum in ("zk1;zk2", "zk1 zk2", "zk1:abc", "::1", "zk1?x=1", "user@zk1", "zk1#a")
+        ),
+        ("hive.metastore.uris", "http://h:9083", "hive.metastore.uris: .* is not a server"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        lock_store.of_site(site(prop(name, value)))
+        lock_store.of_site(
+            site(
+                *([] if name == "hive.zookeeper.quorum" else [prop("hive.zookeeper.quorum", "zk1")]), prop(name, value)
+            )
+        )
 
 
 def test_a_file_without_servers_says_which_property_names_them() -> None:
@@ -247,10 +266,31 @@ def test_a_hive_that_locks_nothing_is_said_loudly() -> None:
     assert told() == [
         "WARNING: Hive takes no locks at all, and honours none: hive.support.concurrency is false in hive-site.xml"
     ]
-    on = prop("hive.support.concurrency", "true")
-    jobs = prop("hive.lock.mapred.only.operation", "true")
+    assert told(prop("hive.support.concurrency", "FALSE")) == told()
+    assert "hive.support.concurrency is yes" in told(prop("hive.support.concurrency", "yes"))[0], "no yes of Hadoop's"
+    on = prop("hive.support.concurrency", " TRUE ")
+    jobs = prop("hive.lock.mapred.only.operation", "True")
     assert not any("hive.lock.mapred.only.operation" in text for text in told(on))
     assert any("WARNING: only those statements of Hive's lock that run a job" in text for text in told(on, jobs))
+
+
+def test_another_namespace_than_hives_is_said_loudly() -> None:
+    class InZooKeeper(MemoryBackend):
+        capabilities = Capabilities(seen_by_hive=True)
+
+        def __init__(self, namespace: str) -> None:
+            super().__init__()
+            self.namespace = namespace
+
+    def told(namespace: str, *properties: str) -> Finding:
+        found = site(prop("hive.support.concurrency", "true"), *properties)
+        return coverage.check(LockManager(InZooKeeper(namespace)), found)[0]
+
+    assert not told("/hive_zookeeper_namespace").warning
+    other = told("/hive_zookeeper_namespace", prop("hive.zookeeper.namespace", "hive_locks"))
+    assert other.warning
+    assert "below /hive_locks, and this lock store below /hive_zookeeper_namespace: neither sees" in other.text
+    assert not told("/a/b", prop("hive.zookeeper.namespace", "/a/b/")).warning
 
 
 def test_what_bears_on_locks_and_changes_nothing_here_is_told_with_its_reason() -> None:

@@ -31,7 +31,23 @@ LOCKLESS = "hive.acid.lockless.reads.enabled"
 STRICT = "hive.txn.strict.locking.mode"
 REAPERS = ("hive.compactor.initiator.on", "metastore.compactor.initiator.on", "metastore.housekeeping.threads.on")
 JOBS_ONLY = "hive.lock.mapred.only.operation"
-SETTINGS = (CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, JOBS_ONLY, EXTERNAL, READS, PLAIN_READS, LOCKLESS, STRICT, *REAPERS)
+NAMESPACE = "hive.zookeeper.namespace"
+SETTINGS = (
+    CONCURRENCY,
+    TXN_MANAGER,
+    LOCK_MANAGER,
+    NAMESPACE,
+    JOBS_ONLY,
+    EXTERNAL,
+    READS,
+    PLAIN_READS,
+    LOCKLESS,
+    STRICT,
+    *REAPERS,
+)
+
+TRUTHS = {CONCURRENCY, JOBS_ONLY, EXTERNAL, READS, PLAIN_READS, LOCKLESS, STRICT, *REAPERS}
+"""Those that Hive reads as true or false, however they are written."""
 
 
 class Hive(Protocol):
@@ -85,7 +101,8 @@ def check(
     asked: Hive | Any = hive or (manager.backend if hasattr(manager.backend, "settings") else None)
     metastore = next((each for each in (manager.backend, asked, catalog) if isinstance(each, TellsVersion)), None)
     version = metastore.version() if metastore else ""
-    findings = list(_of_settings(manager.capabilities, asked, version)) if asked else [_untold(manager)]
+    namespace = getattr(manager.backend, "namespace", None)
+    findings = list(_of_settings(manager.capabilities, asked, version, namespace)) if asked else [_untold(manager)]
     for table in tables if catalog else ():
         findings += _of_table(table, manager.capabilities, catalog, version)
     if version:
@@ -124,14 +141,18 @@ def _untold(manager: LockManager) -> Finding:
     )
 
 
-def _of_settings(promises: Capabilities, hive: Hive, version: str) -> Iterator[Finding]:
-    settings = hive.settings(SETTINGS)
+def _of_settings(promises: Capabilities, hive: Hive, version: str, namespace: str | None) -> Iterator[Finding]:
+    """:param namespace: below which the lock store has its locks in ZooKeeper, if it does."""
+    settings = {name: value and value.strip() for name, value in hive.settings(SETTINGS).items()}
+    settings |= {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
+    hives = f"/{(settings[NAMESPACE] or '').strip('/')}"
     txn_manager, lock_manager = (
         (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
     )
-    if settings[CONCURRENCY] == "false":
+    if settings[CONCURRENCY] not in ("true", None):  # what is neither true nor false is Hive's default
         yield Finding(
-            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is false in {hive.settings_of}", warning=True
+            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is {settings[CONCURRENCY]} in {hive.settings_of}",
+            warning=True,
         )
         return
     in_metastore = txn_manager == "DbTxnManager"
@@ -144,6 +165,12 @@ def _of_settings(promises: Capabilities, hive: Hive, version: str) -> Iterator[F
         )
     elif not promises.acquires:
         yield Finding(f"Hive locks in {store} ({where}); these are the locks that are shown")
+    elif not in_metastore and namespace and settings[NAMESPACE] and namespace != hives:
+        yield Finding(
+            f"Hive locks in {store} ({where}) below {hives}, and this lock store below {namespace}: neither sees the other's "
+            f"locks. Name {NAMESPACE} in the URL, or as the connection's schema",
+            warning=True,
+        )
     elif promises.seen_by_hive and promises.parents is not in_metastore:
         yield Finding(f"Hive locks in {store} ({where}), as this lock store does: each honours the other's locks")
     else:

@@ -87,6 +87,7 @@ MOST_ANSWER_S = 60.0
 """A call to a metastore has a thread of the triggerer meanwhile; Hive's is 10 minutes."""
 
 _COUNT = re.compile("[0-9]{1,12}")
+_SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def beside(site: Site) -> dict[str, Sourced]:
     if uris := site.value(URIS):
         options = {each.name: each.value for each in _metastore_security(site)}
         query = f"?{urlencode(options)}" if options else ""
-        first = next(iter(_hosts(uris)), "")
+        first = next(iter(_hosts(site, uris)), "")
         said["metastore_uri"] = Sourced("metastore_uri", f"thrift://{first}{query}", _from(site, URIS))
     return said
 
@@ -175,7 +176,7 @@ def _store(site: Site, backend: str) -> Iterator[Sourced]:
         yield from _zookeeper(site)
     elif backend == "metastore":
         if uris := site.value(URIS):
-            yield Sourced("host", ",".join(_hosts(uris)), _from(site, URIS))
+            yield Sourced("host", ",".join(_hosts(site, uris)), _from(site, URIS))
         yield from _metastore_security(site)
         if (answer_s := _time_s(site, SOCKET)) is not None:
             yield _at_most("answer_s", answer_s, MOST_ANSWER_S, _from(site, SOCKET))
@@ -197,13 +198,13 @@ def _backend(site: Site) -> Sourced:
 def _zookeeper(site: Site) -> Iterator[Sourced]:
     if quorum := site.value(QUORUM):
         hosts, _, chroot = quorum.partition("/")
-        port = site.value(PORT) or "2181"
-        servers = [each if ":" in each else f"{each}:{port}" for part in hosts.split(",") if (each := part.strip())]
+        port = _count(site, PORT, site.value(PORT) or "2181")
+        servers = [_server(each, port, site, QUORUM) for part in hosts.split(",") if (each := part.strip())]
         yield Sourced("host", ",".join(servers), _from(site, QUORUM, PORT))
         if chroot:
             yield Sourced("chroot", chroot, _from(site, QUORUM))
     yield Sourced("schema", site.settings([NAMESPACE])[NAMESPACE] or "", _from(site, NAMESPACE))
-    if (session_s := _time_s(site, SESSION, per_s=1000)) is not None:
+    if session_s := _time_s(site, SESSION, per_s=1000):  # of 0 the server makes its least
         yield _at_most("timeout_s", session_s, MOST_SESSION_S, _from(site, SESSION))
     if _truth(site, ZOOKEEPER_TLS):
         yield Sourced("ssl", "true", _from(site, ZOOKEEPER_TLS))
@@ -234,9 +235,18 @@ def _patience(site: Site) -> Iterator[Sourced]:
     yield Sourced("sleep_between_retries", sleep or DEFAULT_SLEEP, _from(site, SLEEP))
 
 
-def _hosts(uris: str) -> list[str]:
+def _hosts(site: Site, uris: str) -> list[str]:
     """Of ``thrift://host1:9083,thrift://host2:9083``."""
-    return [host for part in uris.split(",") if (host := part.strip().removeprefix("thrift://").rstrip("/"))]
+    hosts = (part.strip().removeprefix("thrift://").rstrip("/") for part in uris.split(","))
+    return [_server(host, "", site, URIS) for host in hosts if host]
+
+
+def _server(text: str, port: str, site: Site, name: str) -> str:
+    """:param port: of one that names none; "": it may stay without."""
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"{name}: {text!r:.80} in {site.where(name)} is not a server; write host or host:port")
+    return text if found[1] or not port else f"{text}:{port}"
 
 
 def _from(site: Site, *names: str) -> str:

@@ -148,6 +148,8 @@ class _Reader:
     def read(self, data: bytes) -> dict[str, Property]:
         try:
             self._parser.Parse(data, True)
+        except InvalidRequest:
+            raise
         except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two of an encoding that is none
             raise InvalidRequest(f"{self._file} cannot be read as XML: {error}") from error
         return self._found

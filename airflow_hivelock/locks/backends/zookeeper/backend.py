@@ -76,6 +76,7 @@ class ZooKeeperBackend:
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
     :param passing_s: for how long requests of higher priority may go before one that waits.
     :param clock: monotonic seconds; *sleep* waits by it.
+    :ivar namespace: Hive's ``hive.zookeeper.namespace``, without a chroot.
     """
 
     capabilities = Capabilities(seen_by_hive=True)
@@ -92,6 +93,7 @@ class ZooKeeperBackend:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = ZooKeeperStore(client, layout or Layout(), acl_bytes=acl_bytes, clock=clock, sleep=sleep)
+        self.namespace = self.store.layout.namespace
         self.patience_s = patience_s
         self.passing_s = passing_s
 
@@ -137,6 +139,7 @@ class ZooKeeperBackend:
         session = KazooSession(hosts, session_s, secured, layout.root)
         try:
             backend = cls(session, layout, acl_bytes=secured.acl_bytes, patience_s=patience, passing_s=passing)
+            backend.namespace = path
             if secured.closed:
                 backend.now()  # a wrong password for DIGEST is no error of a session's, only of its first write
                 if not session.guarded(layout.root):
