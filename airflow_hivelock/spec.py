@@ -17,7 +17,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.commits import check_commits
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
-from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, turned_off
+from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, tries_s, turned_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,6 +208,11 @@ class LockSpec:
                 f" sql {_short(self.lock_sql)}" if self.lock_sql else "",
             )
         return on
+
+    def timeout_s(self, hook: HiveLockHook) -> float | None:
+        """How long to wait where the task does not say: as its SQL sets Hive's retries, or as the connection does."""
+        own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+        return hook.settings.lock_timeout_s if own is None else own
 
     def request(
         self,

@@ -344,7 +344,7 @@ class AcquiresLocks(NamesLocks):
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
         """The time-out, in seconds; 0 for the poke that comes after it."""
         own = self.lock_timeout
-        timeout_s = hook.settings.lock_timeout_s if own is None else own.total_seconds()
+        timeout_s = LockSpec.of(self).timeout_s(hook) if own is None else own.total_seconds()
         if timeout_s is None:
             return None
         first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None

@@ -129,7 +129,7 @@ def hold(
     )
     manager = hook.manager()
     changed = threading.Event()
-    most_s = hook.settings.lock_timeout_s if timeout is None else timeout_s
+    most_s = spec.timeout_s(hook) if timeout is None else timeout_s
     _held.add(str(owner))
     try:
         _free_what_is_left(manager, owner, ti.try_number)

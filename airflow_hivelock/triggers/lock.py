@@ -178,10 +178,10 @@ class _LockTrigger(StrictNames, BaseTrigger):
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # it may read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
-        if self.timeout_s is None:
-            self.timeout_s = hook.settings.lock_timeout_s
 
         def begin() -> Polled[T]:
+            if self.timeout_s is None:
+                self.timeout_s = spec.timeout_s(hook)
             request = spec.request(hook, owner, self._attempt(), wait=self.timeout_s != 0, **self._options())
             return start(hook.manager(), request, wake)
 

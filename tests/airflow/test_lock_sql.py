@@ -269,6 +269,25 @@ def test_hives_retries_are_a_time_out(
     assert HiveLockHook().settings.lock_timeout_s == timeout_s
 
 
+@pytest.mark.parametrize("waiting", ["trigger", "poke"])
+def test_retries_that_the_sql_sets_are_the_time_out_of_a_task_that_names_none(
+    waiting: Any,
+    manager: LockManager,
+    run: Callable[..., Ran],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_connection(monkeypatch, numretries=100)
+    manager.acquire(owner="somebody", writes=["dw.delays"])
+    sql = "SET hive.lock.numretries=1; SET hive.lock.sleep.between.retries=50ms; DROP TABLE dw.delays"
+    with dag() as made:
+        HiveLockOperator(task_id="lock", lock_sql=sql, waiting=waiting)
+    assert run(made, logical_date=DAY).state == "failed"
+    assert [(holder.owner, str(holder.object)) for holder in manager.show("dw.delays")] == [("somebody", "dw.delays")]
+    assert not manager.waiters()
+    with pytest.raises(InvalidRequest, match=r"SET hive\.lock\.numretries='x'"):
+        HiveLockOperator(task_id="lock", lock_sql="SET hive.lock.numretries=x; DROP TABLE dw.delays")
+
+
 @pytest.mark.parametrize(
     "extra",
     [

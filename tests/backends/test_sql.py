@@ -13,7 +13,7 @@ from airflow_hivelock.locks import LockMode, LockObject
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from tests.support.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
 from tests.support.sql.cases import CASES, Locks, less
-from tests.support.sql.differences import BY_CHOICE, MORE
+from tests.support.sql.differences import BY_CHOICE, LESS, MORE
 from tests.support.sql.warehouse import DATABASE, DDL, PARTITIONS, TABLES
 from tests.system.histories.transactions import transactions
 
@@ -109,11 +109,12 @@ def test_we_lock_what_hive_does_and_every_difference_has_its_reason(
         if theirs is None:
             fits = case.hive == "refused"
         else:
-            fits = not less(ours, theirs) and (case.hive in MORE if ours != theirs else not case.hive)
+            differs = case.hive in {*MORE, *LESS} if ours != theirs else not case.hive
+            fits = differs and bool(less(ours, theirs)) is (case.hive in LESS)
         if not fits:
             wrong.append(f"{case.sql}\n  Hive: {theirs}\n  ours: {ours}\n  said: {case.hive}")
     assert not wrong, "\n".join(wrong)
-    assert {case.hive for case in locked} == {"", "refused", *MORE}
+    assert {case.hive for case in locked} == {"", "refused", *MORE, *LESS}
 
 
 def test_by_hives_table_we_lock_what_hive_does(locked: dict[Case, Locks | None], catalog: Catalog) -> None:

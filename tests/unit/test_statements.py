@@ -124,7 +124,7 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("show tables", "is no statement of these:\nSHOW LOCKS"),
+        ("show tables", r"is no statement of these, and is not run here \(EXPLAIN LOCKS says .*\):\nSHOW LOCKS"),
         ("show locks extended extended", "the end of the statement is expected at 'extended'"),
         ("show locks partition (dt='1')", "a name .* is expected at .partition"),
         ("lock table t", "SHARED or EXCLUSIVE is expected at its end"),
@@ -649,11 +649,12 @@ def test_show_locks_extended_names_the_job_that_runs_under_the_lease(session: St
     assert (f"LOCK_QUERYSTRING:{said}\t" in (result.text or ""), result.records()[0]["query"]) == (True, said)
 
 
-def test_other_settings_are_passed_over(session: StatementSession, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG")
+def test_other_settings_are_passed_over_and_each_is_said(
+    session: StatementSession, caplog: pytest.LogCaptureFixture
+) -> None:
     for line in ("set", "set -v", "set hive.txn.manager", "set mapred.job.name=a=b 'c'"):
         assert run(session, line).text == ""
-    assert caplog.messages == ["SET mapred.job.name=a=b 'c' has nothing to do with locks"]
+    assert caplog.messages == ["SET mapred.job.name=a=b 'c' has nothing to do with locks, and is passed over"]
     run(session, "set hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager")
     assert (caplog.records[-1].levelname, "changes no lock: the lock store is" in caplog.messages[-1]) == (
         "WARNING",

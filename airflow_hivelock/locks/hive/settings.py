@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.duration import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CONCURRENCY = "hive.support.concurrency"
 NUMRETRIES = "hive.lock.numretries"
@@ -44,16 +48,19 @@ class Setting:
 
     @property
     def meaning(self) -> str:
-        """What becomes of it here, in words; empty where it has nothing to do with locks."""
+        """What becomes of it here, in words."""
         if self.name in (NUMRETRIES, SLEEP):
-            return "bounds how long LOCK waits here; a task's waits are its own timeout, or the connection's"
+            return "bounds how long locks are waited for, where no timeout is given"
         if self.name == "hive.exec.dynamic.partition.mode":
             return "changes no lock: whose table of commands is followed (locks) says what dynamic partitions lock"
         if self.name in TRANSACTIONS:
-            return "which types SQL takes in a metastore, with locks='hive'"
+            return "chooses the types that SQL takes in a metastore, where real Hive's table is followed (locks)"
         if self.name.startswith("hive.txn.") or self.name == "hive.lock.manager":
             return "changes no lock: the lock store is that of the URL, or of the connection"
-        return ""
+        return "has nothing to do with locks, and is passed over"
+
+    def __str__(self) -> str:
+        return f"SET {self.name}={self.value} {self.meaning}"
 
     @property
     def truth(self) -> bool:
@@ -75,6 +82,24 @@ class Setting:
         if (found := seconds(self.value)) is None:
             raise InvalidRequest(f"SET {self.name}={self.value!r:.80}: give a time, as in 60s")
         return found
+
+
+def patience_s(said: Iterable[Setting]) -> float | None:
+    """For how long Hive tries once these have been set, one after the other; None where none of them says it.
+
+    :raises InvalidRequest: one that is no number, or no time.
+    """
+    retries: int | None = None
+    sleep_s: float | None = None
+    for each in said:
+        if each.name == NUMRETRIES:
+            retries = each.count
+        elif each.name == SLEEP:
+            sleep_s = each.time_s
+    if retries is None and sleep_s is None:
+        return None
+    sleep_s = seconds(DEFAULT_SLEEP) if sleep_s is None else sleep_s
+    return (DEFAULT_NUMRETRIES if retries is None else retries) * (sleep_s or 0.0)
 
 
 @dataclass(frozen=True)

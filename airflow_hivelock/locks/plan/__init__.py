@@ -12,6 +12,7 @@ from airflow_hivelock.locks.plan.text import (
     explain_locks,
     plan_sql,
     plan_statements,
+    tries_s,
     turned_off,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "plan",
     "plan_sql",
     "plan_statements",
+    "tries_s",
     "turned_off",
 ]

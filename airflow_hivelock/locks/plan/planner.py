@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from sqlglot import Token, exp
 
+    from airflow_hivelock.locks.hive.settings import Setting
     from airflow_hivelock.locks.plan.condition import Condition
     from airflow_hivelock.locks.plan.cursor import Cursor, Spec, Statement
     from airflow_hivelock.locks.plan.session import SessionState
@@ -43,6 +44,7 @@ class Planner:
     :ivar writes: what is changed: EXCLUSIVE.
     :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
     :ivar types: of what is written, what Hive's transactional manager takes, where that is followed.
+    :ivar settings: what the text has set.
     :ivar unlocked: statements that lock nothing, since the text has turned locking off before them.
     """
 
@@ -54,6 +56,7 @@ class Planner:
     writes: list[LockObject] = field(default_factory=list)
     looks: list[LockObject] = field(default_factory=list)
     unlocked: list[str] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     types: dict[LockObject, LockType] = field(default_factory=dict)
 
     @property

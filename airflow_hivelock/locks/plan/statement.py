@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import Token, TokenType, exp
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.planner import Planner
 
-log = logging.getLogger(__name__)
 
 _SETTINGS = frozenset(
     """
@@ -115,10 +113,9 @@ def _setting(cursor: Cursor, planner: Planner) -> None:
     setting = Setting.parse(_raw_text(cursor))
     if setting:
         planner.session.txn = planner.session.txn.after(setting)
+        planner.settings.append(setting)
     if setting and setting.name == CONCURRENCY:
         planner.session.concurrency = setting.truth or planner.always
-    elif setting:
-        log.debug("SET %s=%s %s", setting.name, setting.value, setting.meaning or "has nothing to do with locks")
     if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
         cursor.refuse(f"only {CATALOG} has Hive's tables")
 
@@ -203,8 +200,9 @@ def _load(cursor: Cursor, planner: Planner) -> None:
     target = planner.place(cursor.statement, table, spec)[0] if spec else table
     existing = planner.session.tables.listed(table)
     is_new = existing is not None and not any(found == target or found.is_below(target) for found in existing)
-    as_hive = is_new and not planner.as_documented  # which locks the table where LOAD DATA makes the partition
-    planner.write(table if as_hive else target)
+    planner.write(
+        table if is_new and planner.as_hive else target
+    )  # Hive locks the table where LOAD DATA makes the partition
     if cursor.take("INPUTFORMAT"):
         cursor.string()
         cursor.expect("SERDE")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.hive.settings import CONCURRENCY, DEFAULT_TXN, OFF, RISK, TxnSettings
+from airflow_hivelock.locks.hive.settings import (
+    CONCURRENCY,
+    DEFAULT_TXN,
+    NUMRETRIES,
+    OFF,
+    RISK,
+    SLEEP,
+    TxnSettings,
+    patience_s,
+)
 from airflow_hivelock.locks.model import LockObject, LockType
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import Follows, as_kept, check_follows, plan_reads, plan_writes, read
@@ -67,7 +76,8 @@ def plan_statements(
     :param locks: whose table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
         where a table's serializer or file format is set, which readers notice; ``hive`` takes SHARED on the table for
         dynamic partitions (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not* keep others from
-        the partitions that are written. ``stricter``: the larger of the two locks.
+        the partitions that are written. ``stricter``: the larger of the two locks; of LOAD DATA
+        into a partition that is not there yet the documented one, so that loads of a table run at once.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
     :param always: lock although the SQL says ``SET hive.support.concurrency=false``, so that Hive does not.
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
@@ -110,6 +120,9 @@ def plan_sql(
         planner = _planner(sql, tables, database, locks, limit, always, txn)
         for text in planner.unlocked:
             log.warning("NOT LOCKED: %s comes before %r; %s", OFF, text[:_SHOWN], RISK)
+        for setting in planner.settings:
+            if setting.name != CONCURRENCY:
+                log.info("%s", setting)
         looks = set(planner.looks)
         reads = read(planner.scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
@@ -154,7 +167,7 @@ def check_statements(
     LockObject(database)
     if sql:
         with _not_too_deep():
-            _planner(sql, tables, database, "stricter", MAX_OBJECTS)
+            patience_s(_planner(sql, tables, database, "stricter", MAX_OBJECTS).settings)
 
 
 def turned_off(
@@ -173,6 +186,23 @@ def turned_off(
         tables = KnownTables(None, unpartitioned, partition_columns)
         planner = _planner(sql, tables, database, "stricter", MAX_OBJECTS)
     return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
+
+
+def tries_s(
+    sql: str,
+    database: str = "default",
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+) -> float | None:
+    """For how long Hive would try to lock, by the SQL's own SET lines; None where it has none of those.
+
+    :raises InvalidRequest: showing the place that is not understood, or a value that cannot be meant.
+    """
+    if not any(name in sql.lower() for name in (NUMRETRIES, SLEEP)):
+        return None
+    with _not_too_deep():
+        tables = KnownTables(None, unpartitioned, partition_columns)
+        return patience_s(_planner(sql, tables, database, "stricter", MAX_OBJECTS).settings)
 
 
 def _planner(

@@ -142,7 +142,9 @@ class _Parser:
         if self._take("SET"):
             self._at = len(self._tokens)
             return SetLine(Setting.parse(self._slice(0)))
-        raise InvalidRequest(f"{_shown(self._slice(0))} is no statement of these:\n{SYNTAX}")
+        raise InvalidRequest(
+            f"{_shown(self._slice(0))} is no statement of these, and is not run here (EXPLAIN LOCKS says what it would lock):\n{SYNTAX}"
+        )
 
     def _kind_and_object(self) -> LockObject:
         if self._take("TABLE"):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import plan, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive import settings
-from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, Lock, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.hive.settings import Setting
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease, LeaseLimit
     from airflow_hivelock.locks.plan import Follows
@@ -103,7 +103,7 @@ class StatementSession:
         self.locks = locks
         self.concurrency = True
         self.txn = settings.TxnSettings()
-        self._retries = (settings.DEFAULT_NUMRETRIES, 60.0)
+        self._said: list[Setting] = []
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.priority = priority
@@ -173,28 +173,22 @@ class StatementSession:
                 return Result(("database",), ((self.database,),), "")
 
     def _set(self, setting: Setting | None) -> Result:
-        """What of Hive's settings bears on locks; the rest is passed over."""
-        if setting:
-            self.txn = self.txn.after(setting)
-        match setting:
-            case Setting(name=settings.CONCURRENCY):
-                self.concurrency = setting.truth
-                if not self.concurrency:
-                    log.warning("NOT LOCKED from here on: %s; %s", settings.OFF, settings.RISK)
-            case Setting(name=settings.NUMRETRIES):
-                self._retries = setting.count, self._retries[1]
-            case Setting(name=settings.SLEEP):
-                self._retries = self._retries[0], setting.time_s
-        if setting and setting.name in (settings.NUMRETRIES, settings.SLEEP):
-            self.timeout_s = self._retries[0] * self._retries[1]
+        """What of Hive's settings bears on locks; the rest is passed over. Each is said."""
+        if setting is None:
+            return Result((), (), "")
+        self.txn = self.txn.after(setting)
+        if setting.name == settings.CONCURRENCY:
+            self.concurrency = setting.truth
+            if not self.concurrency:
+                log.warning("NOT LOCKED from here on: %s; %s", settings.OFF, settings.RISK)
+        elif setting.name in (settings.NUMRETRIES, settings.SLEEP):
+            said = [*self._said, setting]
+            self.timeout_s, self._said = settings.patience_s(said), said
             log.warning(
                 "LOCK waits for up to %g s from here on: SET %s=%s", self.timeout_s, setting.name, setting.value
             )
-        elif setting and setting.name != settings.CONCURRENCY:
-            what = setting.meaning or "has nothing to do with locks"
-            log.log(
-                logging.WARNING if setting.meaning else logging.DEBUG, "SET %s=%s %s", setting.name, setting.value, what
-            )
+        else:
+            log.warning("%s", setting)
         return Result((), (), "")
 
     def _refuse_if_off(self) -> None:

@@ -19,12 +19,16 @@ MORE = {
 }
 """Reasons for locking more than Hive."""
 
-BY_CHOICE = ("added", "described", "dynamic", "properties", "touch")
+BY_CHOICE = ("added", "described", "dynamic", "loaded", "properties", "touch")
 """Those that are rows of the documented table of commands: with ``locks="hive"`` a plan has Hive's."""
 
 FROM_DOCUMENTED = {
     "format": "SET SERDE and SET FILEFORMAT of a table. Documented: SHARED. Hive: EXCLUSIVE, and so here, but with locks='documented'",
-    "loaded": "LOAD DATA that makes its partition. Documented: EXCLUSIVE on the partition. Hive: on the table, and so here "
-    "where a catalog says that there is no such partition yet, but with locks='documented'",
 }
-"""Where a plan is Hive's, and more than is documented. Less than Hive locks it never is."""
+"""Where a plan is Hive's, and more than is documented."""
+
+LESS = {
+    "loaded": "LOAD DATA that makes its partition. Documented: EXCLUSIVE on the partition, so that loads of a table run at once. "
+    "Hive: on the table",
+}
+"""Where a plan is as documented, and less than Hive locks: all there is."""
