@@ -140,7 +140,9 @@ def test_what_protects_what_is_told(
     def told(found: Any, hive: Any = None) -> list[str]:
         return [str(finding) for finding in check(found, hive, tables, catalog)]
 
-    with connect(f"zookeeper://{zookeeper.hosts}/coverage?root=/elsewhere") as in_zookeeper:
+    with connect(f"zookeeper://{zookeeper.hosts}/coverage?root=/elsewhere") as astray:
+        assert "and this lock store below /coverage: neither sees the other's locks" in told(astray, manager.backend)[0]
+    with connect(f"zookeeper://{zookeeper.hosts}/hive_zookeeper_namespace?root=/elsewhere") as in_zookeeper:
         assert told(in_zookeeper)[0].startswith("WARNING: Hive sees these locks where it locks in ZooKeeper")
         seen, *of_tables = told(in_zookeeper, manager.backend)
         assert seen.startswith(

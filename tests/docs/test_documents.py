@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = re.findall(
-    r"^\| (?!---|the document|the account)(.+) \| (.+) \| (.+) \|$", (PROJECT / "docs/documents.md").read_text(), re.M
+    r"^\| (?!---|the document|the account|measured)(.+) \| (.+) \| (.+) \|$",
+    (PROJECT / "docs/documents.md").read_text(),
+    re.M,
 )
 _NODE = re.compile(r"`([\w/]+\.py)(?:::([\w.]+))?`")
 
