@@ -72,7 +72,8 @@ class Guard:
         :raises LockLost: the lease is gone, or a later try or another owner has published; nothing was.
         :raises InvalidRequest: the lease does not lock that to be written, or the table cannot be published so.
         :raises StoreUnavailable: the lock store, or the metastore, does not answer.
-        :raises Unsupported: the metastore is of a Hive that the client among Spark's jars does not speak with.
+        :raises Unsupported: the metastore is of a Hive that the client that Spark has loaded does not speak with, or the
+            session has none: Spark Connect, or without ``enableHiveSupport()``.
         """
         self.check()
         publication = Publication(self._target(self._locked(name)), self.token, self.check)

@@ -1,7 +1,4 @@
-"""Target: a Hive table or partition as a PySpark driver reaches it, through the JVM's own metastore client and file systems.
-
-So it has the job's own configuration and credentials, whatever those are.
-"""
+"""Target: a Hive table or partition as a PySpark driver reaches it: by its own metastore client and file systems."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
+from airflow_hivelock.spark.driver import Driver
 from airflow_hivelock.spark.publication import Generation, Relocation
 
 if TYPE_CHECKING:
@@ -38,20 +36,17 @@ class Target:
 
     :raises InvalidRequest: no such table, or neither an unpartitioned table nor a whole partition of one.
     :raises StoreUnavailable: the metastore does not answer.
-    :raises Unsupported: it is of a Hive that the client among Spark's jars does not speak with.
+    :raises Unsupported: it is of a Hive that Spark's client does not speak with, or there is no such client.
     """
 
     def __init__(self, spark: Any, written: LockObject) -> None:
         self._spark = spark
         self._written = written
-        self._jvm, hadoop = _java(spark)
-        self._hadoop = hadoop
-        self._api = self._jvm.org.apache.hadoop.hive.metastore.api
         self._name = (written.database, written.table)
         self._levels = str(written).partition("/")[2]
         with self._answers():
-            conf = self._jvm.org.apache.hadoop.hive.conf.HiveConf(hadoop, hadoop.getClass())
-            self._client = self._jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
+            self._driver = Driver(spark)
+            self._client = self._driver.metastore()
         table = self._table()
         columns = [column.getName() for column in table.getPartitionKeys() or ()]
         if columns != [column for column, _ in written.partition]:
@@ -119,25 +114,28 @@ class Target:
             options.put("path", path)
         version = table.getParameters().get(VERSION) or "0"
         self._describe(table, int(version) + 1)
-        context = self._api.EnvironmentContext(self._jvm.java.util.HashMap())
+        context = self._driver.new("metastore.api.EnvironmentContext")
         context.putToProperties("expected_parameter_key", VERSION)
         context.putToProperties("expected_parameter_value", version)
         alter = self._client.alter_table_with_environmentContext
         return location, lambda: alter(*self._name, table, context)
 
     def _to_partition(self, path: str) -> tuple[str | None, Callable[[], None]]:
-        storage, found = self._table().getSd().deepCopy(), self._partition()
+        written, storage, found = self._written, self._table().getSd().deepCopy(), self._partition()
         storage.setLocation(path)
         if found is None:
-            values = self._jvm.java.util.ArrayList()
-            for _, value in self._written.partition:
-                values.add(value)
-            new = self._api.Partition(values, *self._name, int(time.time()), 0, storage, self._jvm.java.util.HashMap())
+            new = self._driver.new("metastore.api.Partition")
+            new.setDbName(written.database)
+            new.setTableName(written.table)
+            new.setValues(self._driver.list(value for _, value in written.partition))
+            new.setCreateTime(int(time.time()))
+            new.setSd(storage)
+            new.setParameters(self._driver.map())
             return None, lambda: self._client.add_partition(new)
         location = found.getSd().getLocation()
         found.setSd(storage)
         self._describe(found)
-        context = self._api.EnvironmentContext()
+        context = self._driver.new("metastore.api.EnvironmentContext")
         return location, lambda: self._client.alter_partition(*self._name, found, context)
 
     def _describe(self, altered: Any, version_min: int = 0) -> None:
@@ -170,22 +168,25 @@ class Target:
         return f"{parent}/{name}", f"{parent}/{HIDDEN}/{name}"
 
     def _file(self, path: str) -> tuple[Any, Any]:
-        found = self._jvm.org.apache.hadoop.fs.Path(path)
         with self._answers():
-            return found.getFileSystem(self._hadoop), found
+            return self._driver.file(path)
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         try:
             yield
+        except PySparkException as error:  # of Spark's own catalog, which it opens when it is first asked
+            raise StoreUnavailable(f"{self._written}: {error}. Nothing was changed") from error
         except Py4JJavaError as error:
             kind, message = error.java_exception.getClass().getSimpleName(), error.java_exception.getMessage()
             if kind == "TApplicationException":
                 raise Unsupported(
-                    f"{self._written} cannot be published: the metastore does not know what the client among Spark's jars asks "
-                    f"({message}). Hive 4.0.1 and later have given up calls of Hive 2.3's client; nothing was changed"
+                    f"{self._written} cannot be published: the metastore does not know what Spark's client of it asks "
+                    f"({message}). Hive 4.0.1 and later want their own: have Spark 4 load it, by "
+                    "spark.sql.hive.metastore.version and spark.sql.hive.metastore.jars; nothing was changed"
                 ) from error
             if kind in _CHANGED or "The table has been modified" in str(message):
                 raise _ChangedMeanwhile(message) from error
@@ -196,17 +197,3 @@ class Target:
 
 class _ChangedMeanwhile(Exception):
     """The metastore has something else than it had when it was asked."""
-
-
-def _java(spark: Any) -> tuple[Any, Any]:
-    """The driver's JVM, and its Hadoop configuration.
-
-    :raises Unsupported: Spark Connect has none, and Spark without Hive's metastore client cannot be used.
-    """
-    try:
-        jvm, hadoop = spark._jvm, spark._jsc.hadoopConfiguration()
-    except Exception as error:
-        raise Unsupported("publishing needs the driver's own JVM, which Spark Connect does not give") from error
-    if not callable(jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient):
-        raise Unsupported("publishing needs Hive's metastore client among Spark's jars")
-    return jvm, hadoop

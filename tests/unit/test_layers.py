@@ -101,7 +101,7 @@ REACHES_IN = {
     "ui/access.py": ALLOWED["ui/access.py"],
     "work/spark_job.py": "what SparkSubmitOperator and its hook know of a job is public nowhere",
     "work/jobs/resumable.py": "how LivyOperator waits is public nowhere",
-    "spark/target.py": "what Spark's session knows of a table, it tells only in its JVM",
+    "spark/driver.py": "what Spark's session knows of its metastore, it tells only in its JVM",
     "locks/backends/zookeeper/session.py": "kazoo's client can neither be told to give up a session nor to send bytes",
 }
 """Which modules use attributes that start with an underscore of what others have made, and why."""

@@ -114,9 +114,14 @@ class Metastore(Server):
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": self.warehouse,
             "spark.ui.enabled": "false",
+            **self.spark_settings(),
         }
         (path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         return path
+
+    def spark_settings(self) -> Mapping[str, str]:
+        """What else a Spark needs to speak with it."""
+        return {}
 
     def environment(self) -> Mapping[str, str]:
         return {"HIVE_CONF_DIR": str(self.home / "conf")}

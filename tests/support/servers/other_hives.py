@@ -65,6 +65,17 @@ class ReleasedMetastore(Metastore):
         super().stop()
         self._database.stop()
 
+    def spark_settings(self) -> Mapping[str, str]:
+        """Hive 4 wants a client of its own, and its hive-exec has one; 3.1 does with that of 2.3."""
+        if self.hive < "4":
+            return {}
+        jars = class_path(f"exec-{self.hive}")
+        return {
+            "spark.sql.hive.metastore.version": self.hive,
+            "spark.sql.hive.metastore.jars": "path",
+            "spark.sql.hive.metastore.jars.path": f"file://{jars}.jar",
+        }
+
     def environment(self) -> Mapping[str, str]:
         (scripts,) = (HOME / self.hive).resolve().glob("schema/*")
         return {**super().environment(), "METASTORE_CONF_DIR": str(self._conf), "METASTORE_HOME": str(scripts)}
