@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import Unsupported
 from airflow_hivelock.locks.hive import sql
-from airflow_hivelock.locks.hive.coverage import CONCURRENCY, TXN_MANAGER
+from airflow_hivelock.locks.hive.coverage import CONCURRENCY, NAMESPACE, TXN_MANAGER, root_of
 from airflow_hivelock.locks.hive.settings import OFF
+from airflow_hivelock.locks.hive.site import DEFAULTS
 from airflow_hivelock.work.jobs.job import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks.backend import Capabilities
+    from airflow_hivelock.locks.manager import LockManager
 
 IN_METASTORE = "DbTxnManager"
 
@@ -36,18 +38,20 @@ _NOT_OPEN = 1
 _OFF_ON_COMMAND_LINE = f"-hiveconf {CONCURRENCY}=false"
 
 
-def take_no_locks(operator: Any, store: Capabilities) -> None:
+def take_no_locks(operator: Any, manager: LockManager) -> None:
     """Have what *operator* runs in a Hive that locks in ZooKeeper take no locks there, if the lease is in ZooKeeper, too.
 
-    To be called before it works. What its ``hiveconfs`` say goes before. A server of SQL is asked when it is connected to.
+    To be called before it works. What its ``hiveconfs`` say goes before. A server of SQL is asked when it is connected to: where
+    its locks are in another namespace the two do not meet, and it keeps them.
     """
-    if not (store.seen_by_hive and store.parents):
+    if not (manager.capabilities.seen_by_hive and manager.capabilities.parents):
         return
     if _is(operator, _CLI):
         given = getattr(operator, "hive_cli_params", "")
         operator.hive_cli_params = f"{_OFF_ON_COMMAND_LINE} {given.removeprefix(_OFF_ON_COMMAND_LINE)}".strip()
     elif (hook := _hiveserver2(operator)) is not None:
-        hook.get_conn = _taking_none(hook.get_conn, f"connection {hook.get_conn_id()!r}")
+        namespace = getattr(manager.backend, "namespace", None)
+        hook.get_conn = _taking_none(hook.get_conn, f"connection {hook.get_conn_id()!r}", namespace)
 
 
 def locks_for_itself(operator: Any, store: Capabilities) -> bool:
@@ -103,13 +107,13 @@ def _hiveserver2(operator: Any) -> Any:
     return hook if sets else None
 
 
-def _taking_none(connect: Callable[..., Any], server: str) -> Callable[..., Any]:
+def _taking_none(connect: Callable[..., Any], server: str, namespace: str | None) -> Callable[..., Any]:
     @wraps(connect)
     def connected(*args: Any, **kwargs: Any) -> Any:
         connection = connect(*args, **kwargs)
         try:
             with closing(connection.cursor()) as cursor:
-                if _locks(cursor) and not _in_metastore(cursor):
+                if _locks(cursor) and not _in_metastore(cursor) and _meets(cursor, namespace):
                     _turn_off(cursor, server)
         except BaseException:
             connection.close()
@@ -152,6 +156,10 @@ def _locks(cursor: Any) -> bool:
 
 def _in_metastore(cursor: Any) -> bool:
     return (sql.setting(cursor, TXN_MANAGER) or "").endswith(IN_METASTORE)
+
+
+def _meets(cursor: Any, namespace: str | None) -> bool:
+    return namespace in (None, root_of(sql.setting(cursor, NAMESPACE) or DEFAULTS[NAMESPACE]))
 
 
 def _cli_locks_in_metastore(operator: Any) -> bool:

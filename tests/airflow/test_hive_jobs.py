@@ -222,6 +222,24 @@ def test_the_example_runs(in_zookeeper: Site, use: Callable[[Site], LockManager]
     assert in_zookeeper.loaded("carrier", "late_flights") == ["UA"]
 
 
+def test_a_session_keeps_its_locks_where_the_lease_is_in_another_namespace(
+    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+) -> None:
+    """Nobody's would protect its statement otherwise."""
+    store = in_zookeeper.connections["HIVELOCK_DEFAULT"]
+    use(
+        Site(
+            in_zookeeper.server,
+            {**store, "schema": "hive_jobs_elsewhere", "extra": {"root": "/hive_jobs_elsewhere_ours"}},
+        )
+    )
+    seen: list[str | None] = []
+    with dag() as works:
+        sql(handler=lambda cursor: seen.append(setting(cursor, "hive.support.concurrency")))
+    assert run(works, logical_date=DAY).state == "success"
+    assert seen == ["true"]
+
+
 def test_while_it_works_other_sessions_of_hive_stay_out(
     in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
 ) -> None:
@@ -313,6 +331,7 @@ def test_a_hive_that_lets_no_session_go_without_locks_is_named(in_metastore: Sit
     connected = hive_jobs._taking_none(
         lambda: hive.connect("127.0.0.1", in_metastore.server.port, username="bob", configuration=in_zookeeper),
         "connection 'hive'",
+        None,
     )
     with pytest.raises(Unsupported, match=r"connection 'hive': .*Cannot modify hive\.support\.concurrency.*restricted"):
         connected()

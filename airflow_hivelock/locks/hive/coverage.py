@@ -110,6 +110,11 @@ def check(
     return findings
 
 
+def root_of(namespace: str) -> str:
+    """The node below which a Hive with that ``hive.zookeeper.namespace`` has its locks."""
+    return f"/{namespace.strip('/')}"
+
+
 def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
     """What a metastore of that *version* grants, and of what it lets in the readers here are not told.
 
@@ -145,7 +150,7 @@ def _of_settings(promises: Capabilities, hive: Hive, version: str, namespace: st
     """:param namespace: below which the lock store has its locks in ZooKeeper, if it does."""
     settings = {name: value and value.strip() for name, value in hive.settings(SETTINGS).items()}
     settings |= {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
-    hives = f"/{(settings[NAMESPACE] or '').strip('/')}"
+    hives = root_of(settings[NAMESPACE] or "")
     txn_manager, lock_manager = (
         (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
     )
