@@ -8,6 +8,7 @@ ranges included; what lies above an object is locked SHARED, and the object itse
 from __future__ import annotations
 
 import getpass
+import re
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease
 
     Pairs = Sequence[tuple[str, str]]
+
+_GRAB = re.compile("[0-9a-f]{32}")
+"""What tells the grabs of a user apart, in the owners of leases."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class HiveLeases:
     def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float | None = 0.0) -> str:
         """Lease all of *objs* or nothing.
 
-        :return: the lease id, to extend and drop it with.
+        :return: the lease id, to extend and drop it with; in a database a number, larger than those before.
         :raises LeaseAlreadyExists: not within *lease_wait_duration_sec*; it names the holder.
         :raises ExceedsMaxLeaseTime: longer than the store allows.
         :raises InvalidArguments: *objs*, or a duration.
@@ -81,24 +85,28 @@ class HiveLeases:
         return lease.id
 
     def list_lease(self, objs: Sequence[str] = ()) -> list[HiveLease]:
-        """The leases on *objs* and below them; on everything if there are none."""
+        """The leases on *objs* and below them; on everything if there are none.
+
+        :return: a row for each object that a lease was asked for; not for what is only SHARED since these lie in it.
+        """
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
-        holders = [holder for target in targets for holder in self.manager.show(target)]
         return [
             HiveLease(
-                _user(holder.owner),
-                holder.lease_id or "",
-                holder.object.database,
-                holder.object.table,
-                "/".join(holder.object.path[2:]),
-                holder.since,
-                holder.expires,
-                "x" if holder.mode is LockMode.EXCLUSIVE else "s",
+                user_of(lease),
+                lease.id,
+                lock.object.database,
+                lock.object.table,
+                "/".join(lock.object.path[2:]),
+                lease.since,
+                lease.expires,
+                "x" if lock.mode is LockMode.EXCLUSIVE else "s",
             )
-            for holder in dict.fromkeys(holders)
+            for lease in self.manager.leases()
+            for lock in rules.named(lease.locks, lease.whole)
+            if any(rules.concern([lock], target) for target in targets)
         ]
 
-    def extend_lease(self, lease_id: str, objs: Pairs) -> None:
+    def extend_lease(self, lease_id: str | int, objs: Pairs) -> None:
         """Have the lease last as long from now on as it was grabbed for.
 
         :param objs: what it was grabbed for, or some of that: a lease has one end, and all that it holds lasts as long.
@@ -109,7 +117,7 @@ class HiveLeases:
         rules.check_all(replace(lease, locks=wanted), lease.locks)
         self.manager.renew(lease)
 
-    def drop_lease(self, lease_id: str, objs: Pairs) -> bool:
+    def drop_lease(self, lease_id: str | int, objs: Pairs) -> bool:
         """Give *objs* back, in one step; the rest stands. What is gone already is success.
 
         :param objs: what it was grabbed for, or some of that.
@@ -146,10 +154,10 @@ class HiveLeases:
             freed += self.manager.force_release_all(target, held_s=0, reason=reason, user=self.user)
         return [lease.id for lease in freed]
 
-    def _lease(self, lease_id: str, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
+    def _lease(self, lease_id: str | int, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
         """The lease, and what of it *objs* are; they may have been given back."""
         shared, exclusive = map(_targets, _read_and_written(objs))
-        lease = self.manager.find(lease_id)
+        lease = self.manager.find(str(lease_id))
         if lease is None:
             raise LockLost(f"lease {lease_id} no longer stands: it was dropped or has expired; grab another")
         modes = dict.fromkeys(shared, LockMode.SHARED) | dict.fromkeys(exclusive, LockMode.EXCLUSIVE)
@@ -188,10 +196,10 @@ def _invalid(error: InvalidRequest) -> InvalidRequest:
     return InvalidArguments(str(error)) if type(error) is InvalidRequest else error
 
 
-def _user(owner: str) -> str:
-    """Who grabbed, where it was by these calls; else the owner as it is."""
-    user, _, grab = owner.rpartition(":")
-    return user if user and len(grab) == 32 else owner
+def user_of(lease: Lease) -> str:
+    """Who grabbed *lease*, where it was by these calls; else its owner as it is."""
+    user, _, grab = lease.owner.rpartition(":")
+    return user if user and _GRAB.fullmatch(grab) else lease.owner
 
 
 def _some(locks: Sequence[Lock]) -> str:

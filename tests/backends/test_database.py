@@ -121,14 +121,26 @@ def test_the_hive_lease_can_be_read_as_it_is_documented(opened: Connect) -> None
     name = f"{kept.tables.schema}.hivelock_lease" if kept.tables.schema else "hivelock_lease"
     rows = kept.read(lambda connection: connection.execute(text(f"SELECT * FROM {name} ORDER BY 3, 4, 5")).all())
     assert [(*tuple(row)[:5], row.lease_type) for row in rows] == [
-        ("ann", lease.id, "dw", "", "", "s"),
-        ("ann", lease.id, "dw", "airports", "", "s"),
-        ("ann", lease.id, "dw", "flights", "", "s"),
-        ("ann", lease.id, "dw", "flights", "dt=2013-01-01", "x"),
+        ("ann", int(lease.id), "dw", "", "", "s"),
+        ("ann", int(lease.id), "dw", "airports", "", "s"),
+        ("ann", int(lease.id), "dw", "flights", "", "s"),
+        ("ann", int(lease.id), "dw", "flights", "dt=2013-01-01", "x"),
     ]
     assert str(rows[0].start_utc)[:19] == f"{lease.since:%Y-%m-%d %H:%M:%S}"
     assert lease.expires
     assert str(rows[0].end_utc)[:19] == f"{lease.expires:%Y-%m-%d %H:%M:%S}"
+
+
+def test_the_ids_of_leases_are_numbers_that_grow(opened: Connect) -> None:
+    leases = HiveLeases(opened(), user="ann")
+    ids = []
+    for _ in range(3):
+        ids.append(leases.grab_lease([(DAY, "x")], 60))
+        leases.extend_lease(int(ids[-1]), [(DAY, "x")])
+        assert leases.drop_lease(int(ids[-1]), [(DAY, "x")])
+    assert [str(number) for number in sorted({int(each) for each in ids})] == ids
+    with pytest.raises(LockLost):
+        leases.extend_lease(ids[0], [(DAY, "x")])
 
 
 def test_any_number_of_partitions_costs_as_many_statements_as_one(

@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from airflow_hivelock.locks import HiveLockError, connect, rules
+from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from tests.fuzz.target import ODD, Target, loaded
@@ -85,9 +86,8 @@ def row(data: bytes) -> None:
     if not _stages:
         _stages.append(_Stage())
     stage, manager = _stages[0], _stages[0].manager
-    well = {value for each in (stage.lease.id, HELD, WAITING) for value in (each, each.partition("-")[0])}
-    places = {int(lease.id.rpartition("-")[2]) for lease in (stage.lease,)}
-    if any(value in well or value in places for value in given["values"].values() if isinstance(value, str | int)):
+    well = {stage.lease.id, int(stage.lease.id), HELD, WAITING, *map(owner_key, (HELD, WAITING))}
+    if any(value in well for value in given["values"].values() if isinstance(value, str | int)):
         return
     if not stage.write(given["table"], given["values"], bool(given.get("late"))):
         return

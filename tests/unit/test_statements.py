@@ -336,6 +336,7 @@ def test_a_lease_that_is_in_the_way_is_named_and_nothing_is_grabbed(manager: Loc
         StatementSession(manager, user="bob", database="dw"),
     )
     (row, _) = run(ann, "grab lease t exclusive, u shared").records()
+    assert row["user"] == "ann"
     with pytest.raises(LeaseAlreadyExists, match="ann"):
         run(bob, "grab lease v exclusive, t shared")
     assert len(manager.leases()) == 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.hive_leases import user_of
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.statement import Result
@@ -44,7 +45,7 @@ def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bo
     rows = [
         (
             lease.id,
-            lease.owner,
+            user_of(lease),
             lock.object.database,
             lock.object.table,
             "/".join(lock.object.path[2:]),
@@ -76,14 +77,14 @@ def waiters(found: Sequence[Waiter]) -> Result:
 
 def freed(ended: Iterable[Lease], text: str | None = None) -> Result:
     """What a statement has freed: a row a lease."""
-    rows = tuple((ls.id, ls.owner, _joined(lock.object for lock in rules.named(ls.locks, ls.whole))) for ls in ended)
+    rows = tuple((ls.id, user_of(ls), _joined(lock.object for lock in rules.named(ls.locks, ls.whole))) for ls in ended)
     return Result(("lease_id", "user", "objects"), rows, text)
 
 
 def gave_back(lease: Lease, gone: Iterable[Lock]) -> Result:
     """What a statement has freed of *lease*."""
     objects = [lock.object for lock in gone]
-    rows = ((lease.id, lease.owner, _joined(objects)),) if objects else ()
+    rows = ((lease.id, user_of(lease), _joined(objects)),) if objects else ()
     return Result(("lease_id", "user", "objects"), rows)
 
 

@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, MOST_US, Record, State, decode, instant, later
 from airflow_hivelock.locks.backends.database.request import object_key
-from airflow_hivelock.locks.backends.database.store import of, parse_id
+from airflow_hivelock.locks.backends.database.store import of, place_of
 from airflow_hivelock.locks.backends.database.waiters import listed
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
 from airflow_hivelock.locks.model import ForcedRelease, owner_key
@@ -94,7 +94,7 @@ class DatabaseBackend:
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         if wake is not None:
-            self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake)
+            self._notifier.expect(place_of(lease.id), lease.epoch, wake)
         record = self._stands(lease, self.store.standing)
         rules.check_all(lease, record.locked)
         if wake is not None and record.audience != EVERYBODY:
@@ -102,7 +102,7 @@ class DatabaseBackend:
             if not self.store.write(lambda connection: self.store.leave_word(connection, where, **given)):
                 self._stands(lease, self.store.standing)
         if wake is not None:
-            self._notifier.expect(parse_id(lease.id)[1], lease.epoch, wake, word_left=True)
+            self._notifier.expect(place_of(lease.id), lease.epoch, wake, word_left=True)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self._put_work(lease, name, application, new=True)
@@ -120,7 +120,7 @@ class DatabaseBackend:
         return parts.release(self.store, lease, objects)
 
     def find(self, lease_id: str) -> Lease | None:
-        return self._lease(*self._named(lease_id))
+        return self._lease(self._named(lease_id))
 
     def leases(self) -> list[Lease]:
         return [record.lease for record in self._listed(self.store.standing)]
@@ -136,7 +136,7 @@ class DatabaseBackend:
         store = self.store
 
         def release(connection: Connection) -> bool:
-            found = store.records(connection, *self._named(lease_id), store.standing)
+            found = store.records(connection, self._named(lease_id), store.standing)
             if not found or not (record := found[0]).lease.unchanged(seen):
                 return False
             if not store.end(connection, State.ENDED, "standing", of_place=record.place):
@@ -147,7 +147,10 @@ class DatabaseBackend:
         return store.transact(release)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        owner = self.store.requested(parse_id(lease_id)[0])
+        found = self._records(self._named(lease_id))
+        if not found:
+            return False
+        owner = self.store.requested(found[0].owner_key)
 
         def record_by_force(connection: Connection) -> bool:
             now_us, _, record = self.store.enter(connection, owner)
@@ -302,9 +305,8 @@ class DatabaseBackend:
         rows = self.store.read(lambda connection: connection.execute(found).all())
         return [record for row in rows if (record := _readable(row))]
 
-    def _named(self, lease_id: str) -> tuple[ColumnElement[bool], ...]:
-        request, (key, place) = self.store.tables.request.c, parse_id(lease_id)
-        return request.owner_key == key, request.place == place
+    def _named(self, lease_id: str) -> ColumnElement[bool]:
+        return self.store.tables.request.c.place == place_of(lease_id)
 
 
 def _readable(row: Row[Any]) -> Record | None:

@@ -147,7 +147,7 @@ class Record(NamedTuple):
 
     @property
     def lease_id(self) -> str:
-        return f"{self.owner_key}-{self.place}"
+        return str(self.place)
 
     @property
     def locked(self) -> tuple[Lock, ...]:

@@ -24,6 +24,7 @@ from airflow_hivelock.locks.backends.database.order import Attempt, Other, Outco
 from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State, later
 from airflow_hivelock.locks.backends.database.request import RequestedLocks
 from airflow_hivelock.locks.backends.database.sessions import Sessions
+from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -125,9 +126,9 @@ class Store(Sessions):
 
     # Reading.
 
-    def requested(self, owner_key: str, locks: tuple[Lock, ...] = (), group_key: int | None = None) -> RequestedLocks:
+    def requested(self, key: str, locks: tuple[Lock, ...] = (), group_key: int | None = None) -> RequestedLocks:
         """What an owner's request for *locks* is to the statements."""
-        return RequestedLocks(self.tables.name, owner_key, locks, group_key)
+        return RequestedLocks(self.tables.name, key, locks, group_key)
 
     def enter(self, connection: Connection, locks: RequestedLocks) -> tuple[int, int, Record | None]:
         """Keep out every request that may conflict, and every process that acts for the owner.
@@ -372,11 +373,9 @@ class Store(Sessions):
 
 def of(lease: Lease) -> dict[str, Any]:
     """What :attr:`Store.of_lease` is bound to."""
-    key, place = parse_id(lease.id)
-    return {"of_key": key, "of_place": place, "of_epoch": lease.epoch}
+    return {"of_key": owner_key(lease.owner), "of_place": place_of(lease.id), "of_epoch": lease.epoch}
 
 
-def parse_id(lease_id: str) -> tuple[str, int]:
-    """The owner's key, and the place; -1 for what is not an id of this backend's."""
-    key, _, place = lease_id.rpartition("-")
-    return key, int(place) if place.isascii() and place.isdecimal() and len(place) < 19 else -1
+def place_of(lease_id: str) -> int:
+    """The place of the request, whose lease has that number; -1 for what is not an id of this backend's."""
+    return int(lease_id) if lease_id.isascii() and lease_id.isdecimal() and len(lease_id) < 19 else -1

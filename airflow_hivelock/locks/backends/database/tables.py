@@ -227,7 +227,7 @@ class StoreTables:
         return (
             select(
                 request.owner,
-                (request.owner_key + "-" + lock.place.cast(String(20))).label("lease_id"),
+                lock.place.label("lease_id"),
                 lock.db_name,
                 lock.table_name,
                 lock.partition_name,
