@@ -161,7 +161,7 @@ def _text(args: argparse.Namespace) -> str | None:
         raise InvalidRequest("give one of -e, -f, capabilities, check and host-gone")
     if args.file:
         try:
-            return Path(args.file).read_text(encoding="utf-8")
+            return Path(args.file).read_text(encoding="utf-8-sig")  # as editors on Windows write it
         except (OSError, ValueError) as error:
             raise InvalidRequest(f"{args.file} cannot be read: {error}") from error
     if args.execute is not None:

@@ -140,6 +140,10 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         (2, ("--partition-columns", "dw.u d", "-e", "show locks"), "invalid dict of lists of columns: value: 'dw.u d'"),
         (2, ("--partition-columns", "{1: ['d']}", "-e", "show locks"), "1 is not the name of a lock object"),
         (2, ("--partition-columns", "{'dw.u': 'd'}", "-e", "show locks"), "must be a list of columns"),
+        (
+            *(2, ("--unpartitioned", "dw.u", "--partition-columns", "{'dw.u': ['d']}", "-e", "show locks")),
+            "dw.u is declared twice",
+        ),
         (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check and host-gone"),
         (2, ("--timeout", "nan", "-e", "show locks"), "number of seconds, up to a year: value: 'nan'"),
         (2, ("--timeout", "1e300", "-e", "show locks"), "value: '1e300'"),
@@ -348,6 +352,9 @@ def test_statements_come_from_a_file_or_from_standard_input(
     file = tmp_path / "locks.sql"
     file.write_text("-- one\nlock table dw.t partition (dt='é')\n  shared;\nshow locks dw.t;\n", encoding="utf-8")
     assert run("-f", str(file)) == (0, "dw@t\tSHARED\n", "")
+    file.write_text("unlock table dw.t partition (dt='é')", encoding="utf-8-sig")
+    assert run("-f", str(file)) == (0, "", "")
+    assert run("-e", "lock table dw.t partition (dt='é') shared")[0] == 0
     monkeypatch.setattr(sys, "stdin", io.StringIO("show locks dw.t partition (dt='é')"))
     assert run() == (0, "dw@t@dt=é\tSHARED\n", "")
 

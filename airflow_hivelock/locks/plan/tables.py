@@ -63,7 +63,12 @@ class KnownTables:
             listed = isinstance(columns, list | tuple) and all(
                 isinstance(each, str) and each.split() for each in columns
             )
-            if not listed or not columns or table in self._declared:
+            if table in self._declared:
+                raise InvalidRequest(
+                    f"partition_columns[{name!r}]={columns!r}: {table} is declared twice, among the unpartitioned or under two "
+                    "spellings of its name; say once what it is"
+                )
+            if not listed or not columns:
                 raise InvalidRequest(
                     f"partition_columns[{name!r}]={columns!r} must be a list of columns, as in ['dt date', 'hr']"
                 )
