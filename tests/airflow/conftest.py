@@ -37,6 +37,8 @@ os.environ |= {
     "AIRFLOW__CORE__DAGS_FOLDER": str(HOME / "dags"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+    # Tests reuse the ids of DAGs, and Airflow 3.1 would keep the first one of an id for half a minute.
+    "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
     "AIRFLOW__API_AUTH__JWT_SECRET": "Airflow 3.2 wants one for dag.test(), in which nobody logs in",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": sqlite_url(HOME),
     "AIRFLOW_CONN_HIVELOCK_DEFAULT": json.dumps(

@@ -2,6 +2,7 @@
 
 An environment is made below a temporary directory, tried (:mod:`.probe`, then the tests that need no servers) and
 deleted before the next. ``lowest`` takes the lowest version that pyproject.toml allows of everything that it names.
+At the end it prints the table of docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ CELLS = (
 OLDER = ROOT / "tests/system/matrix/older.txt"
 """What Airflow 3.2 and 3.1 cannot do with, and do not say."""
 
-EXTRAS = ("postgres", "metastore", "hiveserver2")
+EXTRAS = ("postgres", "mysql", "metastore", "hiveserver2")
 TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 INSTALL_S, TESTS_S = 1800, 1800
+HEAD = """\
+| Python | Airflow | dependencies | installs | `pip check` | imports, provider, page, DAGs | tests |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,13 @@ def requirements(cell: Cell) -> list[str]:
     return [f"apache-airflow=={cell.airflow}", *others]
 
 
-def verdict(cell: Cell, environment: Path) -> str:
-    """``passed``, or what failed first."""
+def verdict(cell: Cell, environment: Path) -> dict[str, bool]:
+    """Which steps there were, and whether each succeeded; none without such a Python."""
     python = environment / "bin" / "python"
     interpreter = shutil.which(f"python{cell.python}")
     if interpreter is None:
-        return f"not tried: there is no python{cell.python}"
+        print(f"--- {cell}: there is no python{cell.python}", flush=True)
+        return {}
     pip = [str(python), "-m", "pip"]
     install, here = [*pip, "install", "--quiet"], []
     if uv := shutil.which("uv"):  # the same, and far quicker
@@ -79,27 +84,34 @@ def verdict(cell: Cell, environment: Path) -> str:
         "probe": ([str(python), "-m", "tests.system.matrix.probe"], TESTS_S),
         "tests": ([str(python), "-m", "pytest", "-q", "-W", "default", "-m", "not integration and not airflow", "tests/unit", "tests/airflow"], TESTS_S),
     }  # fmt: skip
-    failed = []
+    succeeded: dict[str, bool] = {}
     for name, (command, timeout_s) in steps.items():
         print(f"--- {cell}: {name}", flush=True)
         done = subprocess.run(command, cwd=ROOT, timeout=timeout_s, check=False)
-        if done.returncode:
-            failed.append(name)
-            if name in ("environment", "installation", "the package"):
-                break
-    return "failed: " + ", ".join(failed) if failed else "passed"
+        succeeded[name] = not done.returncode
+        if done.returncode and name in ("environment", "installation", "the package"):
+            break
+    return succeeded
+
+
+def row(cell: Cell, succeeded: dict[str, bool]) -> str:
+    """The cell in the table; a dash for what was not tried."""
+    constraints = "as in `older.txt`" if cell.airflow < "3.3" else "newest"
+    marks = {name: "✓" if well else "✗" for name, well in succeeded.items()}
+    checked = (marks.get(name, "–") for name in ("installation", "pip check", "probe", "tests"))
+    return " | ".join(("", cell.python, cell.airflow, "lowest" if cell.lowest else constraints, *checked, "")).strip()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
     parser.add_argument("cells", nargs="*", default=CELLS)
-    found: dict[Cell, str] = {}
+    found: dict[Cell, dict[str, bool]] = {}
     for cell in map(Cell.parse, parser.parse_args().cells):
         with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
             found[cell] = verdict(cell, Path(scratch, "environment"))
-        print(f"=== {cell}: {found[cell]}", flush=True)
-    print(*(f"{cell}: {said}" for cell, said in found.items()), sep="\n")
-    return int(any(said != "passed" for said in found.values()))
+        print(f"=== {row(cell, found[cell])}", flush=True)
+    print(HEAD, *(row(cell, steps) for cell, steps in found.items()), sep="\n")
+    return int(not all(steps and all(steps.values()) for steps in found.values()))
 
 
 if __name__ == "__main__":
