@@ -5,9 +5,10 @@ VENV := $(if $(AIRFLOW),.venv-airflow-$(AIRFLOW),.venv)
 BIN := $(VENV)/bin
 METASTORES := 3.1.3 4.0.1
 EXECS := $(METASTORES) 4.1.0 4.2.1
+SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
+.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -16,6 +17,8 @@ help:
 	@echo "make unit        the quick ones, without servers"
 	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
 	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
+	@echo "                 (SPARK=3.5, or 4.0, runs the jobs by that one)"
+	@echo "make test-spark  the races, the operator and Guard.overwrite with Spark $(SPARKS) and the newest: docs/compatibility.md (half an hour; FULL=1 has 20 tries of each race, an hour, and writes the table)"
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
 	@echo "                 (AIRFLOW=3.1, or 3.2, has demo, test-airflow and bench-airflow run on that one)"
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
@@ -82,8 +85,20 @@ pictures: $(VENV)/ui
 	$(BIN)/python -m tests.system.ui.pictures
 	if [ -e demo-output/timeline.png ]; then cp demo-output/timeline.png docs/images/demo.png; fi
 
-test-race: install
+# Another Spark, which runs jobs only: the servers come out of the newest one's jars, and all else is .venv's.
+.venv-spark-%/installed: $(VENV)/installed
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	$(@D)/bin/pip install --quiet 'pyspark==$*.*'
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$(notdir $(PYTHON))/site-packages')" \
+		> $(@D)/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
+	touch $@
+
+test-race: install $(if $(SPARK),.venv-spark-$(SPARK)/installed)
 	$(BIN)/python -m tests.system.race --tries 20
+
+test-spark: $(SPARKS:%=.venv-spark-%/installed)
+	$(BIN)/python -m tests.system.race.sparks --tries $(if $(FULL),20,3)
 
 $(VENV)/celery: $(VENV)/installed
 	$(BIN)/pip install --quiet $(if $(AIRFLOW),$(OLDER),--constraint constraints.txt) --group celery

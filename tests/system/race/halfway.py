@@ -1,4 +1,4 @@
-"""Overwrite a partition, and stop halfway for as long as a gate is shut: ``halfway.py TABLE JOB NOTES``.
+"""Overwrite a partition, and stop halfway for as long as a gate is shut: ``halfway.py TABLE JOB NOTES DAY``.
 
 NOTES.log gets a line when the job begins to write, when it stops, and when it has ended; NOTES.gate, a file, opens the
 gate. Whoever else writes the partition in between merges the files that are there, or loses his own.
@@ -12,18 +12,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-DAY = "2013-01-15"
 FILES = 4
 ROWS = 400
 SHUT_S = 600.0
 
 OVERWRITE = f"""
-    INSERT OVERWRITE TABLE {{table}} PARTITION (dt = '{DAY}')
+    INSERT OVERWRITE TABLE {{table}} PARTITION (dt = '{{day}}')
     SELECT written_by(spark_partition_id()) FROM (SELECT /*+ REPARTITION({FILES}) */ id FROM range({ROWS}))
 """
 
 
-def main(table: str, job: str, notes: str) -> None:
+def main(table: str, job: str, notes: str, day: str) -> None:
     log, gate = Path(f"{notes}.log"), Path(f"{notes}.gate")
 
     def note(what: str) -> None:
@@ -44,7 +43,7 @@ def main(table: str, job: str, notes: str) -> None:
         spark.udf.register("written_by", written_by)
         note("begins")
         try:
-            spark.sql(OVERWRITE.format(table=table))
+            spark.sql(OVERWRITE.format(table=table, day=day))
         finally:
             note("has ended")
 

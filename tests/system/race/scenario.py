@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dags_examples.jobs import load_flights
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 BASE = "base"
+COLUMNS = ", ".join(column.split()[0] for column in load_flights.COLUMNS.split(","))
+"""All but the day: Spark 3.5 has no ``* EXCEPT (dt)``."""
+
 FLIGHTS = {
     "2013-01-12": 690,
     "2013-01-13": 828,
@@ -62,7 +67,7 @@ class Job:
             return REPORT
         return (
             f"INSERT OVERWRITE TABLE {{table}} PARTITION (dt = '{self.day}') SELECT /*+ REPARTITION(4) */ "
-            f"* EXCEPT (dt), '{self.name}' AS job FROM dw.flights WHERE dt = '{self.day}'"
+            f"{COLUMNS}, '{self.name}' AS job FROM dw.flights WHERE dt = '{self.day}'"
         )
 
 

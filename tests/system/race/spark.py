@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[3]
+SPARK = os.environ.get("SPARK")
+"""The Spark that runs the jobs, 3.5 or 4.0, in an environment of its own; None for that of this Python."""
+
+PYTHON = ROOT / f".venv-spark-{SPARK}" / "bin" / "python" if SPARK else Path(sys.executable)
+"""Runs them; spark-submit is beside it. The servers, and Airflow, stay with this one."""
+
 REPLY_S = 600.0
 SUBMIT_S = 600.0
 
@@ -27,15 +33,14 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 def submit(application: Path, *arguments: str) -> list[str]:
     """The command that submits a PySpark application with this Python's PySpark."""
-    program = Path(sys.executable).with_name("spark-submit")
-    return [str(program), "--driver-java-options", JAVA_OPTIONS, str(application), *arguments]
+    return [str(PYTHON.with_name("spark-submit")), "--driver-java-options", JAVA_OPTIONS, str(application), *arguments]
 
 
 def environment(metastore: Metastore) -> dict[str, str]:
     """Variables for :func:`submit`, beside this process's own."""
     return {
         "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(PYTHON),
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",
     }

@@ -1,4 +1,4 @@
-"""Spark jobs of two DAGs of a real Airflow that overwrite one partition: every lock store holds them apart."""
+"""Spark jobs of two DAGs of a real Airflow: every lock store holds those of one partition apart, and those of two pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.airflow_server import AirflowServer
 from tests.support.servers import Metastore
 from tests.system.race.halfway import ROWS
 from tests.system.race.late import make, rows
-from tests.system.race.spark import ResidentSpark, environment
+from tests.system.race.spark import PYTHON, ResidentSpark, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def af(workdir: Path, metastore: Metastore, urls: Mapping[str, str]) -> Iterator
         variables={"notes": str(workdir)},
         env={
             **environment(metastore),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(PYTHON.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
     ) as server:
@@ -164,6 +164,17 @@ def test_jobs_of_two_dags_overwrite_one_partition_one_after_the_other(
         f"{second} has ended",
     ]
     assert Counter(rows(spark, race.table)) == {second: ROWS}
+    assert race.left() == []
+
+
+def test_jobs_of_two_dags_overwrite_two_partitions_at_once(
+    af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Mapping[str, LockManager]
+) -> None:
+    """No lock holds them apart. They would lose each other's files but for a setting that the operator makes."""
+    race = begin("two_partitions", af, spark, workdir, [managers["zookeeper"]])
+    assert race.end() == ["success", "success"]
+    assert {line.partition(" ")[2] for line in race.noted()[:4]} == {"begins", "is halfway"}, "they did not overlap"
+    assert Counter(rows(spark, race.table)) == dict.fromkeys(NAMES, ROWS)
     assert race.left() == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.servers import ZooKeeperServer, lock_metastore
 from tests.system.race.order import Order, Reply
-from tests.system.race.scenario import BASE, FLIGHTS, ROWS, SAME_PARTITION, Job, Scenario
+from tests.system.race.scenario import BASE, COLUMNS, FLIGHTS, ROWS, SAME_PARTITION, Job, Scenario
 from tests.system.race.spark import ROOT, ResidentSpark, run_job
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Track:
             "CREATE DATABASE IF NOT EXISTS race",
             f"CREATE TABLE {table} LIKE dw.flights",
             f"ALTER TABLE {table} ADD COLUMNS (job STRING)",
-            f"INSERT OVERWRITE TABLE {table} PARTITION (dt) SELECT * EXCEPT (dt), '{BASE}', dt FROM dw.flights",
+            f"INSERT OVERWRITE TABLE {table} PARTITION (dt) SELECT {COLUMNS}, '{BASE}', dt FROM dw.flights",
         )
 
     def _order(self, job: Job, table: str, mode: Mode) -> Order:
