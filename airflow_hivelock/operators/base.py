@@ -84,7 +84,7 @@ class NamesLocks(StrictNames, BaseOperator):
         super().__init__(**kwargs)
         self.reads = reads
         self.writes = writes
-        self.lock_sql = self._own_sql() if lock_sql is True else lock_sql or ""
+        self.lock_sql = (self.own_sql() or self._refuse_sql()) if lock_sql is True else lock_sql or ""
         self.lock_database = lock_database or getattr(self, "schema", None) or "default"
         self.unpartitioned = unpartitioned
         self.partition_columns = partition_columns
@@ -119,11 +119,17 @@ class NamesLocks(StrictNames, BaseOperator):
             if self._needs_a_worker_to_render():
                 self.start_from_trigger, self.start_trigger_args = False, None
 
-    def _own_sql(self) -> str:
+    def own_sql(self) -> str:
+        """The operator's own ``sql`` or ``hql``, its statements one after the other; "" if it has none in text."""
         own = getattr(self, "sql", None) or getattr(self, "hql", None)
-        if not isinstance(own, str):
-            raise InvalidRequest(f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own")
-        return own
+        given = own if isinstance(own, list | tuple) else [own]
+        texts = [text for text in given if isinstance(text, str) and (len(given) == 1 or not is_file(text))]
+        return "\n;\n".join(texts) if len(texts) == len(given) else ""
+
+    def _refuse_sql(self) -> NoReturn:
+        raise InvalidRequest(
+            f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own, in text or in one file: give lock_sql"
+        )
 
     def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
         """Have the task begin in the triggerer, where that can render its fields; else it begins on a worker."""

@@ -13,11 +13,12 @@ from contextlib import closing
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.errors import Unsupported
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive import sql
 from airflow_hivelock.locks.hive.coverage import CONCURRENCY, NAMESPACE, TXN_MANAGER, root_of
 from airflow_hivelock.locks.hive.settings import OFF
 from airflow_hivelock.locks.hive.site import DEFAULTS
+from airflow_hivelock.locks.plan import same_in
 from airflow_hivelock.work.jobs.job import chain
 
 if TYPE_CHECKING:
@@ -52,6 +53,24 @@ def take_no_locks(operator: Any, manager: LockManager) -> None:
     elif (hook := _hiveserver2(operator)) is not None:
         namespace = getattr(manager.backend, "namespace", None)
         hook.get_conn = _taking_none(hook.get_conn, f"connection {hook.get_conn_id()!r}", namespace)
+
+
+def check_database(operator: Any) -> None:
+    """Refuse to run SQL whose names without a database are in another one for its HiveServer2 than for its locks.
+
+    :raises InvalidRequest: saying both.
+    """
+    hook = _hiveserver2(operator)
+    if hook is None or not operator.lock_sql or operator.lock_sql != operator.own_sql():
+        return
+    conn_id = hook.get_conn_id()
+    theirs = hook.get_connection(conn_id).schema or "default"
+    ours = operator.lock_database
+    if not same_in(ours, theirs, operator.lock_sql, operator.unpartitioned, operator.partition_columns):
+        raise InvalidRequest(
+            f"{operator.task_id}: its locks are on tables of {ours!r}, and connection {conn_id!r} begins in {theirs!r}: write the "
+            f"database before the names in its SQL, or lock_database={theirs!r}"
+        )
 
 
 def locks_for_itself(operator: Any, store: Capabilities) -> bool:

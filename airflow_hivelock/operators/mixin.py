@@ -232,6 +232,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         try:
             with held:
                 table.watch(self, held.record)
+                hive_jobs.check_database(self)
                 hive_jobs.take_no_locks(self, manager)
                 if not self._said_to_end():
                     hive_jobs.tell_when_connected(self, self.submits)

@@ -15,7 +15,7 @@ from airflow.sdk import DAG
 from thrift.transport.TTransport import TTransportException
 
 from airflow_hivelock import HiveLockOperator, hooks, locked
-from airflow_hivelock.locks import Unsupported
+from airflow_hivelock.locks import InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive.sql import setting
 from airflow_hivelock.operators import hive_jobs
 from tests.support.servers import HiveServer2
@@ -181,6 +181,34 @@ def dag() -> DAG:
 
 def shown(manager: LockManager) -> list[str]:
     return sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show())
+
+
+@pytest.mark.parametrize(
+    ("statement", "given", "fits"),
+    [
+        ("INSERT INTO delays SELECT 1", {}, False),
+        ("INSERT INTO delays SELECT 1", {"lock_database": "dw"}, True),
+        ("INSERT INTO dw.delays SELECT 1", {}, True),
+        ("USE dw; INSERT INTO delays SELECT 1", {}, True),
+        ("INSERT INTO dw.delays SELECT * FROM late", {}, False),
+        ("INSERT INTO delays SELECT 1", {"lock_sql": "", "writes": ["dw.delays"]}, True),
+        ("INSERT INTO delays SELECT 1", {"lock_sql": "INSERT INTO dw.delays SELECT 1"}, True),
+    ],
+)
+def test_names_are_locked_in_the_database_in_which_the_session_begins(
+    statement: str, given: dict[str, Any], fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_HIVESERVER2_DEFAULT", "hiveserver2://127.0.0.1:10000/dw")
+    task = locked(SQLExecuteQueryOperator)(
+        task_id="load", conn_id="hiveserver2_default", sql=statement, **{"lock_sql": True, **given}
+    )
+    if fits:
+        hive_jobs.check_database(task)
+    else:
+        with pytest.raises(
+            InvalidRequest, match=r"locks are on tables of 'default', and .* begins in 'dw': .*lock_database='dw'"
+        ):
+            hive_jobs.check_database(task)
 
 
 @pytest.mark.parametrize("operator", [sql, cli])

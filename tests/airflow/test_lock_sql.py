@@ -24,7 +24,10 @@ from airflow_hivelock import (
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockObject, rules
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN
 from airflow_hivelock.locks.model import LockType
-from airflow_hivelock.locks.plan import statement  # noqa: F401 - or a trigger's deadline would hold its import
+from airflow_hivelock.locks.plan import (
+    plan_statements,
+    statement,  # noqa: F401 - or a trigger's deadline would hold its import
+)
 from airflow_hivelock.spec import OFF, LockSpec, Owner
 from tests.airflow.conftest import HOME
 from tests.airflow.triggerer import Triggerer, starts_in_triggerer
@@ -157,8 +160,12 @@ def test_an_operators_own_sql_can_be_what_declares_its_locks() -> None:
         other = Locked(task_id="other", sql="SELECT 1", lock_sql=SQL)
         assert (task.lock_sql, other.lock_sql, other.sql) == (SQL, SQL, "SELECT 1")
         assert HiveLockedSparkSubmitOperator(task_id="submit", application="x.py", lock_sql=SQL).lock_sql == SQL
+        several = Locked(task_id="several", sql=["DROP TABLE t -- the old one", "DROP TABLE u;"], lock_sql=True)
+        assert plan_statements(several.lock_sql)[1] == [LockObject("default", "t"), LockObject("default", "u")]
         with pytest.raises(InvalidRequest, match="no sql or hql of its own"):
             HiveLockedSparkSubmitOperator(task_id="none", application="x.py", lock_sql=True)
+        with pytest.raises(InvalidRequest, match="in text or in one file"):
+            Locked(task_id="files", sql=["a.sql", "b.sql"], lock_sql=True)
     assert {"sql", "lock_sql"} <= set(Locked.template_fields)
 
 

@@ -12,6 +12,7 @@ from airflow_hivelock.locks.plan.text import (
     explain_locks,
     plan_sql,
     plan_statements,
+    same_in,
     tries_s,
     turned_off,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "plan",
     "plan_sql",
     "plan_statements",
+    "same_in",
     "tries_s",
     "turned_off",
 ]

@@ -188,6 +188,24 @@ def turned_off(
     return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
 
 
+def same_in(
+    one: str,
+    other: str,
+    sql: str,
+    unpartitioned: Collection[str] = (),
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+) -> bool:
+    """Whether the SQL touches the same, whichever of two databases its names without a database are in.
+
+    :raises InvalidRequest: showing the place that is not understood.
+    """
+    tables = KnownTables(None, unpartitioned, partition_columns)
+    with _not_too_deep():
+        found = [_planner(sql, tables, database, "stricter", MAX_OBJECTS, always=True) for database in (one, other)]
+    first, second = ((each.scans, each.writes, each.looks) for each in found)
+    return first == second
+
+
 def tries_s(
     sql: str,
     database: str = "default",
