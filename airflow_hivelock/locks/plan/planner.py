@@ -61,7 +61,7 @@ class Planner:
 
     @property
     def as_hive(self) -> bool:
-        """Whether to lock no more than real Hive 2.3 does, where its documents ask for more."""
+        """Whether to lock no more than real Hive does, where its documents ask for more; no less than 2.3 to 4.0."""
         return self.follows == "hive"
 
     @property
@@ -80,7 +80,13 @@ class Planner:
             self._type(each, how)
 
     def append_dynamically(self, target: LockObject, how: Write) -> None:
-        """Add what is written below *target*: as real Hive, SHARED in ZooKeeper, and the type of a write in a metastore."""
+        """Add what is written below *target*, as real Hive: in a metastore the type of a write of the table.
+
+        In ZooKeeper SHARED on a prefix, whichever Hive it is; on the table EXCLUSIVE, as Hive 4.
+        """
+        if not target.partition:
+            self.write(target, how=how)
+            return
         self.look(target)
         if not self._temporary(target):
             self._type(LockObject(target.database, target.table), how)

@@ -14,11 +14,23 @@ Locks = dict[LockObject, LockMode]
 
 @dataclass(frozen=True)
 class Case:
-    """A statement, what it locks, and ``no``, ``refused`` or a reason where real Hive differs."""
+    """A statement, what it locks, and ``no``, ``refused`` or a reason where real Hive differs.
+
+    :param later: the same of a release and those after it, pairs; ``same`` where it differs no more.
+    """
 
     sql: str
     locks: str
     hive: str = ""
+    later: tuple[tuple[str, str], ...] = ()
+
+    def in_hive(self, release: str) -> str:
+        """What ``hive`` says, of that release."""
+        found = self.hive
+        for since, said in self.later:
+            if release >= since:
+                found = "" if said == "same" else said
+        return found
 
     @property
     def expected(self) -> Locks:
@@ -48,13 +60,16 @@ def less(ours: Locks, theirs: Locks) -> list[Lock]:
 
 
 def _read() -> list[Case]:
-    found: list[list[str]] = []
+    found: list[tuple[str, str, dict[str, str]]] = []
     for line in (Path(__file__).parent / "statements.txt").read_text().splitlines():
-        if line.startswith("  "):
-            found[-1].append(line.strip().removeprefix("hive: "))
+        if line.startswith("  hive"):
+            release, _, said = line.strip().removeprefix("hive").partition(": ")
+            found[-1][2][release.strip()] = said
+        elif line.startswith("  "):
+            found[-1] = (found[-1][0], line.strip(), {})
         elif line and not line.startswith("#"):
-            found.append([line])
-    return [Case(*fields) for fields in found]
+            found.append((line, "", {}))
+    return [Case(sql, locks, said.pop("", ""), tuple(said.items())) for sql, locks, said in found]
 
 
 CASES = _read()

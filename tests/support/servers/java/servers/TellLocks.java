@@ -6,21 +6,27 @@ import org.apache.hadoop.hive.metastore.api.ShowLocksResponseElement;
 import org.apache.hadoop.hive.ql.hooks.ExecuteWithHookContext;
 import org.apache.hadoop.hive.ql.hooks.HookContext;
 import org.apache.hadoop.hive.ql.lockmgr.DbLockManager;
+import org.apache.hadoop.hive.ql.lockmgr.HiveLockManager;
 import org.apache.hadoop.hive.ql.metadata.HiveException;
 import org.apache.hadoop.hive.ql.session.SessionState;
 
 /**
- * As {@code hive.exec.pre.hooks}: ends each statement once Hive's transactional lock manager has its
- * locks, and tells them all, {@code LOCKS[SHARED_READ dw.t/dt=1 EXCLUSIVE dw.u]}.
+ * As {@code hive.exec.pre.hooks}: ends each statement once Hive has its locks, and tells all that its
+ * transactional lock manager has, {@code LOCKS[SHARED_READ dw.t/dt=1 EXCLUSIVE dw.u]}; of another
+ * lock manager nothing.
  */
 public final class TellLocks implements ExecuteWithHookContext {
   @Override
   public void run(HookContext context) throws Exception {
-    DbLockManager locks = (DbLockManager) SessionState.get().getTxnMgr().getLockManager();
-    throw new HiveException(
-        locks.getLocks(new ShowLocksRequest()).getLocks().stream()
+    HiveLockManager manager = SessionState.get().getTxnMgr().getLockManager();
+    throw new HiveException("LOCKS[" + (manager instanceof DbLockManager ? all(manager) : "") + "]");
+  }
+
+  private static String all(HiveLockManager manager) throws Exception {
+    return ((DbLockManager) manager)
+        .getLocks(new ShowLocksRequest()).getLocks().stream()
             .map(TellLocks::told)
-            .collect(Collectors.joining("\t", "LOCKS[", "]")));
+            .collect(Collectors.joining("\t"));
   }
 
   private static String told(ShowLocksResponseElement lock) {
