@@ -24,7 +24,10 @@ BUNDLED = "2.3.10"
 
 HIVES = (BUNDLED, "3.1.3", "4.0.1", "4.1.0", "4.2.1")
 STORES = ("ZooKeeper", "metastore")
-COLUMNS = ("conformance", "interop, both ways", "two Spark jobs overwrite one partition: no lock, ours")
+WITH_SERVER = (BUNDLED, "3.1.3", "4.0.1")
+"""Of which there is a HiveServer2."""
+
+COLUMNS = ("conformance", "interop, both ways", "statements", "two Spark jobs overwrite one partition: no lock, ours")
 
 BOTH_WAYS = ("test_lock_manager", "test_differential", "test_zookeeper_protocol")
 NO_SERVER = "✗ a"
@@ -76,8 +79,14 @@ def interop(hive: str, store: str, tries: int) -> Said:
     if store == "metastore":
         return tests(hive, "tests/backends/test_metastore.py", "-k", "not TestMetastore")
     with_its_driver = ("test_hive", "test_show_locks") if hive == BUNDLED else ()
-    with_its_server = ("test_hiveserver2",) if hive in (BUNDLED, "3.1.3", "4.0.1") else ()
+    with_its_server = ("test_hiveserver2",) if hive in WITH_SERVER else ()
     return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver, *with_its_server)))
+
+
+def statements(hive: str, store: str, tries: int) -> Said:
+    if hive not in WITH_SERVER:
+        return Said(NO_SERVER)
+    return tests(hive, f"tests/backends/{'test_txn' if store == 'metastore' else 'test_sql'}.py")
 
 
 def race(hive: str, store: str, tries: int) -> Said:
@@ -92,9 +101,7 @@ def race(hive: str, store: str, tries: int) -> Said:
 
 
 def row(hive: str, store: str, tries: int) -> tuple[Said, ...]:
-    if store == "metastore" and hive > "4.0.1":
-        return (Said(NO_SERVER),) * len(COLUMNS)
-    return tuple(column(hive, store, tries) for column in (conformance, interop, race))
+    return tuple(column(hive, store, tries) for column in (conformance, interop, statements, race))
 
 
 def main() -> int:

@@ -74,9 +74,9 @@ def plan_statements(
     :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
         ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
     :param locks: whose table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
-        where a table's serializer or file format is set, which readers notice; ``hive`` takes SHARED on the table for
-        dynamic partitions (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not* keep others from
-        the partitions that are written. ``stricter``: the larger of the two locks; of LOAD DATA
+        where a table's serializer or file format is set, which readers notice; ``hive`` takes SHARED for
+        dynamic partitions below a given one (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not*
+        keep others from the partitions that are written. ``stricter``: the larger of the two locks; of LOAD DATA
         into a partition that is not there yet the documented one, so that loads of a table run at once.
     :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
     :param always: lock although the SQL says ``SET hive.support.concurrency=false``, so that Hive does not.
