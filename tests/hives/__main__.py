@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.system.race.sparks import GUARD
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- make test-hives FULL=1 -->\n", "<!-- the end of it -->\n"
@@ -90,14 +92,18 @@ def statements(hive: str, store: str, tries: int) -> Said:
 
 
 def race(hive: str, store: str, tries: int) -> Said:
-    if hive not in (BUNDLED, "3.1.3"):
+    if hive > "4.0.1":
         return Said(NO_CLIENT)
     if not tries:
         return Said(NOT_TRIED)
     options = ["--metastore"] if store == "metastore" else []
     done = run(hive, "tests.system.race", "--first", "--tries", str(tries), *options)
     harmed = re.findall(r"(\d+/\d+)(?: \([^)]*\))?, [\d.]+ s", done.stdout)
-    return Said(f"{'✗' if done.returncode else '✓'} harmed {', '.join(harmed)}", not done.returncode)
+    said = Said(f"{'✗' if done.returncode else '✓'} harmed {', '.join(harmed)}", not done.returncode)
+    if store != "metastore":
+        return said
+    guard = tests(hive, "tests/system/race/test_race.py", "-k", GUARD)
+    return Said(f"{said.text}; `Guard.overwrite` {guard.text}", said.good and guard.good)
 
 
 def row(hive: str, store: str, tries: int) -> tuple[Said, ...]:

@@ -80,14 +80,17 @@ class ReleasedMetastore(Metastore):
         self._database.stop()
 
     def spark_settings(self) -> Mapping[str, str]:
-        """Hive 4 wants a client of its own, and its hive-exec has one; 3.1 does with that of 2.3."""
+        """Hive 4 wants a client of its own, and its hive-exec has one; 3.1 does with that of 2.3.
+
+        Hive's writer needs a class of hadoop-hdfs besides, which is among the jars of the metastore.
+        """
         if self.hive < "4":
             return {}
-        jars = class_path(f"exec-{self.hive}")
+        jars = f"file://{class_path(f'exec-{self.hive}')}.jar,file://{class_path(self.hive)[:-1]}hadoop-hdfs-*.jar"
         return {
             "spark.sql.hive.metastore.version": self.hive,
             "spark.sql.hive.metastore.jars": "path",
-            "spark.sql.hive.metastore.jars.path": f"file://{jars}.jar",
+            "spark.sql.hive.metastore.jars.path": jars,
         }
 
     def environment(self) -> Mapping[str, str]:
