@@ -163,7 +163,8 @@ $(VENV)/hives/exec-%: tests/hives/exec.xml $(VENV)/installed
 define fetch
 	command -v mvn >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends maven)
 	rm -rf $@ $@.part
-	mvn -q -B -f $< $(1) -Dhadoop=$(HADOOP_$*) -Dto=$(CURDIR)/$@.part process-resources
+	mvn -q -B -f $< $(1) -Dhadoop=$(HADOOP_$*) -Dto=$(CURDIR)/$@.part process-resources || \
+		{ echo "make test-hives: no $(@F): Maven's repository does not give it"; exit 1; }
 	mv $@.part $@
 endef
 

@@ -102,9 +102,12 @@ def check(
     metastore = next((each for each in (manager.backend, asked, catalog) if isinstance(each, TellsVersion)), None)
     version = metastore.version() if metastore else ""
     namespace = getattr(manager.backend, "namespace", None)
-    findings = list(_of_settings(manager.capabilities, asked, version, namespace)) if asked else [_untold(manager)]
+    settings = _settings(asked) if asked else {}
+    findings = [_untold(manager)]
+    if asked:
+        findings = list(_of_settings(manager.capabilities, asked.settings_of, settings, version, namespace))
     for table in tables if catalog else ():
-        findings += _of_table(table, manager.capabilities, catalog, version)
+        findings += _of_table(table, manager.capabilities, catalog, settings, version)
     if version:
         findings += _of_version(version, getattr(manager.backend, "excl_write", None))
     return findings
@@ -146,24 +149,30 @@ def _untold(manager: LockManager) -> Finding:
     )
 
 
-def _of_settings(promises: Capabilities, hive: Hive, version: str, namespace: str | None) -> Iterator[Finding]:
-    """:param namespace: below which the lock store has its locks in ZooKeeper, if it does."""
+def _settings(hive: Hive) -> dict[str, str | None]:
+    """Those that matter here, as Hive reads them."""
     settings = {name: value and value.strip() for name, value in hive.settings(SETTINGS).items()}
-    settings |= {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
+    return settings | {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
+
+
+def _of_settings(
+    promises: Capabilities, told_by: str, settings: Mapping[str, str | None], version: str, namespace: str | None
+) -> Iterator[Finding]:
+    """:param namespace: below which the lock store has its locks in ZooKeeper, if it does."""
     hives = root_of(settings[NAMESPACE] or "")
     txn_manager, lock_manager = (
         (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
     )
     if settings[CONCURRENCY] not in ("true", None):  # what is neither true nor false is Hive's default
         yield Finding(
-            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is {settings[CONCURRENCY]} in {hive.settings_of}",
+            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is {settings[CONCURRENCY]} in {told_by}",
             warning=True,
         )
         return
     in_metastore = txn_manager == "DbTxnManager"
     store = "its metastore" if in_metastore else "ZooKeeper" if lock_manager == "ZooKeeperHiveLockManager" else None
     where = f"{txn_manager}, {lock_manager}" if txn_manager == "DummyTxnManager" else txn_manager
-    where = f"{where} in {hive.settings_of}"
+    where = f"{where} in {told_by}"
     if store is None:
         yield Finding(
             f"where Hive locks is not known ({where}); locks taken here may hold nothing of Hive's apart", True
@@ -187,7 +196,7 @@ def _of_settings(promises: Capabilities, hive: Hive, version: str, namespace: st
         )
     if settings.get(JOBS_ONLY) == "true":
         yield Finding(
-            f"only those statements of Hive's lock that run a job: {JOBS_ONLY} is true in {hive.settings_of}. A DROP, an ALTER "
+            f"only those statements of Hive's lock that run a job: {JOBS_ONLY} is true in {told_by}. A DROP, an ALTER "
             "or a LOAD of Hive's neither waits for locks nor takes any",
             warning=True,
         )
@@ -215,7 +224,13 @@ def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None
         )
 
 
-def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None, version: str) -> Iterator[Finding]:
+def _of_table(
+    table: LockObject,
+    promises: Capabilities,
+    catalog: Catalog | None,
+    settings: Mapping[str, str | None],
+    version: str,
+) -> Iterator[Finding]:
     known = catalog and catalog.table(table)
     if not known:
         yield Finding(f"{table} is not known to the metastore: nothing can be said of it", warning=True)
@@ -230,7 +245,7 @@ def _of_table(table: LockObject, promises: Capabilities, catalog: Catalog | None
         )
     elif known.transactional and not in_metastore:
         yield Finding(f"{table} is transactional: Hive locks it in its metastore only", warning=True)
-    elif known.table_type == "EXTERNAL_TABLE" and in_metastore and version != "2":
+    elif known.table_type == "EXTERNAL_TABLE" and in_metastore and version != "2" and settings.get(EXTERNAL) != "true":
         yield Finding(f"{table} is external: Hive 3 and later take no locks on it, and honour none", warning=True)
     else:
         yield Finding(f"{table} is locked by Hive as its configuration says")
