@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import Lock
     from tests.support.servers import ZooKeeperServer
 
-pytestmark = pytest.mark.integration
+# On a machine that is full the schedules take minutes: a time-out is for what hangs.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 SCHEDULES = 200
 STEPS = 8
