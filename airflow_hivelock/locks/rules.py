@@ -42,7 +42,7 @@ def conflict(one: LockMode, other: LockMode) -> bool:
 def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
     """Whether two types of Hive's transactional manager exclude each other, on one object or one above the other.
 
-    TxnHandler.checkLock, Hive 2.3 to 4.0; measured on 2.3.10, 3.1.3 and 4.0.1.
+    TxnHandler.checkLock, Hive 2.3 to 4.2; measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
 
     :param excl_write: whether the server has EXCL_WRITE: then two SHARED_WRITE go together, and it keeps them apart.
     """
