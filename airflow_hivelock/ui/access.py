@@ -115,7 +115,8 @@ def connection_ids() -> list[str]:
     with create_session() as session:
         stored = session.scalars(select(Connection.conn_id).where(Connection.conn_type == HiveLockHook.conn_type)).all()
     names = (name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT))
-    elsewhere = conf.getlist("hivelock", "connections", fallback=[])
+    # Not fallback=[]: Airflow 3.1 would split it as text.
+    elsewhere = [name for name in conf.getlist("hivelock", "connections", fallback="") if name]
     return sorted({*stored, *filter(_is_ours, names), *elsewhere})
 
 
