@@ -20,8 +20,8 @@ else:
     from airflow.models.dagbag import sync_bag_to_db
     from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
 
-    def DagBag(bundle_name=None, **kwargs):
-        return OlderDagBag(**kwargs)
+    def DagBag(*args, bundle_name=None, **kwargs):
+        return OlderDagBag(*args, **kwargs)
 
 
 __all__ = ["DagBag", "DagSerialization", "NoStatsLogger", "RunTrigger", "TaskInstanceDTO", "sync_bag_to_db"]

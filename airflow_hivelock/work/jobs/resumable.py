@@ -184,7 +184,7 @@ class ResumableJob(Job):
             raise CannotTell(
                 f"{self} cannot be asked for here: install {asking.package if asking else module} ({error})"
             ) from error
-        if not isinstance(made_by, type) or RESUMABLE not in _paths(made_by):
+        if not isinstance(made_by, type) or RESUMABLE.isdisjoint(_paths(made_by)):
             raise CannotTell(f"{self.operator} is no ResumableJobMixin")
         operator = made_by(task_id="asks", **(asking.constants if asking else {}), **self.arguments)
         if self.attribute:

@@ -32,7 +32,12 @@ KINDS = {
     "spark-application": "airflow_hivelock.work.jobs.kubernetes:SparkApplication",
 }
 
-RESUMABLE = "airflow.sdk.bases.resumablejobmixin.ResumableJobMixin"
+RESUMABLE = frozenset(
+    {
+        "airflow.sdk.bases.resumablejobmixin.ResumableJobMixin",
+        "airflow.providers.common.compat._resumable_job_mixin.ResumableJobMixin",  # its stand-in before Airflow 3.3
+    }
+)
 
 ENDS_WITH_PROCESS = frozenset(
     {
@@ -77,7 +82,7 @@ def kind_of(operator: type) -> tuple[type[Job], str] | None:
         for each in kinds:
             if path in each.operators:
                 return each, each.operators[path]
-    return (kind("resumable"), "") if RESUMABLE in paths else None
+    return (kind("resumable"), "") if not RESUMABLE.isdisjoint(paths) else None
 
 
 @cache
