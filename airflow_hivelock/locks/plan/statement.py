@@ -200,9 +200,8 @@ def _load(cursor: Cursor, planner: Planner) -> None:
     target = planner.place(cursor.statement, table, spec)[0] if spec else table
     existing = planner.session.tables.listed(table)
     is_new = existing is not None and not any(found == target or found.is_below(target) for found in existing)
-    planner.write(
-        table if is_new and planner.as_hive else target
-    )  # Hive locks the table where LOAD DATA makes the partition
+    # Hive locks the table where LOAD DATA makes the partition.
+    planner.write(table if is_new and planner.as_hive else target)
     if cursor.take("INPUTFORMAT"):
         cursor.string()
         cursor.expect("SERDE")
