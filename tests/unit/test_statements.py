@@ -664,7 +664,7 @@ def test_other_settings_are_passed_over_and_each_is_said(
 
 
 @pytest.mark.parametrize(
-    ("follows", "dynamic", "format_set", "said"),
+    ("follows", "properties_set", "format_set", "said"),
     [
         ("stricter", "EXCLUSIVE", "EXCLUSIVE", "by the stricter of Hive's documents and real Hive"),
         ("documented", "EXCLUSIVE", "SHARED", "as Hive's documents have it"),
@@ -672,11 +672,11 @@ def test_other_settings_are_passed_over_and_each_is_said(
     ],
 )
 def test_explain_locks_follows_the_table_of_commands_that_is_chosen_and_says_so(
-    manager: LockManager, follows: Any, dynamic: str, format_set: str, said: str
+    manager: LockManager, follows: Any, properties_set: str, format_set: str, said: str
 ) -> None:
     session = StatementSession(manager, user="ann", database="dw", partition_columns={"dw.t": ["dt"]}, locks=follows)
     for sql, mode in (
-        ("insert into t partition (dt) select 1, 2", dynamic),
+        ("alter table t set tblproperties ('owner' = 'ann')", properties_set),
         ("alter table t set fileformat orc", format_set),
     ):
         result = run(session, f"explain locks {sql}")
