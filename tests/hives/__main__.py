@@ -92,7 +92,7 @@ def statements(hive: str, store: str, tries: int) -> Said:
 
 
 def race(hive: str, store: str, tries: int) -> Said:
-    if hive > "4.0.1":
+    if hive > "4.1.0":
         return Said(NO_CLIENT)
     if not tries:
         return Said(NOT_TRIED)
