@@ -9,11 +9,15 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from airflow.models import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import delete
 
 from airflow_hivelock.locks import LockMode, connect
 from tests.support.servers.jvm import write_site
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.servers import ZooKeeperServer
@@ -30,6 +34,15 @@ def airflow(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture
+def stored() -> Iterator[None]:
+    """The connection is this test's only: the database is that of all tests of the process."""
+    yield
+    with create_session() as session:
+        session.execute(delete(Connection).where(Connection.conn_id == ID))
+
+
+@pytest.mark.usefixtures("stored")
 def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     namespace, root = "hive_of_the_cli", "/hivelock_of_the_cli"
     file = tmp_path / "hive-site.xml"
