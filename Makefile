@@ -28,7 +28,7 @@ help:
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 races Spark jobs, too, and writes the table; installs Debian's maven where there is none)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
-	@echo "make matrix      other versions of Python, Airflow and the dependencies: docs/compatibility.md (half an hour)"
+	@echo "make matrix      other versions of Python, Airflow and the dependencies, each in an environment of its own: docs/compatibility.md (20 min; FULL=1 tries all and writes the table, an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
@@ -185,7 +185,7 @@ test-mysql: install
 		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases -k mysql
 
 matrix: install
-	$(BIN)/python -m tests.system.matrix
+	$(BIN)/python -m tests.system.matrix $(if $(FULL),--full)
 
 $(VENV)/security: $(VENV)/installed
 	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null && ls /usr/sbin/slapd >/dev/null || \

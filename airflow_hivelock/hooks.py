@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
-from airflow_hivelock.compat import amask_secret
+from airflow_hivelock.compat import amask_secret, threads_may_ask
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
 from airflow_hivelock.locks.hive import coverage, lock_store
@@ -272,8 +272,10 @@ class HiveLockHook(BaseHook):
 
     async def load(self) -> None:
         """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
+        threads_may_ask()
         try:
-            connection = await self.aget_connection(self.hivelock_conn_id)
+            # Shielded for the same reason as in comms: who asks next must not find this answer.
+            connection = await asyncio.shield(self.aget_connection(self.hivelock_conn_id))
         except AirflowNotFoundException as error:
             raise self._missing() from error
         self.settings = await asyncio.to_thread(self._read, connection)  # its hive-site.xml may lie on a slow disk

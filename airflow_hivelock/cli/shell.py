@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.locks.hive.catalog import Catalog
-    from airflow_hivelock.locks.hive.coverage import Finding
     from airflow_hivelock.locks.hive.lock_store import Sourced
     from airflow_hivelock.locks.hive.site import Site
     from airflow_hivelock.locks.manager import LockManager
@@ -77,7 +76,7 @@ class Opened:
     settings: Sequence[Sourced] = ()
     site: Site | None = None
     timeout_s: float = 0.0
-    lacks: Sequence[Finding] = ()
+    lacks: Sequence[str] = ()
 
 
 class _Warnings(logging.Handler):
@@ -312,9 +311,11 @@ def _check(opened: Opened, tables: Sequence[str]) -> Result:
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
     findings = check(manager, opened.site) if opened.site and (asked or hasattr(manager.backend, "settings")) else []
     findings += check(manager, asked or (None if findings else opened.site), map(LockObject.parse, tables), catalog)
-    findings += opened.lacks
     rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
-    return Result(("finding", "text"), rows, "\n".join(map(str, findings)))
+    rows += tuple(("lacks", text) for text in opened.lacks)
+    return Result(
+        ("finding", "text"), rows, "\n".join([*map(str, findings), *(f"lacks: {text}" for text in opened.lacks)])
+    )
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:

@@ -52,6 +52,8 @@ with warnings.catch_warnings():
     import airflow.models
     import airflow.providers_manager
     import airflow.serialization.serialized_objects  # noqa: F401
+    from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
+    from airflow.sdk.execution_time import task_runner
 
 
 def _migrate(url: str) -> None:
@@ -89,6 +91,20 @@ def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_hivelock.triggers import lock as lock_trigger
 
     monkeypatch.setattr(lock_trigger, "RESUME_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def told_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The callbacks of a task find its error in their context; those of ``dag.test()`` do only from Airflow 3.3 on."""
+    if AIRFLOW_V_3_3_PLUS:
+        return
+    finalize = task_runner.finalize
+
+    def told(ti: Any, state: Any, context: Any, log: Any, error: Any = None) -> None:
+        context["exception"] = error
+        finalize(ti, state, context, log, error)
+
+    monkeypatch.setattr(task_runner, "finalize", told)
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk.execution_time import task_runner
 
 from airflow_hivelock import comms, compat
 from airflow_hivelock.cli.command import main_in_airflow
-from airflow_hivelock.locks.hive.coverage import Finding
+from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.lock import HiveLockOperator
 from tests.airflow.test_trigger import DAY, lock, other, trigger
 from tests.airflow.triggerer import Triggerer, fails
@@ -93,9 +94,37 @@ def test_what_this_airflow_lacks_is_what_it_is_not_used_for() -> None:
 def test_check_says_what_this_airflow_lacks(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compat, "lacks", lambda: [Finding("here a task begins on a worker")])
+    monkeypatch.setattr(compat, "lacks", lambda: ["here a task begins on a worker"])
     monkeypatch.setattr(comms, "read_metadata", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main_in_airflow(["check"])
     assert ended.value.code == 0
-    assert "here a task begins on a worker" in capsys.readouterr().out
+    assert "lacks: here a task begins on a worker" in capsys.readouterr().out
+
+
+class Line:
+    """As Airflow 3.1's to its supervisor: what a thread asks is asked from an event loop of its own."""
+
+    def __init__(self) -> None:
+        self.loops: set[asyncio.AbstractEventLoop] = set()
+
+    async def asend(self, question: Any) -> Any:
+        self.loops.add(asyncio.get_running_loop())
+
+    def send(self, question: Any) -> Any:
+        return asyncio.run(self.asend(question))
+
+
+def test_what_a_trigger_runs_in_threads_asks_through_its_event_loop(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line()
+    monkeypatch.setattr(compat, "AIRFLOW_V_3_2_PLUS", False)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", line, raising=False)
+
+    async def body() -> None:
+        await HiveLockHook().load()
+        await asyncio.to_thread(line.send, "what a cluster's hook asks for")
+        assert line.loops == {asyncio.get_running_loop()}
+
+    asyncio.run(body())

@@ -13,11 +13,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import documented
 from tests.system.race.sparks import GUARD
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "compatibility.md"
-BEGIN, END = "<!-- make test-hives FULL=1 -->\n", "<!-- the end of it -->\n"
 CELL_S = 1800.0
 FULL_TRIES = 20
 
@@ -126,9 +125,7 @@ def main() -> int:
     )
     print(table)
     if tuple(arguments.hives) == HIVES and arguments.tries == FULL_TRIES:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}")
+        documented.write("compatibility.md", "make test-hives FULL=1", table)
     return int(not all(said.good for cells in found.values() for said in cells))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 
+from airflow_hivelock import compat
 from airflow_hivelock.locks import Lock, LockMode, LockObject, Tenure
 from tests.support.airflow_server.database import Database
 from tests.system.demo import picture, report, truth, work
@@ -34,6 +35,15 @@ RANGE = {"first": "2013-01-21", "last": "2013-01-23"}
 CRASH_DAY = date(2013, 1, 31)
 STARVED_S = 60.0
 PROGRESS_S = 10.0
+
+MOMENT_S = 0 if compat.TRIGGERS_RENDER else 20
+"""How long a waiting task may be in a worker's slot at its begin: an older Airflow starts it there, on a machine that is full."""
+
+IN_SLOTS = (
+    f"no waiting task was in a worker slot for more than {MOMENT_S} s"
+    if MOMENT_S
+    else "no waiting task ever used a worker slot"
+)
 
 console = Console(width=150 if not sys.stdout.isatty() else None)
 started = time.monotonic()
@@ -177,7 +187,7 @@ class Demo:
         checks = {
             f"{len(written)} partitions were written, each equal to the CSV": found
             == {day: expected[day] for day in written},
-            "no waiting task ever used a worker slot": observer.samples > 0 and not observer.waited_in_slot,
+            IN_SLOTS: observer.samples > 0 and max(observer.waited_in_slot.values(), default=0) <= MOMENT_S,
             "every run of the unrelated DAG succeeded": {state for state, _ in unrelated} == {"success"},
             f"the unrelated DAG never started later than {STARVED_S:.0f} s": max(delays_s) < STARVED_S,
             "a SIGKILLed task's lock stood until the force-release DAG freed it": freed,

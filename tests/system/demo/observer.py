@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.airflow_server import AirflowServer
 
 WAITING_TASKS = {"lock", "range_is_free"}
-"""Tasks that do nothing but wait: none of them may ever be in a worker's slot."""
+"""Tasks that do nothing but wait."""
 
 IN_A_SLOT = {"queued", "running", "restarting"}
 
@@ -28,12 +28,13 @@ IN_A_SLOT = {"queued", "running", "restarting"}
 class Observer:
     """Samples until its ``with`` block is left.
 
+    :ivar waited_in_slot: how often it has seen each task that only waits, by DAG, run and task, in a worker's slot.
     :ivar asked: by owner, since when it waits: for its locks at first, and then for its slot, holding nothing.
     """
 
     airflow: AirflowServer
     locks: LockManager
-    waited_in_slot: set[tuple[str, str, str]] = field(default_factory=set)
+    waited_in_slot: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     waiting: int = 0
     most_waiting: int = 0
     samples: int = 0
@@ -80,11 +81,11 @@ class Observer:
             self.samples += 1
             self.waiting = sum(task.state == "deferred" for task in tasks)
             self.most_waiting = max(self.most_waiting, self.waiting)
-            self.waited_in_slot |= {
+            self.waited_in_slot.update(
                 (task.dag_id, task.run_id, task.task_id)
                 for task in tasks
                 if task.task_id in WAITING_TASKS and task.state in IN_A_SLOT
-            }
+            )
 
 
 def summary(delays_s: list[float]) -> str:

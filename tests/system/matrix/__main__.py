@@ -1,8 +1,8 @@
-"""``python -m tests.system.matrix [CELL…]``, a cell being ``PYTHON AIRFLOW``: ``3.12:3.3.2``, ``3.11:3.3.0:lowest``.
+"""``python -m tests.system.matrix [--full] [CELL…]``, a cell being ``PYTHON:AIRFLOW``: ``3.12:3.3.2``, ``3.11:3.1.0:lowest``.
 
 An environment is made below a temporary directory, tried (:mod:`.probe`, then the tests that need no servers) and
 deleted before the next. ``lowest`` takes the lowest version that pyproject.toml allows of everything that it names.
-At the end it prints the table of docs/compatibility.md.
+At the end it prints the table of docs/compatibility.md; with all cells (``--full``), the table is written there.
 """
 
 from __future__ import annotations
@@ -18,17 +18,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.support import documented
+
 ROOT = Path(__file__).parents[3]
 CELLS = (
-    *("3.11:3.3.2", "3.12:3.3.2", "3.13:3.3.2", "3.11:3.3.1", "3.11:3.3.0"),
-    *("3.11:3.3.0:lowest", "3.12:3.3.0:lowest", "3.13:3.3.0:lowest"),
-    *("3.11:3.2.2", "3.12:3.2.2", "3.13:3.2.2", "3.11:3.1.8", "3.12:3.1.8", "3.13:3.1.8"),
+    *(f"{python}:{airflow}" for airflow in ("3.3.2", "3.2.2", "3.1.8") for python in ("3.11", "3.12", "3.13")),
+    *("3.13:3.3.0:lowest", "3.11:3.1.0:lowest"),
 )
+FEW = ("3.13:3.3.2", "3.12:3.2.2", "3.11:3.1.8", "3.11:3.1.0:lowest")
 OLDER = ROOT / "tests/system/matrix/older.txt"
 """What Airflow 3.2 and 3.1 cannot do with, and do not say."""
 
 EXTRAS = ("postgres", "mysql", "metastore", "hiveserver2")
 TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+TESTS = (
+    "-W",
+    "default",
+    "-n",
+    "2",
+    "--dist",
+    "loadfile",
+    "-m",
+    "not integration and not airflow",
+    "tests/unit",
+    "tests/airflow",
+)
 INSTALL_S, TESTS_S = 1800, 1800
 HEAD = """\
 | Python | Airflow | dependencies | installs | `pip check` | imports, provider, page, DAGs | tests |
@@ -82,8 +96,8 @@ def verdict(cell: Cell, environment: Path) -> dict[str, bool]:
         "the package": ([*install, *here, "--no-deps", "--editable", str(ROOT)], INSTALL_S),
         "pip check": ([*pip, "check"], INSTALL_S),
         "probe": ([str(python), "-m", "tests.system.matrix.probe"], TESTS_S),
-        "tests": ([str(python), "-m", "pytest", "-q", "-W", "default", "-m", "not integration and not airflow", "tests/unit", "tests/airflow"], TESTS_S),
-    }  # fmt: skip
+        "tests": ([str(python), "-m", "pytest", "-q", *TESTS], TESTS_S),
+    }
     succeeded: dict[str, bool] = {}
     for name, (command, timeout_s) in steps.items():
         print(f"--- {cell}: {name}", flush=True)
@@ -104,13 +118,18 @@ def row(cell: Cell, succeeded: dict[str, bool]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
-    parser.add_argument("cells", nargs="*", default=CELLS)
+    parser.add_argument("cells", nargs="*", default=FEW)
+    parser.add_argument("--full", action="store_true", help="all of them")
+    arguments = parser.parse_args()
     found: dict[Cell, dict[str, bool]] = {}
-    for cell in map(Cell.parse, parser.parse_args().cells):
+    for cell in map(Cell.parse, CELLS if arguments.full else arguments.cells):
         with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
             found[cell] = verdict(cell, Path(scratch, "environment"))
         print(f"=== {row(cell, found[cell])}", flush=True)
-    print(HEAD, *(row(cell, steps) for cell, steps in found.items()), sep="\n")
+    table = "".join(f"{line}\n" for line in (HEAD, *(row(cell, steps) for cell, steps in found.items())))
+    print(table)
+    if arguments.full:
+        documented.write("compatibility.md", "make matrix FULL=1", table)
     return int(not all(steps and all(steps.values()) for steps in found.values()))
 
 

@@ -12,11 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import documented
 from tests.system.race.scenario import SCENARIOS
 from tests.system.race.spark import ROOT
 
-PAGE = ROOT / "docs" / "compatibility.md"
-BEGIN, END = "<!-- make test-spark FULL=1 -->\n", "<!-- the end of it -->\n"
 CELL_S = 3600.0
 FULL_TRIES = 20
 
@@ -99,9 +98,7 @@ def main() -> int:
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
     print(table)
     if tuple(arguments.sparks) == SPARKS and arguments.tries == FULL_TRIES:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}")
+        documented.write("compatibility.md", "make test-spark FULL=1", table)
     return int("✗" in table)
 
 

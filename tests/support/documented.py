@@ -1,0 +1,16 @@
+"""Tables of the documents that a run of the tests has made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+END = "<!-- the end of it -->\n"
+
+
+def write(page: str, command: str, table: str) -> None:
+    """Put *table*, of whole lines, where *page*, below ``docs``, has the mark of *command*, in place of what was there."""
+    begin = f"<!-- {command} -->\n"
+    before, _, rest = (DOCS / page).read_text().partition(begin)
+    _, _, after = rest.partition(END)
+    (DOCS / page).write_text(f"{before}{begin}{table}{END}{after}")
