@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates, SetXCom
 
+from airflow_hivelock import compat
 from airflow_hivelock.locks.errors import CannotTell
 
 if TYPE_CHECKING:
@@ -39,10 +41,34 @@ FINISHED = frozenset(
 
 FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
+_mended: set[type] = set()
+
 
 def read_metadata() -> None:
     """Let this process, an ``airflow`` command, find connections in Airflow's database, as Airflow's own commands do."""
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+
+
+def let_threads_ask() -> None:
+    """Have what this trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
+
+    Before Airflow 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the
+    triggerer dies.
+    """
+    line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
+    if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):
+        return
+    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), line.send
+
+    def send(self: Any, question: Any) -> Any:
+        if threading.get_ident() == here:
+            return ask(self, question)
+        return asyncio.run_coroutine_threadsafe(self.asend(question), loop).result(
+            2 * ANSWER_S
+        )  # what waits for it ends first
+
+    line.send = send
+    _mended.add(line)
 
 
 def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:

@@ -6,12 +6,10 @@ First the names that have moved, each as the newest Airflow has it. Then what ol
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import conf
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_2_PLUS, AIRFLOW_V_3_3_PLUS
-from airflow.sdk.execution_time import task_runner
 
 if TYPE_CHECKING or AIRFLOW_V_3_2_PLUS:
     from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferralTimeout
@@ -27,6 +25,7 @@ else:
     from contextlib import suppress
 
     from airflow.providers.common.compat.sdk import Stats, mask_secret
+    from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import MaskSecret
 
     class _Stats:
@@ -72,28 +71,6 @@ def initialize_stats() -> None:
         stats.initialize(factory=stats_utils.get_stats_factory(Stats))
 
 
-_asked_by_threads: set[type] = set()
-
-
-def threads_may_ask() -> None:
-    """Have what a trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
-
-    Before 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the triggerer dies.
-    """
-    line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
-    if AIRFLOW_V_3_2_PLUS or line in _asked_by_threads or not hasattr(line, "asend"):
-        return
-    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), line.send
-
-    def send(self: Any, question: Any) -> Any:
-        if threading.get_ident() == here:
-            return ask(self, question)
-        return asyncio.run_coroutine_threadsafe(self.asend(question), loop).result()
-
-    line.send = send
-    _asked_by_threads.add(line)
-
-
 TRIGGERS_RENDER = AIRFLOW_V_3_3_PLUS
 """Whether a task can start in the triggerer, which renders its fields."""
 
@@ -102,6 +79,9 @@ TRIGGERS_HEAR_OF_KILLS = AIRFLOW_V_3_3_PLUS
 
 TRIGGERS_RETRY = AIRFLOW_V_3_3_PLUS
 """Whether a task that its trigger has failed is tried again, as ``retries`` says."""
+
+TRIGGERS_ASK_FROM_THREADS = AIRFLOW_V_3_2_PLUS
+"""Whether what a trigger runs in threads, as hooks of clusters, may ask Airflow."""
 
 
 _LACKS = (

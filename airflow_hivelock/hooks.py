@@ -15,7 +15,8 @@ from urllib.parse import quote, urlencode
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
-from airflow_hivelock.compat import amask_secret, threads_may_ask
+from airflow_hivelock import comms
+from airflow_hivelock.compat import amask_secret
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
 from airflow_hivelock.locks.hive import coverage, lock_store
@@ -272,9 +273,9 @@ class HiveLockHook(BaseHook):
 
     async def load(self) -> None:
         """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
-        threads_may_ask()
+        comms.let_threads_ask()
         try:
-            # Shielded for the same reason as in comms: who asks next must not find this answer.
+            # Shielded, for before Airflow 3.2 who asks next would find this answer.
             connection = await asyncio.shield(self.aget_connection(self.hivelock_conn_id))
         except AirflowNotFoundException as error:
             raise self._missing() from error

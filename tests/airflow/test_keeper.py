@@ -28,6 +28,9 @@ class Supervisor:
     def __init__(self) -> None:
         self.asked: list[type] = []
 
+    def send(self, message: Any) -> Any:
+        raise AssertionError(f"asked from a thread: {message}")
+
     async def asend(self, message: Any) -> Any:
         self.asked.append(type(message))
         if isinstance(message, self.silent):

@@ -119,7 +119,7 @@ def test_what_a_trigger_runs_in_threads_asks_through_its_event_loop(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = Line()
-    monkeypatch.setattr(compat, "AIRFLOW_V_3_2_PLUS", False)
+    monkeypatch.setattr(compat, "TRIGGERS_ASK_FROM_THREADS", False)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", line, raising=False)
 
     async def body() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator
 from airflow_hivelock.locks import InvalidRequest
@@ -166,6 +167,7 @@ def test_a_url_with_a_password_is_not_shown_on_sparks_page(
     assert "tiger" not in str(job._get_hook()._conf)
 
 
+@pytest.mark.skipif(not AIRFLOW_V_3_3_PLUS, reason="before Airflow 3.3 a retry goes on with no job")
 def test_what_the_lease_has_recorded_is_taken_up_although_airflow_has_not(yarn: ResourceManager) -> None:
     yarn.state = ["RUNNING", "UNDEFINED"]
     store: dict[str, Any] = {}
@@ -226,6 +228,7 @@ def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager
 
 def test_an_unknown_state_is_not_taken_for_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's, whose node does not answer."""
+    pytest.importorskip("airflow.providers.cncf.kubernetes")
     connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "Unknown")

@@ -53,10 +53,6 @@ class Triggerer:
         # So that a task says what its trigger is given; of an older Airflow the harness gives it that.
         monkeypatch.setattr(compat, "TRIGGERS_RENDER", True)
 
-    def send(self, message: Any) -> Any:
-        """Threads ask by it, and no test has any that do."""
-        raise AssertionError(message)
-
     async def asend(self, message: Any) -> Any:
         """What the supervisor answers."""
         if isinstance(message, SetXCom):
