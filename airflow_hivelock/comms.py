@@ -22,6 +22,7 @@ from airflow_hivelock.locks.errors import CannotTell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.spec import Owner
 
 ANSWER_S = 120.0
@@ -49,31 +50,18 @@ def read_metadata() -> None:
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
-def let_threads_ask() -> None:
-    """Have what this trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
-
-    Before Airflow 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the
-    triggerer dies.
-    """
-    line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
-    if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):
-        return
-    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), line.send
-
-    def send(self: Any, question: Any) -> Any:
-        if threading.get_ident() == here:
-            return ask(self, question)
-        return asyncio.run_coroutine_threadsafe(self.asend(question), loop).result(
-            2 * ANSWER_S
-        )  # what waits for it ends first
-
-    line.send = send
-    _mended.add(line)
-
-
 def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
     """Whether a trigger was cancelled because its task no longer waits for it here, not because the triggerer ends."""
     return bool(cancelled.args)
+
+
+async def load(hook: HiveLockHook) -> None:
+    """Have *hook* read its connection; for a trigger.
+
+    :raises TimeoutError: Airflow gives no answer.
+    """
+    _let_threads_ask()
+    await asyncio.wait_for(hook.load(), ANSWER_S)
 
 
 async def push_xcom(owner: Owner, value: Any) -> None:
@@ -214,6 +202,27 @@ async def _ask(question: Any) -> Any:
         # Shielded, for before Airflow 3.2 a question that is given up takes the answers of those that follow.
         return await asyncio.wait_for(asyncio.shield(line.asend(question)), ANSWER_S)
     return line.send(question)  # dag.test()
+
+
+def _let_threads_ask() -> None:
+    """Have what this trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
+
+    Before Airflow 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the
+    triggerer dies.
+    """
+    line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
+    if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):
+        return
+    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), line.send
+
+    def send(self: Any, question: Any) -> Any:
+        if threading.get_ident() == here:
+            return ask(self, question)
+        asked = asyncio.run_coroutine_threadsafe(self.asend(question), loop)
+        return asked.result(2 * ANSWER_S)  # what waits for it ends first
+
+    line.send = send
+    _mended.add(line)
 
 
 @contextmanager

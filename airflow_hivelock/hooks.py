@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
-from airflow_hivelock import comms
 from airflow_hivelock.compat import amask_secret
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
@@ -273,7 +272,6 @@ class HiveLockHook(BaseHook):
 
     async def load(self) -> None:
         """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
-        comms.let_threads_ask()
         try:
             # Shielded, for before Airflow 3.2 who asks next would find this answer.
             connection = await asyncio.shield(self.aget_connection(self.hivelock_conn_id))

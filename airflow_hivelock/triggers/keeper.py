@@ -274,7 +274,7 @@ class HiveLockKeeper(BaseEventTrigger):
         """The connection, and whether Airflow answers; where it does not, as while its database is away, as it was last."""
         hook = HiveLockHook(self.hivelock_conn_id)
         try:
-            await asyncio.wait_for(hook.load(), comms.ANSWER_S)
+            await comms.load(hook)
         except (InvalidRequest, TimeoutError) as error:  # Airflow's SDK takes a database that is away for no connection
             if isinstance(error, InvalidRequest) and await comms.answers():
                 self._hook = None

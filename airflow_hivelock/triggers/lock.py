@@ -377,7 +377,7 @@ async def _hook(conn_id: str) -> HiveLockHook:
 async def _load(conn_id: str) -> HiveLockHook:
     hook = HiveLockHook(conn_id)
     try:
-        await asyncio.wait_for(hook.load(), comms.ANSWER_S)
+        await comms.load(hook)
     except BaseException as error:
         _hooks.pop(conn_id, None)
         if isinstance(error, TimeoutError):

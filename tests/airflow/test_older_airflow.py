@@ -123,7 +123,7 @@ def test_what_a_trigger_runs_in_threads_asks_through_its_event_loop(
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", line, raising=False)
 
     async def body() -> None:
-        await HiveLockHook().load()
+        await comms.load(HiveLockHook())
         await asyncio.to_thread(line.send, "what a cluster's hook asks for")
         assert line.loops == {asyncio.get_running_loop()}
 
