@@ -211,7 +211,9 @@ class LockSpec:
 
     def timeout_s(self, hook: HiveLockHook) -> float | None:
         """How long to wait where the task does not say: as its SQL sets Hive's retries, or as the connection does."""
-        own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+        own = None
+        if self.lock_sql:
+            own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
         return hook.settings.lock_timeout_s if own is None else own
 
     def request(
