@@ -208,7 +208,7 @@ def _let_threads_ask() -> None:
     """Have what this trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
 
     Before Airflow 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the
-    triggerer dies.
+    triggerer dies. Airflow 3.2 has a thread wait for its answer for ever.
     """
     line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
     if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):

@@ -80,7 +80,7 @@ TRIGGERS_HEAR_OF_KILLS = AIRFLOW_V_3_3_PLUS
 TRIGGERS_RETRY = AIRFLOW_V_3_3_PLUS
 """Whether a task that its trigger has failed is tried again, as ``retries`` says."""
 
-TRIGGERS_ASK_FROM_THREADS = AIRFLOW_V_3_2_PLUS
+TRIGGERS_ASK_FROM_THREADS = AIRFLOW_V_3_3_PLUS
 """Whether what a trigger runs in threads, as hooks of clusters, may ask Airflow."""
 
 
