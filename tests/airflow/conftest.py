@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import shutil
@@ -53,7 +54,9 @@ with warnings.catch_warnings():
     import airflow.providers_manager
     import airflow.serialization.serialized_objects  # noqa: F401
     from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
-    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time import supervisor, task_runner
+
+_api = functools.cache(supervisor.in_process_api_server)
 
 
 def _migrate(url: str) -> None:
@@ -94,8 +97,8 @@ def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def told_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The callbacks of a task find its error in their context; those of ``dag.test()`` do only from Airflow 3.3 on."""
+def dag_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``dag.test()`` does from Airflow 3.3 on: its API is made once, and callbacks are told the error, as a real task's."""
     if AIRFLOW_V_3_3_PLUS:
         return
     finalize = task_runner.finalize
@@ -105,6 +108,7 @@ def told_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
         finalize(ti, state, context, log, error)
 
     monkeypatch.setattr(task_runner, "finalize", told)
+    monkeypatch.setattr(supervisor, "in_process_api_server", _api)
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+
+pytest.importorskip("py4j", reason="Spark is an extra")
+
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 

@@ -32,16 +32,8 @@ OLDER = ROOT / "tests/system/matrix/older.txt"
 EXTRAS = ("postgres", "mysql", "metastore", "hiveserver2")
 TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 TESTS = (
-    "-W",
-    "default",
-    "-n",
-    "2",
-    "--dist",
-    "loadfile",
-    "-m",
-    "not integration and not airflow",
-    "tests/unit",
-    "tests/airflow",
+    *("-W", "default", "-n", "2", "--dist", "loadfile", "-m", "not integration and not airflow and not security"),
+    *("tests/unit", "tests/airflow"),
 )
 INSTALL_S, TESTS_S = 1800, 1800
 HEAD = """\
