@@ -43,6 +43,7 @@ FINISHED = frozenset(
 FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
 _mended: set[type] = set()
+"""The kinds of lines whose threads ask through the event loop."""
 
 
 def read_metadata() -> None:
