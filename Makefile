@@ -27,7 +27,7 @@ help:
 	@echo "make test-yarn   real Airflow, YARN and HDFS, out of Maven's repository: applications that outlive their tasks (installs Debian's maven where there is none)"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 races Spark jobs, too, and writes the table; installs Debian's maven where there is none)"
-	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none; make test has it too, where it is installed)"
+	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies, each in an environment of its own: docs/compatibility.md (20 min; FULL=1 tries all and writes the table, an hour)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
@@ -181,7 +181,7 @@ test-hives: $(EXECS:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(METASTO
 test-mysql: install
 	command -v mariadbd >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends mariadb-server)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_conformance.py \
+	MARIADB=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_conformance.py \
 		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases -k mysql
 
 matrix: install

@@ -32,7 +32,6 @@ from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, wait_until
 from tests.support.servers import MariaDBServer
 from tests.support.servers.certificates import Authority
-from tests.support.servers.mariadb import PROGRAM as mariadb_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -356,9 +355,8 @@ def test_who_is_not_let_in_is_told_so(mariadb: MariaDBServer, mysql_url: str) ->
 
 
 @integration
+@pytest.mark.usefixtures("mariadb_asked_for")
 def test_tls_is_checked_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
-    if not mariadb_program:
-        pytest.skip("there is no mariadbd here; make test-mysql installs Debian's")
     ours, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "stranger")
     with TemporaryDirectory() as readable:  # for the user that the server runs as
         pem = Path(readable) / "server.pem"
