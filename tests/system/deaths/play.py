@@ -125,6 +125,10 @@ class Run:
         """Let go on the workers that are held up before they ask for locks."""
         (self.stage.gates / f"{self.run_id}.asks").touch()
 
+    def hold_up(self) -> None:
+        """Hold up again those that are started from here on."""
+        (self.stage.gates / f"{self.run_id}.asks").unlink()
+
 
 @dataclass
 class Play:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock import compat
 from tests.system.deaths import aside, chained, components, elsewhere, hosts, report, waiting, working
 from tests.system.deaths.stage import play_all
 
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 OUTPUT = Path("airflow-output")
-ROWS = [*working.ROWS, *chained.ROWS, *waiting.ROWS, *aside.ROWS, *elsewhere.ROWS, *hosts.ROWS, *components.ROWS]
+NEWER = ("waiter_timed_out", "waiting_lock_timed_out", "waiting_lock_cleared", "aside_without_slot_marked_failed")
+"""What an older Airflow does not do: ``execution_timeout`` ends no wait, a lock task that is cleared may lose its place, and
+none begins without a slot."""
+
+OLDER = () if compat.TRIGGERS_HEAR_OF_KILLS else ("trigger",)
+"""Who may also free there: a trigger that was cancelled as it was granted the lock."""
+
+EVERY = [*working.ROWS, *chained.ROWS, *waiting.ROWS, *aside.ROWS, *elsewhere.ROWS, *hosts.ROWS, *components.ROWS]
+ROWS = [row for row in EVERY if compat.TRIGGERS_RENDER or row.name not in NEWER]
 
 
 @pytest.fixture(scope="module")
@@ -38,4 +47,4 @@ def test_the_lock_is_held_for_exactly_as_long_as_the_job_lives(row: Row, verdict
         raise verdict
     print(verdict)
     assert verdict.wrong == ()
-    assert set(verdict.freed_by) <= set(row.by)
+    assert set(verdict.freed_by) <= {*row.by, *OLDER}

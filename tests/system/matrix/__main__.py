@@ -1,4 +1,4 @@
-"""``python -m tests.system.matrix [--full] [CELL…]``, a cell being ``PYTHON:AIRFLOW``: ``3.12:3.3.2``, ``3.11:3.1.0:lowest``.
+"""``python -m tests.system.matrix [--full] [CELL…]``, a cell being ``PYTHON:AIRFLOW``: ``3.12:3.3.2``, ``3.11:3.1.8:lowest``.
 
 An environment is made below a temporary directory, tried (:mod:`.probe`, then the tests that need no servers) and
 deleted before the next. ``lowest`` takes the lowest version that pyproject.toml allows of everything that it names.
@@ -23,9 +23,9 @@ from tests.support import documented
 ROOT = Path(__file__).parents[3]
 CELLS = (
     *(f"{python}:{airflow}" for airflow in ("3.3.2", "3.2.2", "3.1.8") for python in ("3.11", "3.12", "3.13")),
-    *("3.13:3.3.0:lowest", "3.11:3.1.0:lowest"),
+    *("3.13:3.3.0:lowest", "3.11:3.1.8:lowest"),
 )
-FEW = ("3.13:3.3.2", "3.12:3.2.2", "3.11:3.1.8", "3.11:3.1.0:lowest")
+FEW = ("3.13:3.3.2", "3.12:3.2.2", "3.11:3.1.8", "3.11:3.1.8:lowest")
 OLDER = ROOT / "tests/system/matrix/older.txt"
 """What Airflow 3.2 and 3.1 cannot do with, and do not say."""
 
