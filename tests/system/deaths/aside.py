@@ -80,9 +80,8 @@ def aside_without_slot_marked_failed(play: Play) -> None:
 
 @_row("stepped aside, cleared before its worker asks", "task")
 def aside_cleared(play: Play) -> None:
-    run = before_it_asks(
-        play, "own_held_up_again"
-    )  # at once: Airflow 3.1 lets a task that is cleared at work wait as for a retry
+    # At once: on Airflow 3.1 a task that is cleared at work waits as for a retry.
+    run = before_it_asks(play, "own_held_up_again")
     run.clear("job")
     run.until(lambda: run.try_number() == 2, "try 2")
     run.let_ask()
