@@ -38,6 +38,12 @@ def test_each_dependency_has_its_row() -> None:
     assert all(len(row["why"]) > 4 for row in ROWS)
 
 
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/compatibility.md"])
+def test_the_oldest_airflow_is_what_its_users_are_told(page: str) -> None:
+    (bound,) = re.findall(r"apache-airflow>=([\d.]+),", " ".join(row["requirement"] for row in ROWS))
+    assert re.search(rf"Airflow (from )?{re.escape(bound)}\b", (ROOT / page).read_text())
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["requirement"])
 def test_its_licence_is_compatible_and_what_the_package_says(row: dict[str, str]) -> None:
     assert row["licence"] in (COMPATIBLE | LIBRARIES if row["extra"] else COMPATIBLE)
