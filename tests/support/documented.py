@@ -9,8 +9,13 @@ END = "<!-- the end of it -->\n"
 
 
 def write(page: str, command: str, table: str) -> None:
-    """Put *table*, of whole lines, where *page*, below ``docs``, has the mark of *command*, in place of what was there."""
+    """Put *table*, of whole lines, where *page*, below ``docs``, has the mark of *command*, in place of what was there.
+
+    :raises ValueError: it has no such mark.
+    """
     begin = f"<!-- {command} -->\n"
-    before, _, rest = (DOCS / page).read_text().partition(begin)
+    before, mark, rest = (DOCS / page).read_text().partition(begin)
+    if not mark:
+        raise ValueError(f"docs/{page} has no line {begin!r}")
     _, _, after = rest.partition(END)
     (DOCS / page).write_text(f"{before}{begin}{table}{END}{after}")
