@@ -70,9 +70,9 @@ lint: install
 unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
 
-# A third of what tests take is waiting for servers, so three at a time, on two cores. As they are collected, for the long ones come first then.
+# A third of what tests take is waiting for servers, so three at a time, on two cores. In the order given, for the long ones come first then.
 test: install
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/ui
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/ui tests/system tests
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui

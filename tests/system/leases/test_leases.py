@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SEED = int(os.environ.get("LEASES_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 OBJECTS = 6
 HANG_S = 120.0
-KILLS = 10 if os.environ.get("FULL") else 1
+KILLS = 10 if os.environ.get("FULL") else 2
 """Each may cost the half minute after which a dead waiter's place is taken away."""
 
 pytestmark = pytest.mark.timeout(600)
