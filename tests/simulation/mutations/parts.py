@@ -149,6 +149,29 @@ def parents_by_themselves_are_not_told(patch: Patch) -> None:
     patch.setattr(record, "start", start)
 
 
+def a_retry_asks_for_the_table_too(stage: Stage) -> None:
+    ours, retry, third = stage.process("ours"), stage.process("retry"), stage.process("third")
+    ours.gets("a", ["w.a/p=0"])
+    retry.gets("a", ["w.a", "w.a/p=0"], attempt=1)
+    lease = third.gets("a", ["w.a/p=0"], attempt=2)  # what the second has started may run on
+    left = third.gives_back(lease, "w.a/p=0")
+    assert left is not None
+    assert [str(lock) for lock in left.locks] == ["w SHARED", "w.a SHARED"]
+    assert stage.intact("a")
+
+
+@mutation(a_retry_asks_for_the_table_too)
+def a_retrys_parents_by_themselves_are_not_told(patch: Patch) -> None:
+    """A table goes with a day, for the first attempt did not ask for the table itself."""
+    edit(patch, record, "start", "whole=existing.whole | request.whole,", "")
+
+
+@mutation(a_retry_asks_for_the_table_too)
+def earlier_attempts_parents_by_themselves_are_forgotten(patch: Patch) -> None:
+    """A table goes with a day while what an earlier attempt has started still reads it."""
+    edit(patch, record, "start", "whole=existing.whole | request.whole,", "whole=request.whole,")
+
+
 def a_retry_asks_for_all_days(stage: Stage) -> None:
     ours, retry = stage.process("ours"), stage.process("retry")
     plan = replace(rules.request("a", [], DAYS), named="the month")

@@ -291,7 +291,8 @@ def start(
             if existing.named == request.named if by_name else existing.locks == wanted:
                 taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
                 end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
-                return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us)
+                whole = _lines(existing.by_themselves | request.whole)  # what an earlier attempt has started may run on
+                return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
             if not (frees and existing.expired(now_us)):
                 held = existing.state is State.GRANTED
                 standing = existing.locked, request.locks
@@ -317,8 +318,12 @@ def start(
         group_key=group_key,
         asked_us=now_us,
         seen_us=now_us,
-        whole="\n".join(sorted(map(str, request.whole))),
+        whole=_lines(request.whole),
     )
+
+
+def _lines(objects: Iterable[LockObject]) -> str:
+    return "\n".join(sorted(map(str, objects)))
 
 
 def encode(locks: Iterable[Lock]) -> str:

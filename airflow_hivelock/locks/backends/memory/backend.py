@@ -288,7 +288,10 @@ class MemoryAcquisition:
         else:
             superseded = entry.wake
             standing = entry.request
-            entry.request = replace(request, locks=standing.locks, priority=standing.priority, limit=standing.limit)
+            whole = standing.whole | request.whole
+            entry.request = replace(
+                request, locks=standing.locks, priority=standing.priority, limit=standing.limit, whole=whole
+            )
             entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
             superseded()
             self._waited_s = (store.now() - entry.since).total_seconds()
@@ -296,7 +299,7 @@ class MemoryAcquisition:
                 notice()
             entry.losses.clear()
             if entry.lease:
-                entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt)
+                entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt, whole=whole)
         store._orders[request.owner] = request.attempt, self._begun
         return entry
 

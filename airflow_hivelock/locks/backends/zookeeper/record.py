@@ -363,6 +363,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
                 wait=request.wait,
                 lease_s=request.lease_s,
                 share=_retaken(existing.share, request.limit),
+                whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
             )
     return Record(
         request.owner,

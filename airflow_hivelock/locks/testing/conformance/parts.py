@@ -126,6 +126,17 @@ class GivingBack(Suite):
         assert manager.release(left, objects=[DAY2]) is None, "a later attempt has taken it over"
         other.verify(again)
 
+    @where(parts=True, remembers=True)
+    def test_what_any_attempt_read_for_its_own_sake_stays_when_its_parts_are_given_back(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        manager.acquire(owner="month", reads=[DAY1])
+        other.acquire(owner="month", reads=["dw.flights", DAY1], attempt=1)
+        granted = manager.acquire(owner="month", reads=[DAY1], attempt=2)
+        left = manager.release(granted, objects=[DAY1])
+        assert left is not None
+        assert _names(left) == ["dw", "dw.flights"]
+
     @where(parts=True, limits=True)
     def test_the_lease_of_a_group_goes_with_the_last_part(self, manager: LockManager, other: LockManager) -> None:
         one = LeaseLimit("reruns", 1)
