@@ -73,10 +73,10 @@ class Operator:
     def _forget(self) -> None:
         """A week passes for owners that nobody works for, nor has been busy with since then: a sweep takes what is left."""
         world, schedule = self._world, self._world.schedule
-        for key, state in list(world.checks.states.items()):
+        for key in list(world.checks.states):
             path = f"{ROOT}/requests/{key}"
-            node = world.zookeeper.tree.get(path)
-            if node is None or state.waits or state.holds or state.aside:
+            node, state = world.zookeeper.tree.get(path), world.checks.states.get(key)  # by now, for others go on
+            if node is None or state is None or state.waits or state.holds or state.aside:
                 continue
             stat = node.stat
             if schedule.now_ms - max(stat.mtime_ms, world.workload.worked_ms(key)) < OVER_MS:
