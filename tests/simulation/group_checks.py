@@ -157,7 +157,7 @@ class GroupChecks:
                     raise Violation(f"{state.owner} stands in the queue of another group")
 
     def _check_arrival(self, group: str, mine: Place) -> None:
-        """A claimed place is that of the less urgent, who have not been passed for long."""
+        """A claimed place is that of the less urgent, who have not been passed for long; of equals the first to come has it."""
         if mine.place == mine.epoch:
             return
         process = self._checks.states[mine.key].process
@@ -165,7 +165,8 @@ class GroupChecks:
         for other in self.queues[group].values():
             if other.key == mine.key or not mine[:4] < other[:4] or other.czxid >= seen:
                 continue
-            if other.place < mine.epoch and other.rank <= mine.rank:
+            came_first = other.rank < mine.rank or (other.rank == mine.rank and other.epoch < mine.epoch)
+            if other.place < mine.epoch and came_first:
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}), as urgent"
                 )
