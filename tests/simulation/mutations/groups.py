@@ -8,7 +8,7 @@ import pytest
 
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
+from airflow_hivelock.locks.backends.zookeeper.acquisition import STEP_S, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
@@ -64,6 +64,24 @@ def permits_not_watched(patch: Patch) -> None:
 def permit_kept_at_release(patch: Patch) -> None:
     """Its lease is over, and is counted for ever."""
     _keep(patch, lambda record: record.holds)
+
+
+def granted_by_a_step_that_takes_long(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    waiter = mine.asks("b", [], ["w.b"], limit=ONE)
+    assert isinstance(waiter.poll(), Blocked)
+    ours.releases(lease)
+    mine.session.before(writes("b", "granted"), lambda: stage.schedule.sleep(2 * STEP_S))
+    assert isinstance(waiter.poll(), Lease), (
+        "somebody was quicker, it is told; at its deadline it would give the lease up"
+    )
+
+
+@mutation(granted_by_a_step_that_takes_long)
+def granted_and_not_told(patch: Patch) -> None:
+    """A request whose locks have just been granted times out."""
+    edit(patch, ZooKeeperAcquisition, "_advance", "return self._settled()", "return None")
 
 
 @step_by_step

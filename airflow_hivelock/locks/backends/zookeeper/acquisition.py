@@ -323,10 +323,8 @@ class ZooKeeperAcquisition:
         """One step of what has been entered. None: somebody was quicker, look again."""
         turn, record = self._turn, self._turn.record
         assert record is not None
-        if record.aside:
-            return Free(turn.waited_s)
-        if record.holds:
-            return record.lease()
+        if settled := self._settled():
+            return settled
         if record.queued:
             return turn.advance(record)
         self._store.waiters.leaves(self)
@@ -336,8 +334,14 @@ class ZooKeeperAcquisition:
             reads = self._reads(record.locks)
             snapshot = reads.snapshot(self._store.client.submit(*reads.all()))
             self._arrive(replace(record, state=State.WAITING), record, snapshot, self._delete_alive())
-            return None
+            return self._settled()
         return outcome
+
+    def _settled(self) -> Lease | Free | None:
+        """What has become of the request, once that is decided."""
+        record = self._turn.record
+        assert record is not None
+        return Free(self._turn.waited_s) if record.aside else record.lease() if record.holds else None
 
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]
