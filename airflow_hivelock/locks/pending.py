@@ -78,8 +78,9 @@ class Patience:
         return self._clock() - self._began
 
     def left_s(self, at_least_s: float = 0.0) -> float:
-        """Until the deadline, which is *at_least_s* after the beginning; infinite without one."""
-        return max(0.0, max(self.timeout_s, at_least_s) - self.elapsed_s() - self.waited_s)
+        """Until the deadline, or until this request itself has waited for *at_least_s*; infinite without a deadline."""
+        elapsed_s = self.elapsed_s()
+        return max(0.0, self.timeout_s - elapsed_s - self.waited_s, at_least_s - elapsed_s)
 
     def answered(self) -> None:
         """The store has answered: the next outage is a new one."""

@@ -114,8 +114,9 @@ def test_what_an_earlier_process_has_waited_counts_in_an_outage(clock: Clock) ->
         pending.poll()
 
 
-def test_not_waiting_still_waits_out_one_that_is_passing(clock: Clock) -> None:
-    pending = begin(clock, 0, Blocked(BY, passing=True))
+@pytest.mark.parametrize("waited_s", [0, 3600])
+def test_not_waiting_still_waits_out_one_that_is_passing(clock: Clock, waited_s: float) -> None:
+    pending = begin(clock, 0, Blocked(BY, passing=True, waited_s=waited_s))
     pending.poll()
     assert pending.wait_s() == PASSING_S
     clock.now_s += PASSING_S
