@@ -8,7 +8,7 @@ import time
 
 from tests.simulation.world import simulate
 
-SECONDS = 240.0 if os.environ.get("FULL") else 60.0
+SECONDS = 240.0 if os.environ.get("FULL") else 30.0
 SEED = "HIVELOCK_SIMULATION_SEED"
 
 
