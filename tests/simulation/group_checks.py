@@ -165,8 +165,7 @@ class GroupChecks:
         for other in self.queues[group].values():
             if other.key == mine.key or not mine[:4] < other[:4] or other.czxid >= seen:
                 continue
-            came_first = other.rank < mine.rank or (other.rank == mine.rank and other.epoch < mine.epoch)
-            if other.place < mine.epoch and came_first:
+            if other.place < mine.epoch and (other.rank, other.epoch) < (mine.rank, mine.epoch):
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}), as urgent"
                 )

@@ -292,6 +292,12 @@ def passed_in_groups_for_ever(patch: Patch) -> None:
     edit(patch, parking, "_claim", "placed_ms < oldest_ms", "False")
 
 
+@mutation(seed=530)
+def equals_passed_in_groups(patch: Patch) -> None:
+    """Who comes later goes before those of the same priority."""
+    edit(patch, parking, "_claim", "other.rank > -record.priority", "other.rank >= -record.priority")
+
+
 def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
     ours, low, high, higher = (stage.process(name, passing_s=60.0) for name in ("ours", "low", "high", "higher"))
     ours.gets("a", [], ["w.a"], limit=ONE)
