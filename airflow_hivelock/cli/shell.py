@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
+_KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
+"""kazoo logs each try to connect; the error that follows says the same in one line, and what to do."""
+
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
     "lease_s": "--lease",
@@ -87,14 +90,17 @@ class _Warnings(logging.Handler):
         print(_shown(f"{kind}: {_said(record.getMessage())}"), file=sys.stderr)
 
     def __enter__(self) -> None:
-        for logger in _WARN:
-            logger.addHandler(self)
+        for logger, handler in self._handlers():
+            logger.addHandler(handler)
             logger.propagate = False  # Airflow's own log would print it again
 
     def __exit__(self, *exc: object) -> None:
-        for logger in _WARN:
+        for logger, handler in self._handlers():
             logger.propagate = True
-            logger.removeHandler(self)
+            logger.removeHandler(handler)
+
+    def _handlers(self) -> list[tuple[logging.Logger, logging.Handler]]:
+        return [*((logger, self) for logger in _WARN), (_KAZOO, _SILENT)]
 
 
 def run(args: argparse.Namespace, connect: Connect) -> int:
@@ -141,7 +147,12 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 force=args.force,
                 reason=args.reason,
             )
-            return _interact(session, args.output) if text is None else _execute(session, text, args.output)
+            if text is None:
+                return _interact(session, args.output)
+            if not _execute(session, text, args.output):
+                where = args.file or ("-e" if args.execute is not None else "standard input")
+                raise InvalidRequest(f"there is no statement in {where}; --help lists the statements")
+            return Exit.OK
     except HiveLockError as error:
         return _failed(error)
     except KeyboardInterrupt:
@@ -168,10 +179,13 @@ def _text(args: argparse.Namespace) -> str | None:
     return "" if args.command else None if sys.stdin.isatty() else sys.stdin.read()
 
 
-def _execute(session: StatementSession, text: str, output: str) -> Exit:
+def _execute(session: StatementSession, text: str, output: str) -> int:
+    """:return: how many statements *text* has."""
+    count = 0
     for result in session.run(text):
+        count += 1
         _print(result, output)
-    return Exit.OK
+    return count
 
 
 def _interact(session: StatementSession, output: str) -> Exit:
