@@ -7,9 +7,9 @@ import argparse
 import ast
 import os
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock import __version__
 from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.model import MAX_LEASE_S
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -49,7 +49,7 @@ Hive's frees everybody's locks.
 
 exit codes:
   0    all went well
-  1    a statement was refused, or the lock store does not answer
+  1    a statement was refused, or the lock store does not answer; check: an ERROR, data is unprotected
   2    the command or one of the statements is malformed
   75   a lock was not granted in time: the same may succeed later
   130  Ctrl-C; a place in the queue has been given up"""
@@ -80,7 +80,7 @@ class _Version(argparse.Action):
     """argparse's own, which Airflow's commands cannot have."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        sys.stdout.write(f"hivelock {__version__}\n")
+        sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
         parser.exit()
 
 
@@ -237,14 +237,24 @@ def _in_airflow(args: argparse.Namespace) -> None:
         from airflow_hivelock import comms, compat
         from airflow_hivelock.cli.shell import Opened
         from airflow_hivelock.hooks import HiveLockHook
+        from airflow_hivelock.locks.hive.coverage import unprotected
 
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
         settings = hook.settings
         args.locks = args.locks or settings.locks
         timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
+        off = unprotected(
+            f"tasks lock nothing: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
+        )
         return Opened(
-            hook.manager(), hook.catalog(), tuple(settings.sourced()), settings.site, timeout_s, compat.lacks()
+            hook.manager(),
+            hook.catalog(),
+            tuple(settings.sourced()),
+            settings.site,
+            timeout_s,
+            compat.lacks(),
+            () if settings.concurrency else (off,),
         )
 
     from airflow_hivelock.cli import shell

@@ -19,7 +19,7 @@ from tabulate import tabulate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
-from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
 from airflow_hivelock.locks.model import LeaseLimit, LockObject
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
@@ -72,6 +72,7 @@ class Opened:
     :param site: Hive's own settings, where a file of them is named.
     :param timeout_s: how long LOCK waits where the arguments do not say.
     :param lacks: what this Airflow lacks, and what that means.
+    :param findings: what ``check`` tells beside what the lock store and Hive say.
     """
 
     manager: LockManager
@@ -80,6 +81,7 @@ class Opened:
     site: Site | None = None
     timeout_s: float = 0.0
     lacks: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
 
 
 class _Warnings(logging.Handler):
@@ -122,8 +124,14 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         try:
             opened = connect()
         except HiveLockError as error:
-            return _failed(error, str(error))  # of a URL's options, and not of those here
+            code = _failed(error, str(error))  # of a URL's options, and not of those here
+            return Exit.REFUSED if args.command == "check" else code  # a configuration that protects nothing
         with opened.manager:
+            if args.command == "check":
+                _print(_settings(opened.settings), args.output)
+                findings = _check(opened, args.names)
+                _print(_findings(findings, opened.lacks), args.output)
+                return Exit.REFUSED if findings_fail(findings) else Exit.OK
             if args.command:
                 for told in _command(args, opened):
                     _print(told, args.output)
@@ -271,9 +279,6 @@ def _shown(text: str) -> str:
 def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
     if args.command == "capabilities":
         yield _capabilities(opened.manager.capabilities)
-    elif args.command == "check":
-        yield _settings(opened.settings)
-        yield _check(opened, args.names)
     else:
         yield from _host_gone(args, opened.manager)
 
@@ -319,17 +324,30 @@ def _capabilities(capabilities: Capabilities) -> Result:
     return Result(("capability", "promised", "meaning"), rows, text)
 
 
-def _check(opened: Opened, tables: Sequence[str]) -> Result:
+def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
     """Which lock manager protects what: by Hive's own file, and by what its servers say."""
-    manager, catalog = opened.manager, opened.catalog
+    manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
-    findings = check(manager, opened.site) if opened.site and (asked or hasattr(manager.backend, "settings")) else []
-    findings += check(manager, asked or (None if findings else opened.site), map(LockObject.parse, tables), catalog)
-    rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
-    rows += tuple(("lacks", text) for text in opened.lacks)
-    return Result(
-        ("finding", "text"), rows, "\n".join([*map(str, findings), *(f"lacks: {text}" for text in opened.lacks)])
-    )
+    site = opened.site if opened.site and (asked or hasattr(manager.backend, "settings")) else None
+    findings = [*opened.findings, *(check(manager, site) if site else ())]
+    hive = asked or (None if site else opened.site)
+    try:
+        return findings + check(manager, hive, named, catalog, namespaces=site is None)
+    except InvalidRequest:
+        raise
+    except HiveLockError as error:
+        if asked is None:
+            raise
+        findings.append(
+            unprotected(f"the metastore cannot be asked where Hive locks, or for the partitions of a table: {error}")
+        )
+        return findings + (check(manager) if site is None else [])
+
+
+def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:
+    rows = [(finding.kind, finding.text) for finding in findings] + [("lacks", text) for text in lacks]
+    text = "\n".join([*map(str, findings), *(f"lacks: {text}" for text in lacks)])
+    return Result(("finding", "text"), tuple(rows), text)
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:

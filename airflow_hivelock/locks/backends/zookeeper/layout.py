@@ -47,6 +47,10 @@ MAX_QUERY_LENGTH = 500
 _LONGEST_NAME = 50
 _REMEMBERED_BYTES = 4_096
 
+MADE_HERE = b"airflow_hivelock"
+"""The data of Hive's namespace where it was made here: no Hive had locked below it by then. Hive makes it empty, and never
+reads it."""
+
 LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
 """The zero makes eleven digits of the ten that ZooKeeper appends."""
 
