@@ -89,7 +89,7 @@ class Round:
 
     @property
     def past(self) -> str:
-        """For how long, and for whom, it has waited in all."""
+        """How long it has waited in all, and for which owners."""
         return f"{span(self.waited_s)}{_for(self.waited_for)}"
 
     def to_event(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Round:
 
     @classmethod
     def told_with(cls, lease: Any) -> str:
-        """For how long, and for whom, the trigger has waited that gave the worker *lease*; empty if not at all."""
+        """How long the trigger waited for *lease*, and for which owners; empty if it did not wait."""
         if not isinstance(lease, dict) or not lease.get("waited_for"):
             return ""
         return cls(0, lease.get("waited_s", 0.0), lease["waited_for"]).past
@@ -289,7 +289,7 @@ class Wait(Polled[Lease | Free]):
         return outcome
 
     def past(self) -> dict[str, Any]:
-        """How long it has waited in all, and for whom: what a trigger tells the worker beside the lease."""
+        """How long it has waited in all, and for which owners: the worker gets it with the lease."""
         return {"waited_s": self._pending.waited_s(), "waited_for": self.ahead.names}
 
     def give_up(self) -> bool:

@@ -72,7 +72,7 @@ class Opened:
     :param site: Hive's own settings, where a file of them is named.
     :param timeout_s: how long LOCK waits where the arguments do not say.
     :param lacks: what this Airflow lacks, and what that means.
-    :param findings: what ``check`` tells beside what the lock store and Hive say.
+    :param findings: further findings of ``check``, of Airflow's side.
     """
 
     manager: LockManager

@@ -115,7 +115,7 @@ class NamespaceUse:
     """What is below a node in ZooKeeper that a Hive may lock in.
 
     :param hives: how many locks of Hive's own are there now.
-    :param objects: databases or tables are there, which somebody has locked.
+    :param objects: databases or tables are there: a client has locked them.
     :param made_here: this package made the node: no Hive had locked below it before, or has been seen there since.
     """
 
@@ -127,7 +127,7 @@ class NamespaceUse:
 
 @runtime_checkable
 class HasNamespaces(Protocol):
-    """A lock store with namespaces, in which Hives lock apart from one another."""
+    """A lock store with several namespaces. Two Hives with different namespaces do not see each other's locks."""
 
     def namespaces(self) -> list[NamespaceUse]:
         """Its own namespace, then the others that a Hive locks in."""

@@ -1,4 +1,4 @@
-"""What Airflow knows of the tasks that are in a waiter's way, for the waiter's log: whether their runs have failed."""
+"""Asks Airflow for the runs of the tasks that block a waiter, so that the waiter's log shows which have failed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
 
 class RunsAhead:
-    """Asks Airflow beside the wait, which never waits for an answer, and logs what there is to know.
+    """Asks Airflow in a task of its own, so that the wait goes on, and logs the answers.
 
-    :param installation: whose tasks this Airflow knows.
+    :param installation: the id of this Airflow. It knows no other tasks.
     """
 
     def __init__(self, installation: str, log: Any) -> None:

@@ -1,4 +1,4 @@
-"""The connection of triggers that wait: looked up once for all that start together, as hundreds do at a take-over."""
+"""The connection of triggers that wait. Hundreds start together when a triggerer takes over, and look it up once."""
 
 from __future__ import annotations
 

@@ -228,7 +228,8 @@ class HiveLockTrigger(_LockTrigger):
     :param warning: what its log says once the locks are acquired.
     :param round_number: which :class:`Round` it is; in those that are late it takes nothing, and resumes the task once it
         could.
-    :param waited_s: how long the rounds before have waited, in seconds; *waited_for*: for whom.
+    :param waited_s: how long the rounds before have waited, in seconds.
+    :param waited_for: the owners that were in the way in those rounds.
     :param terms: the fields of :class:`LeaseTerms`.
     """
 

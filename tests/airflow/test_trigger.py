@@ -231,7 +231,7 @@ class TestTheLogOfAWait:
         monkeypatch: pytest.MonkeyPatch,
         lines: Callable[[], str],
     ) -> None:
-        """It has died, and its lease stands until nothing of it runs any more."""
+        """The holder has died. Its lease is held until nothing of it runs."""
         monkeypatch.setattr(waiting, "STILL_S", (0.1, 0.2))
 
         async def body() -> None:

@@ -89,6 +89,7 @@ def test_the_namespace_in_which_hive_locks_passes_also_when_hive_is_idle(
     assert checked(capsys, "--url", url)[0] == 1
     hive = hives.session(chroot, f"{chroot}/hive_locks")
     assert hive.lock(TABLE).granted
+    assert [row[0] for row in hive.locks()] == ["dw@t"], "the mark breaks no SHOW LOCKS of Hive's"
     code, lines, _ = checked(capsys, "--url", url)
     assert (code, lines) == (
         0,

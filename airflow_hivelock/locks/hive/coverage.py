@@ -81,8 +81,8 @@ class Finding:
     """One thing to know about what is protected.
 
     :param warning: a limit to know of.
-    :param error: data is unprotected, or what protects it cannot be found out. The text says what to change; the command
-        ``hivelock check`` fails.
+    :param error: data is unprotected, or its protection cannot be checked. The text names what to change, and ``hivelock
+        check`` fails.
     """
 
     text: str
@@ -115,8 +115,8 @@ def check(
 
     :param hive: whom to ask for Hive's settings; where none is given, the lock store, if it is part of Hive.
     :param tables: with a *catalog*, those of them that Hive locks otherwise than the rest are told.
-    :param namespaces: whether to look in which namespaces a Hive locks, where that says more than *hive*: a metastore
-        may have other settings than the HiveServer2 that locks.
+    :param namespaces: whether to look for the namespaces that a Hive uses. A metastore's settings do not tell: the HiveServer2
+        that locks may have others.
     :raises StoreUnavailable: who was asked did not answer.
     """
     asked: Hive | Any = hive or (manager.backend if hasattr(manager.backend, "settings") else None)
@@ -171,7 +171,7 @@ def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
 
 
 def _of_namespaces(own: NamespaceUse, *others: NamespaceUse) -> Iterator[Finding]:
-    """Whether a Hive locks below *own*, as far as its nodes tell."""
+    """Whether a Hive uses *own*, judged by the nodes there and in *others*."""
     if own.hives:
         yield Finding(f"Hive locks below {own.path}, as this lock store does: {own.hives} of its locks are there now")
         return

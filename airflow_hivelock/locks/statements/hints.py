@@ -1,4 +1,4 @@
-"""What was probably meant by a statement that cannot be read."""
+"""Hints for statements that cannot be read: the probable meaning of a slip."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEGINNINGS = (
 
 
 def of(text: str) -> str:
-    """A sentence on what *text*, which is no statement, probably means; empty where that cannot be told."""
+    """A sentence with the probable meaning of a malformed *text*; empty if there is none."""
     if found := _SLASHED.search(text):
         levels = (level.partition("=") for level in found["levels"].split("/"))
         pairs = [(column, value.strip("'\"")) for column, _, value in levels]
@@ -46,7 +46,7 @@ def of(text: str) -> str:
 
 
 def beginning(text: str) -> str:
-    """A sentence with the statement that *text* probably is; empty where it is like none."""
+    """A sentence with the statement that *text* resembles; empty if it resembles none."""
     words = re.findall(r"\w+", text.upper())
     for whole in (True, False):  # or without its first word
         for each in BEGINNINGS:

@@ -1,4 +1,4 @@
-"""Where in this ZooKeeper a Hive locks: in the namespace that the connection names, or in another one beside it."""
+"""The namespaces of this ZooKeeper, and which of them a Hive uses: the connection's own or another one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HIVES_NAME = "hive_zookeeper_namespace"
 
 
 def namespaces(store: ZooKeeperStore, chroot: str) -> list[NamespaceUse]:
-    """The use of the store's own namespace, then of the others beside it that a Hive locks in or has locked in.
+    """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
 
     :raises AccessDenied: the own namespace may not be looked at; others are then left out.
     """
