@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Op
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-    from airflow_hivelock.locks.backends.zookeeper.share import Share
+    from airflow_hivelock.locks.backends.zookeeper.record import Share
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-([0-9]{1,19})-(-?[0-9]{1,10})-([0-9]{1,15})")
 """A place's node: the owner's key, the epoch, a version of the record, the place, the priority, when it was first taken."""
@@ -149,7 +149,7 @@ class Groups:
         assert record.share is not None
         place = Parked.of(record)
         share = record.share._replace(permit=None, ticket=place.name, place=place.place)
-        parked = replace(record, state=State.PARKED, written=0, barrier=(), tickets=(), share=share)
+        parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share)
         return parked, Create(f"{self._layout.parked(owner_key(share.group))}/{place.name}")
 
     def placed_ms(self, key: str, places: Iterable[Parked]) -> list[int]:
@@ -206,7 +206,7 @@ def gives_back(layout: Layout, record: Record) -> list[Delete]:
     if (share := record.share) is None:
         return []
     key, found = owner_key(share.group), []
-    if share.permit is not None and (record.holds or record.state is State.TRYING):
+    if share.permit is not None and record.holds:
         found.append(Delete(f"{layout.permits(key)}/{share.permit}"))
     if share.ticket and record.waits:
         found.append(Delete(f"{layout.parked(key)}/{share.ticket}"))
@@ -217,7 +217,7 @@ def has(record: Record | None, number: int, lease_id: str) -> bool:
     """Whether the permit *number*, which says that it is *lease_id*'s, is *record*'s."""
     if record is None or record.share is None or record.lease_id != lease_id:
         return False
-    return record.share.permit == number and (record.holds or record.state is State.TRYING)
+    return record.share.permit == number and record.holds
 
 
 def stands_at(record: Record | None, place: Parked) -> bool:

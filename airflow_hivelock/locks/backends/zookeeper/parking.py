@@ -10,7 +10,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import groups
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Parked
-from airflow_hivelock.locks.backends.zookeeper.places import DEAD_RECHECK_S
+from airflow_hivelock.locks.backends.zookeeper.positions import DEAD_RECHECK_S
 from airflow_hivelock.locks.backends.zookeeper.record import Record
 from airflow_hivelock.locks.model import owner_key
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Create
-    from airflow_hivelock.locks.backends.zookeeper.share import Share
+    from airflow_hivelock.locks.backends.zookeeper.record import Share
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 MOST_SAID = 3
@@ -28,7 +28,7 @@ MOST_SAID = 3
 def park(store: ZooKeeperStore, record: Record, passing_s: float) -> tuple[Record, Create]:
     """*record* as it is parked, at a place that is chosen once; and what takes it.
 
-    As in the tables' queues (:mod:`.places`), it is the place of the earliest of lower priority that may be passed.
+    As in the tables' queues (:mod:`.positions`), it is the place of the earliest of lower priority that may be passed.
     """
     share = record.share
     assert share is not None
