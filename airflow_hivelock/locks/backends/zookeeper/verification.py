@@ -168,8 +168,9 @@ def _mark(store: ZooKeeperStore, ticket: Ticket, target: LockObject, czxid: int)
         record = store.read(ticket.key)
         if record is None or record.ticket_epoch != ticket.epoch or not record.has_nodes or record.state is State.LOST:
             return False
-        made = record.made(target)
-        if not 0 < made < czxid:
+        # Its ticket may have been read before a partial release.
+        holds = any(lock.object == target for lock in record.locks)
+        if not holds or not 0 < record.made(target) < czxid:
             return False
         kept = tuple(entry for entry in record.placeholders if entry[0] != str(target))
         lost = replace(record, state=State.LOST) if record.holds else replace(record, placeholders=kept)
