@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What a verification has found.
 
     :param tickets: of ours, in the way; the nearest first.
@@ -69,7 +69,7 @@ def verify(
     nodes: Nodes,
     existing: Sequence[LockObject],
     replies: Sequence[Any],
-) -> Verdict:
+) -> Verification:
     """Whether *record*'s lease can be returned.
 
     :param position: of its tickets.
@@ -87,19 +87,19 @@ def verify(
         objects = dict(zip(existing, replies[len(listings) :], strict=True))
     own = _own(record, nodes.paths, objects)
     if ahead := _before(tickets, record, position, own):
-        return Verdict(ahead, own=own)
+        return Verification(ahead, own=own)
     if len(own) < len(record.locks):
-        return Verdict(missing=True, own=own)
+        return Verification(missing=True, own=own)
     mine = {target: node for target, path in own.items() if (node := LockNode.parse(path.rpartition("/")[2]))}
     foreign = store.namespace.foreign_conflicts(record.locks, objects, mine)
     foreign += store.namespace.foreign_below(record.locks, objects, record.written)
     if foreign:
-        return Verdict(foreign=foreign, own=own)
+        return Verification(foreign=foreign, own=own)
     if marked := _mark_older(store, record, objects, store.queues.named(record.locks, listings)):
         again = _own(record, {target: own[target] for target in marked}, _objects(store, marked))
         if len(again) < len(marked):
-            return Verdict(missing=True, own=again)
-    return Verdict(own=own)
+            return Verification(missing=True, own=again)
+    return Verification(own=own)
 
 
 def verify_placeholder(
