@@ -12,7 +12,7 @@ from airflow_hivelock.locks.backends.zookeeper import verification
 from airflow_hivelock.locks.backends.zookeeper.client import Listing
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.backends.zookeeper.verification import Verdict
+from airflow_hivelock.locks.backends.zookeeper.verification import Verification
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.themes import IMPATIENT_HIVE
@@ -35,7 +35,7 @@ def hive_locks_before_the_try(stage: Stage) -> None:
 @mutation(hive_locks_before_the_try)
 def verify_skipped(patch: Patch) -> None:
     """Hive locked between the look and the try."""
-    patch.setattr(verification, "verify", lambda store, found, position, nodes, *more: Verdict(own=nodes.paths))
+    patch.setattr(verification, "verify", lambda store, found, position, nodes, *more: Verification(own=nodes.paths))
 
 
 def hive_has_locked(stage: Stage) -> None:

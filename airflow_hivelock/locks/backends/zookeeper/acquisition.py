@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
-    from airflow_hivelock.locks.backends.zookeeper.store import Look, ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
 
 STEP_S = 1.0
 """How long one step goes on, though it gets on, before its manager looks at the deadline."""
@@ -186,7 +186,7 @@ class ZooKeeperAcquisition:
         self,
         mine: Record,
         existing: Record | None,
-        look: Look,
+        look: Snapshot,
         life: Sequence[Op],
         group: GroupLook | None = None,
     ) -> None:
@@ -267,7 +267,7 @@ class ZooKeeperAcquisition:
     # At once, where no other request is in the way.
 
     def _grant_at_once(
-        self, mine: Record, existing: Record | None, look: Look, life: Sequence[Op], group: GroupLook | None
+        self, mine: Record, existing: Record | None, look: Snapshot, life: Sequence[Op], group: GroupLook | None
     ) -> bool:
         """Tickets, lock nodes and GRANTED in one transaction, verified. False: a lock of Hive's is in the way, or no permit is
         free, or the transaction is too large."""
@@ -293,7 +293,7 @@ class ZooKeeperAcquisition:
             store.waiters.stands(self, turn.position)
         return True
 
-    def _step_aside_at_once(self, mine: Record, existing: Record | None, look: Look, life: Sequence[Op]) -> bool:
+    def _step_aside_at_once(self, mine: Record, existing: Record | None, look: Snapshot, life: Sequence[Op]) -> bool:
         """AWAY in one transaction, without a ticket. False: a lock of Hive's is in the way."""
         if self._turn.foreign(mine.locks, self._store.namespace.survey(mine.locks, look.objects), {}):
             return False

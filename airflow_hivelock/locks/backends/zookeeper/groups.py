@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Op
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-    from airflow_hivelock.locks.backends.zookeeper.record import Share
+    from airflow_hivelock.locks.backends.zookeeper.share import Share
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-([0-9]{1,19})-(-?[0-9]{1,10})-([0-9]{1,15})")
 """A place's node: the owner's key, the epoch, a version of the record, the place, the priority, when it was first taken."""

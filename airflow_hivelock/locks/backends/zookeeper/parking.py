@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Create
-    from airflow_hivelock.locks.backends.zookeeper.record import Share
+    from airflow_hivelock.locks.backends.zookeeper.share import Share
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 
 MOST_SAID = 3

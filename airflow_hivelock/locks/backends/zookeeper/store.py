@@ -53,7 +53,7 @@ HISTORY_S = 7 * 86_400.0
 """How long tombstones stay: as history, and longer than any old process of an owner can live."""
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """What may be in the way of a request, as it was: queues, and Hive's objects."""
 
     queues: Sequence[Listing | None]
@@ -320,10 +320,10 @@ class ZooKeeperStore:
         """What to read for :meth:`looked`."""
         return [*self.queues.reads(locks), *self.namespace.reads(locks)]
 
-    def looked(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Look:
+    def looked(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Snapshot:
         """The replies to :meth:`reads`."""
         queues = len(self.queues.reads(locks))
-        return Look(replies[:queues], replies[queues:])
+        return Snapshot(replies[:queues], replies[queues:])
 
     def settle(self, path: str, czxid: int) -> None:
         """Every request that had a lock node on what was at *path* before *czxid* has been marked."""

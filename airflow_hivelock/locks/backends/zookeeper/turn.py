@@ -31,7 +31,7 @@ from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_ba
 from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
-from airflow_hivelock.locks.backends.zookeeper.verification import Verdict
+from airflow_hivelock.locks.backends.zookeeper.verification import Verification
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockObject, LockRequest, owner_key
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
     from airflow_hivelock.locks.backends.zookeeper.queue import Position, Ticket
-    from airflow_hivelock.locks.backends.zookeeper.store import Look, ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
 
 _NO_POSITION = 1 << 63
 """Later than every write."""
@@ -73,7 +73,7 @@ class Turn:
     began_s: float
     record: Record | None = None
     granting: int = 0
-    look: Look | None = None
+    look: Snapshot | None = None
     vain: int = 0
     outcome: Lease | Blocked | None = None
     position: Position | None = None
@@ -116,7 +116,7 @@ class Turn:
         if (
             self.request.late and record.node_zxids
         ):  # an earlier process of the owner was not late, and has created them
-            return self.give_back(record, Verdict(missing=True))
+            return self.give_back(record, Verification(missing=True))
         if record.has_nodes:  # a placeholder is in the way of all, also of those before it: they see it, and wait
             return self._try(record, look and look.objects)
         assert self.position is not None
@@ -229,14 +229,14 @@ class Turn:
             raise LockLost(lost(record))
         return self._settle(record, nodes, verdict)
 
-    def _settle(self, record: Record, nodes: Nodes, verdict: Verdict) -> Lease | Blocked | None:
+    def _settle(self, record: Record, nodes: Nodes, verdict: Verification) -> Lease | Blocked | None:
         if not verdict.stands:
             return self.give_back(record, verdict, nodes)
         self.store.removal.remember(record, nodes)
         self.store.remember(record)
         return record.lease()
 
-    def give_back(self, record: Record, verdict: Verdict, nodes: Nodes | None = None) -> Blocked | None:
+    def give_back(self, record: Record, verdict: Verification, nodes: Nodes | None = None) -> Blocked | None:
         """Take everything back but the position in the queue, then wait for what was in the way. None: look again.
 
         :param nodes: the request's lock nodes, if they are known.
@@ -352,7 +352,7 @@ class Turn:
         if not kept:  # it is in the way of all from now on, and so has to look whether another request is in its own
             assert self.position is not None
             if ahead := verification.verify_placeholder(store, written, self.position, replies):
-                self.give_back(written, Verdict(ahead))
+                self.give_back(written, Verification(ahead))
 
     # The record.
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What a verification has found.
 
     :param tickets: of ours, in the way; the nearest first.
@@ -77,7 +77,7 @@ def verify(
     nodes: Nodes,
     targets: Sequence[LockObject],
     replies: Sequence[Any],
-) -> Verdict:
+) -> Verification:
     """Whether *record*'s lease can be returned.
 
     :param position: of its tickets.
@@ -101,19 +101,19 @@ def verify(
             objects |= _objects(store, unread)
     own = _own(record, nodes.paths, objects)
     if ahead := _before(tickets, record, position, own):
-        return Verdict(ahead, own=own)
+        return Verification(ahead, own=own)
     if len(own) < len(record.locks):
-        return Verdict(missing=True, own=own)
+        return Verification(missing=True, own=own)
     mine = {target: node for target, path in own.items() if (node := LockNode.parse(path.rpartition("/")[2]))}
     foreign = store.namespace.foreign_conflicts(record.locks, objects, mine)
     foreign += store.namespace.foreign_below(record.locks, objects, record.written)
     if foreign:
-        return Verdict(foreign=foreign, own=own)
+        return Verification(foreign=foreign, own=own)
     if unsure := _mark_older(store, record, objects, store.queues.named(record.locks, listings)):
         again = _own(record, {target: own[target] for target in unsure}, _objects(store, unsure))
         if len(again) < len(unsure):
-            return Verdict(missing=True, own=again)
-    return Verdict(own=own)
+            return Verification(missing=True, own=again)
+    return Verification(own=own)
 
 
 def verify_placeholder(
