@@ -80,7 +80,7 @@ TWICE = {
 }
 """Names that more than one class has, and why."""
 
-TELLS_TIME = {"locks/backends/memory/queues.py"}
+TELLS_TIME = {"locks/backends/memory/entry.py"}
 """Its store is the process itself, so that the process's clock is the store's."""
 
 CLOCKS = {(module, call) for module in ("datetime", "date") for call in ("now", "utcnow", "today")}
