@@ -133,6 +133,9 @@ class _Queued(Protocol):
 Queued = TypeVar("Queued", bound=_Queued)
 """Another request in a queue: its position, and whether it holds what it asked for."""
 
+Ahead = TypeVar("Ahead")
+Key = TypeVar("Key")
+
 
 def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
     """The conflicting requests that keep one at *mine* waiting, nearest first: all that hold, and all that wait before it.
@@ -143,9 +146,14 @@ def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
     return sorted(found, key=lambda other: other.position, reverse=True)
 
 
-def watched(ahead: Sequence[Queued]) -> tuple[Queued, Queued]:
+def watched(ahead: Sequence[Ahead]) -> tuple[Ahead, Ahead]:
     """What a waiter watches among the requests *ahead*: the nearest, whose end lets it advance, and the first in line."""
     return ahead[0], ahead[-1]
+
+
+def earlier(mine: Position, waiting: Mapping[Key, Position]) -> list[Key]:
+    """The keys of the requests that wait before *mine*, in their order."""
+    return sorted((key for key, position in waiting.items() if position < mine), key=lambda key: waiting[key])
 
 
 # Permits.
