@@ -8,7 +8,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal, session, store
+from airflow_hivelock.locks.backends.zookeeper import (
+    acquisition,
+    backend,
+    queue,
+    record,
+    removal,
+    session,
+    store,
+    verification,
+)
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import Lock, locks_from_json
@@ -108,6 +117,7 @@ class World:
         self._habits = Habits.draw(draw)
         self._steady_hive = draw("steady_hive", True, True, False)
         self._cached_tickets = draw("cached_tickets", 0, 3, 20_000)
+        self._few = draw("few", 0, 0, 32)
         self._remembered = draw("remembered", 1, 1_000)
         self._kept_s = draw("kept_s", 0.3, 86_400.0)
         self._at_once = draw("at_once", True, True, False)
@@ -145,6 +155,7 @@ class World:
             stack.enter_context(mock.patch.object(session.log, "error", _complained))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
+            stack.enter_context(mock.patch.object(verification, "FEW", self._few))
             for module in (store, removal):
                 stack.enter_context(mock.patch.object(module, "REMEMBERED", self._remembered))
             if not self._at_once:  # or the long way would hardly be gone

@@ -23,7 +23,8 @@ ROOMS: dict[str, str] = {
     "locks.model": "the values that everything else speaks of",
     "locks.errors": "the error tree; a time-out names values",
     "locks.url": "what URLs of stores say",
-    "locks.rules": "what excludes what",
+    "locks.queueing": "the rules: what excludes what, and who goes first",
+    "locks.rules": "the hierarchy, and the messages about requests",
     "locks.backend": "what a backend must do",
     "locks.hive": "what is said to Hive's servers",
     "locks.plan": "what data, and SQL, mean in locks",
@@ -79,7 +80,7 @@ TWICE = {
 }
 """Names that more than one class has, and why."""
 
-TELLS_TIME = {"locks/backends/memory/queues.py"}
+TELLS_TIME = {"locks/backends/memory/entry.py"}
 """Its store is the process itself, so that the process's clock is the store's."""
 
 CLOCKS = {(module, call) for module in ("datetime", "date") for call in ("now", "utcnow", "today")}

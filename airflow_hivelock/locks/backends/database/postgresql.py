@@ -5,8 +5,8 @@ to lock (SELECT … FOR UPDATE) would have to be there first, and SERIALIZABLE a
 another reads what it wrote: on a table that everybody wants, most of them. Advisory locks need no row, leave no dead
 one, and let readers of a table pass each other. They are the transaction's, not the session's.
 
-A waiter leaves word on the row that it waits for, and the UPDATE that ends that row reads it: so that only waiters are told,
-and none is missed.
+A waiter locks the row that it waits for until its own row is committed. So the transaction that ends that row sees every
+waiter, and notifies it. What a transaction asks without waiting for an answer goes to the server in one pipeline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import selectors
 import socket
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,28 +25,32 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
+    Sequence,
+    Text,
     any_,
     bindparam,
+    cast,
     create_engine,
-    delete,
     event,
     func,
     literal_column,
     select,
     text,
+    union_all,
 )
 
 from airflow_hivelock.locks.backends.database.dialect import Heard
-from airflow_hivelock.locks.backends.database.functions import Functions
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
+from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Update
+    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Engine, Executable
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
+    from airflow_hivelock.locks.backends.database.transaction import Received, Sent, Transaction
 
     Result = TypeVar("Result")
 
@@ -66,6 +70,9 @@ _LOCK = text(
     "SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END "
     "FROM unnest(:keys, :exclusive) AS wanted (key, exclusive)"
 ).bindparams(bindparam("keys", type_=ARRAY(BigInteger)), bindparam("exclusive", type_=ARRAY(Boolean)))
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Each statement after a lock sees what the last holder of the lock has committed."""
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -89,12 +96,11 @@ class PostgreSQL:
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._channel = f"airflow_hivelock {tables.key:x}"
-        self._ends: dict[Update, Select[Any]] = {}
-        self.functions: Functions | None = Functions(tables.qualified, self._channel)
+        self.sequence = Sequence(f"{tables.prefix}number", schema=tables.schema or None)
 
     @property
     def number(self) -> ColumnElement[int]:
-        return self._tables.sequence.next_value()
+        return self.sequence.next_value()
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
         most_ms = max(1, round(timeout_s * 1000))
@@ -117,19 +123,28 @@ class PostgreSQL:
 
         return engine
 
-    def transacting(self, engine: Engine) -> Engine:
-        return engine.execution_options(isolation_level="READ COMMITTED")
-
     def reading(self, engine: Engine) -> Engine:
         return engine
 
-    writing = reading
+    @contextmanager
+    def making(self, engine: Engine, key: int) -> Iterator[Connection]:
+        with engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
+            connection.execute(_LOCK, {"keys": [key], "exclusive": [True]})
+            yield connection
 
-    def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+    def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
+        whole = begins and commits  # to the server, a pipeline is a transaction
+        with session.pipeline():
+            if begins and not whole:
+                session.execute(_BEGIN)
+            cursors = [session.execute(statement, values) for statement, values in statements]
+            if commits and not whole:
+                session.execute("COMMIT")
+        return [received(cursor) for cursor in cursors]
+
+    def enter(self, transaction: Transaction, keys: Mapping[int, bool]) -> None:
         ordered = sorted(keys)
-        connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
-
-    enter = lock
+        transaction.ask(_LOCK, keys=ordered, exclusive=[keys[key] for key in ordered])
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))
@@ -140,29 +155,28 @@ class PostgreSQL:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.to_timestamp(column / literal_column("1000000.0"))
 
-    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        if ended not in self._ends:
-            request, lock = self._tables.request.c, self._tables.lock
-            gone = ended.returning(request.place, request.audience).cte("gone")
-            removed = delete(lock).where(lock.c.place.in_(select(gone.c.place))).cte("removed")
-            self._ends[ended] = select(gone).add_cte(removed)
-        row = connection.execute(self._ends[ended], values).one_or_none()
-        return None if row is None else (row.place, row.audience)
+    @cached_property
+    def insert_locks(self) -> Executable:
+        return self._tables.insert_locks(
+            "jsonb_to_recordset(CAST(:rows AS jsonb)) AS it (position integer, object_key bigint, db_name text, "
+            "table_name text, partition_name text, lease_type text)",
+            "it.{}",
+        )
 
-    def call(self, connection: Connection, process: str) -> None:
-        channel = f"{self._channel} {process[:CLIENT_LENGTH]}"
-        connection.execute(_NOTIFY, {"channel": channel, "payload": process})
+    def call(self, transaction: Transaction, process: str) -> None:
+        transaction.ask(_NOTIFY, channel=f"{self._channel} {process[:CLIENT_LENGTH]}", payload=process)
 
-    def tell(self, connection: Connection, place: int, audience: int) -> None:
-        connection.execute(self._tell_those_behind, {"of_place": place})
-        if audience == EVERYBODY:
-            connection.execute(_NOTIFY, {"channel": self._channel, "payload": str(place)})
+    def tell(self, transaction: Transaction, place: int) -> None:
+        transaction.ask(self._tell, of_place=place)
 
     @cached_property
-    def _tell_those_behind(self) -> Select[Any]:
+    def _tell(self) -> CompoundSelect[Any]:
         request = self._tables.request.c
         channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
-        return select(func.pg_notify(channel, request.process)).where(self._tables.behind)
+        waiters = select(func.pg_notify(channel, request.process)).where(self._tables.waits_for_it)
+        notify = func.pg_notify(self._channel, cast(request.place, Text))
+        watchers = select(notify).where(request.place == bindparam("of_place"), request.watched > 0)
+        return union_all(waiters, watchers)
 
     def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
         return PostgreSQLListener(self.reading(engine), self._channel, f"{self._channel} {client}")

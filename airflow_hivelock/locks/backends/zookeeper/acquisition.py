@@ -191,7 +191,7 @@ class ZooKeeperAcquisition:
         group: GroupLook | None = None,
     ) -> None:
         """A new arrival among those that want its locks: granted at once, or with tickets."""
-        store, turn = self._store, self._turn
+        store = self._store
         tickets = store.queues.conflicting(mine.locks, look.queues)
         if not tickets:
             if self._request.late:

@@ -36,7 +36,6 @@ from airflow_hivelock.locks.model import (
     Holder,
     Lease,
     Lock,
-    LockMode,
     LockObject,
     LockRequest,
     Tenure,

@@ -62,14 +62,12 @@ def wait(store: ZooKeeperStore, record: Record, wake: Callable[[], None]) -> Blo
         if look.ahead(mine):
             return None
         if look.free(record, mine) is None:
-            return _wait_for_one(store, record, look, wake)
+            return _wait_for_one(store, record, look)
     return look
 
 
-def _wait_for_one(
-    store: ZooKeeperStore, record: Record, look: GroupLook, wake: Callable[[], None] | None
-) -> Blocked | None:
-    """All permits are taken: whose they are. None: look again, for one was a dead request's, or nobody's."""
+def _wait_for_one(store: ZooKeeperStore, record: Record, look: GroupLook) -> Blocked | None:
+    """All permits are taken: by which leases. None: look again, because one was left behind."""
     assert record.share is not None
     key = owner_key(record.share.group)
     leases = store.groups.leases(key, look.numbers)
@@ -78,16 +76,8 @@ def _wait_for_one(
     if void := [number for number, other, lease_id in owners if not groups.has(other, number, lease_id)]:
         store.groups.strike(key, look, void)
         return None
-    holders = [other for _, other, _ in owners if other is not None]
-    trying = [other for other in holders if other.queued]
-    lives = store.client.submit(*(Exists(store.layout.alive(other.key), wake) for other in trying))
-    dead = [other for other, life in zip(trying, lives, strict=True) if life is None]
-    for other in dead:
-        store.break_dead(other)
-    if dead or not holders:
-        return None
-    by = [groups.blocker(other, other.queued) for other in holders[:MOST_SAID]]
-    return Blocked(tuple(by), passing=bool(trying))
+    by = [groups.blocker(other, False) for _, other, _ in owners[:MOST_SAID] if other is not None]
+    return Blocked(tuple(by)) if by else None
 
 
 def _wait_behind(
@@ -128,7 +118,7 @@ def _wait_behind(
             if look.free(leader, first) is not None:
                 store.break_dead(leader)
                 return None
-            if _wait_for_one(store, leader, look, wake) is None:
+            if _wait_for_one(store, leader, look) is None:
                 return None
     by = [groups.blocker(other, True)] + ([groups.blocker(leader, True)] if first != nearest else [])
     # One before its group at the tables' queues is granted or leaves the group's queue at once.

@@ -238,6 +238,10 @@ class Queues:
         """What to read for :meth:`conflicting`."""
         return [Names(self._layout.queue(name)) for name in _units(locks)]
 
+    def changes(self, locks: Iterable[Lock]) -> list[Get]:
+        """What to read behind that: when each queue of a ticket changed last."""
+        return [Get(self._layout.queue(name)) for name in ticket_units(locks)]
+
     def conflicting(self, locks: Sequence[Lock], listings: Sequence[Listing | None] | None = None) -> list[Ticket]:
         """The tickets that conflict with *locks*, last first: those of the same request as well.
 
@@ -257,8 +261,8 @@ class Queues:
         tickets = self._read(names, listings, wanted)
         return [ticket for ticket in reversed(tickets) if rules.excludes(modes, ticket.locks)]
 
-    def older(self, target: LockObject, czxid: int, listings: Mapping[str, Listing | None]) -> list[Ticket]:
-        """The tickets that lock *target* and are older than its node, created at *czxid*.
+    def older(self, target: LockObject, czxid: int, listings: Mapping[str, Listing | None]) -> dict[str, Ticket | None]:
+        """The tickets that lock *target* and are older than its node, created at *czxid*; None for one that has gone since.
 
         An epoch is no larger than the zxid of the transaction that first wrote it, so most names tell that they are younger.
 
@@ -276,8 +280,14 @@ class Queues:
         def wanted(name: str, scope: str, epoch: int) -> bool:
             return epoch < czxid and _may_lock(scope, target)
 
-        tickets = self._read(list(listed), list(listed.values()), wanted)
-        return [one for one in tickets if one.zxid < czxid and any(lock.object == target for lock in one.locks)]
+        paths = self._paths(list(listed), list(listed.values()), wanted)
+        tickets = self._get(paths, _decode)
+        return {
+            path: ticket
+            for path in paths
+            if (ticket := tickets.get(path)) is None
+            or (ticket.zxid < czxid and any(lock.object == target for lock in ticket.locks))
+        }
 
     def named(self, locks: Sequence[Lock], listings: Sequence[Listing | None]) -> dict[str, Listing | None]:
         """The replies to :meth:`reads`, by the queue's name."""
@@ -303,15 +313,26 @@ class Queues:
         :param wanted: whether to read the ticket of that queue, scope and epoch.
         :raises StoreCorrupted: one of them cannot be read; to pass over it would be to overtake it.
         """
-        decode = decode or _decode
         if listings is None:
             listings = self._client.submit(*(Names(self._layout.queue(name)) for name in names))
-        paths = [
+        found = self._get(self._paths(names, listings, wanted), decode or _decode)
+        return sorted(found.values(), key=attrgetter("position"))
+
+    def _paths(
+        self,
+        names: Sequence[str],
+        listings: Sequence[Listing | None],
+        wanted: Callable[[str, str, int], bool] | None = None,
+    ) -> list[str]:
+        return [
             f"{self._layout.queue(name)}/{child}"
             for name, listing in zip(names, listings, strict=True)
             for child in (listing.names if listing else ())
             if (match := _NAME.fullmatch(child)) and (wanted is None or wanted(name, match[3], int(match[2])))
         ]
+
+    def _get(self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None]) -> dict[str, Ticket]:
+        """The tickets at *paths*, from the cache where they are in it."""
         # The answer is apart from the cache, from which this look, or another thread's, may evict it meanwhile.
         found = {path: ticket for path in paths if (ticket := self._cached.get(path))}
         unknown = [path for path in paths if path not in found]
@@ -320,7 +341,7 @@ class Queues:
                 self._cached[path] = found[path] = ticket
         while len(self._cached) > max(CACHED_TICKETS, 2 * len(paths)):
             self._cached.popitem(last=False)
-        return sorted(found.values(), key=attrgetter("position"))
+        return found
 
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Names(self._layout.queues))[0]

@@ -192,10 +192,10 @@ class Turn:
         store, locks = self.store, granted.locks
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
-        existing = [lock.object for lock in locks if lock.object in seen]
+        targets = verification.to_read(locks, seen)
         self.granting = granted.ticket_epoch
         ops = (*writes, *tickets, *creates, *also)
-        outcome, *replies = store.client.submit(Commit(ops), *verification.reads(store, locks, existing))
+        outcome, *replies = store.client.submit(Commit(ops), *verification.reads(store, locks, targets))
         if isinstance(outcome, Refused):
             self._refused(outcome, writes, tickets)
             if outcome.op in creates:
@@ -215,7 +215,7 @@ class Turn:
         if tickets:
             self.takes_position(record, store.queues.created(record))
         assert self.position is not None
-        verdict = verification.verify(store, record, self.position, nodes, existing, replies)
+        verdict = verification.verify(store, record, self.position, nodes, targets, replies)
         return self._settle(record, nodes, verdict)
 
     def verify_standing(self, record: Record) -> Lease | Blocked | None:
@@ -346,7 +346,7 @@ class Turn:
         dropped = [other for other in placed if hives_order(other.object) > hives_order(target)]
         kept = tuple(entry for entry in record.placeholders if names[entry[0]] not in dropped)
         gone = store.namespace.own_nodes(dropped, record.node_zxids)
-        created = store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, self._lock_data())
+        created = store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
         deletes = (Delete(each.path) for each in gone.values())
         changed = replace(record, placeholders=(*kept, (str(target), 0)))
         write = SetData(self._path(record), changed.encode(), record.version)

@@ -54,12 +54,20 @@ class Verification:
         return not (self.tickets or self.foreign or self.missing)
 
 
-def reads(store: ZooKeeperStore, locks: Sequence[Lock], existing: Sequence[LockObject]) -> list[Request]:
-    """What to read, pipelined behind the transaction that creates the lock nodes.
+FEW = 32
+"""Up to so many objects that the transaction itself has created are read as any others."""
 
-    :param existing: the objects of *locks* that existed before it. What it created itself can hold no older lock.
-    """
-    return [*store.queues.reads(locks), *store.namespace.listings(existing)]
+
+def to_read(locks: Sequence[Lock], existed: Collection[LockObject]) -> list[LockObject]:
+    """The objects to read: of many that the transaction itself creates, none, while their queues have not changed since."""
+    created = [lock.object for lock in locks if lock.object not in existed]
+    return [lock.object for lock in locks if len(created) <= FEW or lock.object in existed]
+
+
+def reads(store: ZooKeeperStore, locks: Sequence[Lock], targets: Sequence[LockObject]) -> list[Request]:
+    """What to read, pipelined behind the transaction that creates the lock nodes; the objects are *targets*."""
+    changes = store.queues.changes(locks) if len(targets) < len(locks) else []
+    return [*store.queues.reads(locks), *changes, *store.namespace.listings(targets)]
 
 
 def verify(
@@ -67,24 +75,30 @@ def verify(
     record: Record,
     position: Position,
     nodes: Nodes,
-    existing: Sequence[LockObject],
+    targets: Sequence[LockObject],
     replies: Sequence[Any],
 ) -> Verification:
     """Whether *record*'s lease can be returned.
 
     :param position: of its tickets.
     :param nodes: its lock nodes.
-    :param existing: as :func:`reads` took it, with the *replies*.
+    :param targets: as :func:`reads` took them, with the *replies*.
     """
-    listings = replies[: len(replies) - len(existing)]
+    queues = len(store.queues.reads(record.locks))
+    listings, changes = replies[:queues], replies[queues : len(replies) - len(targets)]
     if _whole(
         record.locks
     ):  # its reads of the queues come after a look at which there are: read the objects after that
         tickets = store.queues.conflicting(record.locks)
-        objects = _objects(store, existing)
+        objects = _objects(store, targets)
     else:
         tickets = store.queues.conflicting(record.locks, listings)
-        objects = dict(zip(existing, replies[len(listings) :], strict=True))
+        objects = dict(zip(targets, replies[len(replies) - len(targets) :], strict=True))
+    if unread := [target for target in nodes.paths if target not in objects]:
+        # Only a request that has, or had, a ticket in the same queue can have deleted a node there.
+        alone = all(listing is not None and len(listing.names) <= 1 for listing in listings)
+        if not alone or any(queue is None or queue.stat.pzxid != record.written for queue in changes):
+            objects |= _objects(store, unread)
     own = _own(record, nodes.paths, objects)
     if ahead := _before(tickets, record, position, own):
         return Verification(ahead, own=own)
@@ -95,9 +109,9 @@ def verify(
     foreign += store.namespace.foreign_below(record.locks, objects, record.written)
     if foreign:
         return Verification(foreign=foreign, own=own)
-    if marked := _mark_older(store, record, objects, store.queues.named(record.locks, listings)):
-        again = _own(record, {target: own[target] for target in marked}, _objects(store, marked))
-        if len(again) < len(marked):
+    if unsure := _mark_older(store, record, objects, store.queues.named(record.locks, listings)):
+        again = _own(record, {target: own[target] for target in unsure}, _objects(store, unsure))
+        if len(again) < len(unsure):
             return Verification(missing=True, own=again)
     return Verification(own=own)
 
@@ -142,7 +156,7 @@ def _mark_older(
 ) -> list[LockObject]:
     """Mark every request LOST that has a ticket older than one of *record*'s objects, and a lock node there before.
 
-    :return: the objects where there was one.
+    :return: the objects that such a request may have deleted a node on since they were read: with this request's path.
     """
     found: list[LockObject] = []
     for lock in record.locks:
@@ -153,29 +167,32 @@ def _mark_older(
         if not target.table and store.settled.get(path) == czxid:
             continue
         older = store.queues.older(target, czxid, listings)
-        marked = [_mark(store, ticket, target, czxid) for ticket in older if ticket.key != record.key]
-        if any(marked):
+        older = {path: ticket for path, ticket in older.items() if f"/{record.lease_id}-" not in path}
+        for ticket in older.values():
+            if ticket is not None:
+                _mark(store, ticket, target, czxid)
+        if older:
             found.append(target)
         if not target.table:
             store.settle(path, czxid)
     return found
 
 
-def _mark(store: ZooKeeperStore, ticket: Ticket, target: LockObject, czxid: int) -> bool:
+def _mark(store: ZooKeeperStore, ticket: Ticket, target: LockObject, czxid: int) -> None:
     """Write into its record that the request with *ticket* has lost its node on *target*, whose node was created at *czxid*."""
     marking = store.retry(f"the record of {ticket.owner} changed while it was marked as lost")
     while True:
         record = store.read(ticket.key)
         if record is None or record.ticket_epoch != ticket.epoch or not record.has_nodes or record.state is State.LOST:
-            return False
+            return
         # Its ticket may have been read before a partial release.
         holds = any(lock.object == target for lock in record.locks)
         if not holds or not 0 < record.made(target) < czxid:
-            return False
+            return
         kept = tuple(entry for entry in record.placeholders if entry[0] != str(target))
         lost = replace(record, state=State.LOST) if record.holds else replace(record, placeholders=kept)
         if store.rewrite(record, lost):
-            return True
+            return
         marking.again()
 
 
