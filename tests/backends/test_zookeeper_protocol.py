@@ -233,12 +233,10 @@ def guarded_root(hive: KazooClient, request: pytest.FixtureRequest) -> Iterator[
 
 def test_what_lies_above_hives_namespace_need_not_be_open(zookeeper: ZooKeeperServer, guarded_root: Layout) -> None:
     with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts), guarded_root)) as manager:
-        for owner in ("first", "tries to be granted at once, and learns", "third"):
-            before = zxid(zookeeper)
-            lease = manager.acquire(owner=owner, writes=["dw.t/p=1"])
-            written = zxid(zookeeper) - before
-            manager.release(lease)
-        assert written == 3, "a ticket, a try and a grant, and nothing in vain"
+        manager.release(manager.acquire(owner="first", writes=["dw.t/p=1"]))
+        before = zxid(zookeeper)
+        manager.release(manager.acquire(owner="second", writes=["dw.t/p=1"]))
+        assert zxid(zookeeper) - before == 2, "something was written in vain"
 
 
 def test_a_store_without_our_nodes_is_said_to_be_one(
@@ -302,12 +300,17 @@ UNLOCKED = [(DAY, DAY_PATH), ("dw.t", DAY_PATH[:2]), ("dw", DAY_PATH[:1])]
 
 @pytest.mark.parametrize(("name", "path"), UNLOCKED, ids=["partition", "table", "database"])
 def test_a_release_leaves_the_node_that_got_its_path_after_unlock_table(
-    connect_zookeeper: Callable[[], LockManager], layout: Layout, hives: HiveLockManagers, name: str, path: list[str]
+    connect_zookeeper: Callable[[], LockManager],
+    layout: Layout,
+    hives: HiveLockManagers,
+    hive: KazooClient,
+    name: str,
+    path: list[str],
 ) -> None:
     with connect_zookeeper() as one, connect_zookeeper() as two:
         robbed = one.acquire(owner="robbed", reads=[name])
         (before,) = nodes_on(one, name)
-        assert hives.session("unlocks", layout.namespace[1:]).free(path) == 1
+        unlock(hives, hive, layout, path)
         assert one.backend.store.client.submit(Exists(layout.object(LockObject.parse(name)))) == [None]  # type: ignore[attr-defined]
         second = two.acquire(owner="second", reads=[name])
         assert nodes_on(two, name) == [before], "it has not got the same path"
@@ -328,13 +331,14 @@ def test_a_lease_is_not_returned_without_the_node_that_an_older_release_has_dele
     connect_zookeeper: Callable[[], LockManager],
     layout: Layout,
     hives: HiveLockManagers,
+    hive: KazooClient,
     name: str,
     path: list[str],
 ) -> None:
     session = Verifying(zookeeper.hosts)
     with connect_zookeeper() as one, LockManager(ZooKeeperBackend(session, layout)) as two:
         robbed = one.acquire(owner="robbed", reads=[name])
-        hives.session("unlocks", layout.namespace[1:]).free(path)
+        unlock(hives, hive, layout, path)
         session.other = partial(one.release, robbed)
         second = two.acquire(owner="second", reads=[name], timeout_s=WAIT_S)
         assert session.overtaken
@@ -364,13 +368,15 @@ def test_a_grant_that_died_beside_a_lock_of_hives_is_given_back_by_the_next_proc
     connect_zookeeper: Callable[[], LockManager],
     layout: Layout,
     hives: HiveLockManagers,
+    hive: KazooClient,
     at_once: bool,
 ) -> None:
     """Hive's lock came after the look of the process that died, and has the lower number."""
-    hive, session = hives.session("before", layout.namespace[1:]), Dying(zookeeper.hosts)
+    writer, session = hives.session(f"before {at_once}", layout.namespace[1:]), Dying(zookeeper.hosts)
+    hive.ensure_path(layout.object(LockObject.parse(DAY)))
 
     def hive_writes() -> None:
-        assert hive.lock([(DAY_PATH[:1], "SHARED"), (DAY_PATH[:2], "SHARED"), (DAY_PATH, "EXCLUSIVE")]).granted
+        assert writer.lock([(DAY_PATH[:1], "SHARED"), (DAY_PATH[:2], "SHARED"), (DAY_PATH, "EXCLUSIVE")]).granted
 
     session.other = hive_writes
     with pytest.raises(StoreUnavailable, match="dead"):
@@ -380,19 +386,23 @@ def test_a_grant_that_died_beside_a_lock_of_hives_is_given_back_by_the_next_proc
         taken_up = Polling(manager, "task", writes=[DAY])
         assert [str(blocker.object) for blocker in taken_up.blocked().by] == [DAY]
         assert [holder.lease_id for holder in manager.show()] == [None] * 3, "its lock nodes are in Hive's way"
-        hive.unlock()
+        writer.unlock()
         lease = taken_up.granted()
         manager.verify(lease)
         assert manager.release(lease)
 
 
 def test_a_grant_that_died_and_lost_its_node_is_not_returned_to_the_next_process(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], layout: Layout, hives: HiveLockManagers
+    zookeeper: ZooKeeperServer,
+    connect_zookeeper: Callable[[], LockManager],
+    layout: Layout,
+    hives: HiveLockManagers,
+    hive: KazooClient,
 ) -> None:
     """The process before may have got that lease, and work under it."""
     with pytest.raises(StoreUnavailable, match="dead"):
         LockManager(ZooKeeperBackend(Dying(zookeeper.hosts), layout)).acquire(owner="task", writes=[DAY])
-    hives.session("unlocks", layout.namespace[1:]).free(DAY_PATH)
+    unlock(hives, hive, layout, DAY_PATH)
     with connect_zookeeper() as manager:
         with pytest.raises(LockLost, match="acquire again"):
             manager.acquire(owner="task", writes=[DAY])
@@ -596,6 +606,18 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
             assert session.tries < 50, "it has kept the server busy"
             session.other = None
             assert manager.release(lease)
+
+
+def unlock(hives: HiveLockManagers, hive: KazooClient, layout: Layout, path: list[str]) -> None:
+    """UNLOCK TABLE by real Hive; of a database, whose locks Hive 2.3 does not list, the same by hand."""
+    if hives.session("unlocks", layout.namespace[1:]).free(path):
+        return
+    target = "/".join((layout.namespace, *path))
+    for name in hive.get_children(target):
+        if name.startswith("LOCK-"):
+            hive.delete(f"{target}/{name}")
+    if not hive.get_children(target):
+        hive.delete(target)
 
 
 def nodes_on(manager: LockManager, name: str) -> list[str]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 REMEMBERED = 1_000
 
+OUTRUN = 3
+"""How often other requests may come to a partition that is about to be deleted as empty, before it is left to them."""
+
 
 class Nodes(NamedTuple):
     """The lock nodes of a request.
@@ -101,7 +104,7 @@ class Removal:
     ) -> Record | None:
         path = self._layout.record(current.key)
         nodes = self._find(current, locks) if nodes is None else nodes
-        emptied = self._emptied(nodes)
+        emptied, outrun = self._emptied(nodes), 0
         removing = self._retry(f"the locks of {current.owner} changed while they were removed")
         while True:
             deletes = [Delete(gone) for gone in (*nodes.paths.values(), *emptied)]
@@ -114,11 +117,11 @@ class Removal:
             if outcome.op.path == path or outcome.op in also:
                 return None
             removing.again()
-            if outcome.reason == Refused.NOT_EMPTY and nodes.created:
-                nodes = nodes._replace(created=frozenset())  # other requests have come since
+            if outcome.reason == Refused.NOT_EMPTY:  # other requests have come since; the last one deletes it
+                nodes, outrun = nodes._replace(created=frozenset()), outrun + 1
             else:
                 nodes = self._find(current, locks)
-            emptied = self._emptied(nodes)
+            emptied = self._emptied(nodes) if outrun < OUTRUN else []
 
     def _find(self, record: Record, locks: Sequence[Lock]) -> Nodes:
         own = self._namespace.own_nodes(locks, record.node_zxids)
