@@ -83,9 +83,12 @@ def test_a_partition_costs_two_writes_and_four_requests_however_many_hold_others
 def test_a_partition_that_others_read_costs_its_reader_two_writes_and_six_requests(
     counting: tuple[Counting, LockManager, LockManager],
 ) -> None:
+    """Once its process has read the ticket of the reader that created the partition's node."""
     session, manager, others = counting
     for number in range(CLIENTS - 1):
         others.acquire(owner=f"reader {number}", reads=["dw.t/n=1"])
+    manager.release(manager.acquire(owner="before", reads=["dw.t/n=1"]))
+    session.reset()
     manager.release(manager.acquire(owner="me", reads=["dw.t/n=1"]))
     assert (session.writes, session.refused) == (2, 0)
     assert session.packets <= 6, session.read

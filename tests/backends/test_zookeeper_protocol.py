@@ -14,7 +14,16 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockObject, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue, retry
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Exists, Names, Request, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Names,
+    Refused,
+    Request,
+    SetData,
+)
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.testing import Polling
@@ -242,14 +251,20 @@ def test_a_store_without_our_nodes_is_said_to_be_one(
             manager.acquire(owner="me", writes=["dw.t"], timeout_s=5.0)
 
 
+def _is_grant(requests: tuple[Request, ...]) -> bool:
+    """Whether the first of them creates lock nodes, and the others verify what it has granted."""
+    return bool(requests) and isinstance(requests[0], Commit) and _grants(requests[0])
+
+
 class Verifying(Overtaken):
     """Between the transaction that creates its lock nodes and the reads behind it, another client does something."""
 
     def submit(self, *requests: Request) -> list[Any]:
-        if self.other is None or not (isinstance(requests[0], Commit) and _grants(requests[0])):
+        if self.other is None or not _is_grant(requests):
             return super().submit(*requests)
         written = KazooSession.submit(self, requests[0])
-        self.overtake()
+        if not isinstance(written[0], Refused):
+            self.overtake()
         return written + super().submit(*requests[1:])
 
 
@@ -257,11 +272,13 @@ class Dying(Overtaken):
     """Its process dies once its lock nodes exist, before it has verified them."""
 
     def submit(self, *requests: Request) -> list[Any]:
-        replies = super().submit(*requests[:1])
-        if isinstance(requests[0], Commit) and _grants(requests[0]):
-            self.close()
-            raise StoreUnavailable("dead")
-        return replies + super().submit(*requests[1:])
+        if not _is_grant(requests):
+            return super().submit(*requests)
+        replies = super().submit(requests[0])
+        if isinstance(replies[0], Refused):
+            return replies + super().submit(*requests[1:])
+        self.close()
+        raise StoreUnavailable("dead")
 
 
 @pytest.fixture
@@ -350,7 +367,7 @@ def test_a_grant_that_died_beside_a_lock_of_hives_is_given_back_by_the_next_proc
     at_once: bool,
 ) -> None:
     """Hive's lock came after the look of the process that died, and has the lower number."""
-    hive, session = hives.session("writer", layout.namespace[1:]), Dying(zookeeper.hosts)
+    hive, session = hives.session("before", layout.namespace[1:]), Dying(zookeeper.hosts)
 
     def hive_writes() -> None:
         assert hive.lock([(DAY_PATH[:1], "SHARED"), (DAY_PATH[:2], "SHARED"), (DAY_PATH, "EXCLUSIVE")]).granted

@@ -281,6 +281,8 @@ class ZooKeeperAcquisition:
                 return False
             mine, permit = permitted
         granted = replace(mine, state=State.GRANTED)
+        if existing and existing.aside:
+            turn.returns(existing)
         writes, tickets = store.writes(granted, existing), store.queues.creates(mine)
         try:
             turn.outcome = turn.grant(granted, writes, seen, {}, [*permit, *life], tickets)

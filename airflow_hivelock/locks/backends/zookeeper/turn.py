@@ -91,6 +91,11 @@ class Turn:
         self._has_waited(record, tickets[0].since_ms)
         return self.position
 
+    def returns(self, away: Record) -> None:
+        """It had stepped aside: its lock nodes contain when its turn came, so a new process need not write to learn the time."""
+        assert away.stat is not None
+        self._asked_ms = away.stat.mtime_ms
+
     def parks(self, record: Record) -> None:
         """It has been parked: it has no position among those that want its locks."""
         self.position = self._refused_at = None
