@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import STEP_S, ZooKeeperAcquisition
@@ -50,7 +51,7 @@ def granted_without_a_permit(patch: Patch) -> None:
 @mutation(one_after_the_other)
 def permits_not_counted(patch: Patch) -> None:
     """More leases of the group stand than may."""
-    edit(patch, GroupLook, "free", "len(self.numbers) >= mine.share.most", "False")
+    edit(patch, queueing, "permit_free", "held < most and ", "")
 
 
 @mutation(one_after_the_other)
@@ -130,7 +131,7 @@ def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
 @mutation(a_newcomer_finds_a_free_lease)
 def newcomers_go_first(patch: Patch) -> None:
     """A lease is free, and whoever has waited for it is not woken yet."""
-    edit(patch, GroupLook, "free", "else [other for other in self.parked if other.key != mine.key]", "else []")
+    edit(patch, GroupLook, "free", "else Position.newcomer(mine.priority)", "else Position(0, 0, 0)")
 
 
 def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
@@ -266,13 +267,14 @@ def places_in_groups_not_claimed(patch: Patch) -> None:
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, parking, "_claim", "placed_ms < oldest_ms", "False")
+    edit(patch, queueing, "claim", " or place.since <= oldest", "")
 
 
 @mutation(seed=530)
 def equals_passed_in_groups(patch: Patch) -> None:
     """Who comes later goes before those of the same priority."""
-    edit(patch, parking, "_claim", "other.rank > -record.priority", "other.rank >= -record.priority")
+    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
+    edit(patch, parking, "_claim", "other.rank <= -record.priority", "False")
 
 
 def a_more_urgent_one_is_left_alone(stage: Stage) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import listings
-from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -59,7 +59,7 @@ def mark_kept_on_return(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def aside_is_taken_over(patch: Patch) -> None:
     """Its owner comes back, and is told again that it could have its locks."""
-    edit(patch, records, "start", "if existing.waits or existing.holds:", "if existing.state is not State.TOMBSTONE:")
+    edit(patch, queueing, "take_over", "if not earlier.active:", "if earlier.ended:")
 
 
 def a_late_one_finds_all_free(stage: Stage) -> None:

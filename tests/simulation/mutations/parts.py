@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.zookeeper import positions, record
 from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -188,7 +188,7 @@ def a_retry_asks_for_all_days(stage: Stage) -> None:
 @mutation(a_retry_asks_for_all_days)
 def what_is_left_is_taken_for_all(patch: Patch) -> None:
     """A retry gets what is left of the lease, and writes the days that were given back, too."""
-    edit(patch, record, "start", "by_name = request.named and not existing.given", "by_name = request.named")
+    edit(patch, queueing, "take_over", "if named and not earlier.gave_back", "if named")
 
 
 def the_reply_is_lost(stage: Stage) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import positions, verification
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.queueing import QueuePlace
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.themes import URGENT
@@ -71,7 +72,7 @@ def a_holder_is_behind(stage: Stage) -> None:
 @mutation(a_holder_is_behind, theme=URGENT)
 def holder_behind_ignored(patch: Patch) -> None:
     """It came after the place that is claimed, and holds what is wanted."""
-    edit(patch, positions, "in_the_way", "if owner and owner.has_nodes", "if False")
+    edit(patch, positions, "in_the_way", "is not None and owner.has_nodes", "is False")
 
 
 def one_claims_a_position_before_a_holder(stage: Stage) -> None:
@@ -136,7 +137,7 @@ def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_behind_ignored(patch: Patch) -> None:
     """Its node keeps Hive back, and is the lock later."""
-    edit(patch, positions, "in_the_way", "if owner and owner.has_nodes", "if owner and owner.holds")
+    edit(patch, positions, "in_the_way", "owner.has_nodes", "owner.holds")
 
 
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
@@ -168,7 +169,7 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """Who has the lowest priority waits for ever."""
-    edit(patch, rules, "passed", " or not passable(other)", "")
+    edit(patch, queueing, "claim", " or place.since <= oldest", "")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:
@@ -191,7 +192,7 @@ def one_is_passed_through_another(stage: Stage) -> None:
 @mutation(one_is_passed_through_another, theme=URGENT)
 def claimed_place_is_as_new(patch: Patch) -> None:
     """It is passed in turn, and so is whoever it has passed, for as long again."""
-    patch.setattr(Ticket, "placed_ms", property(lambda self: self.since_ms))
+    patch.setattr(Ticket, "place", property(lambda self: QueuePlace(self.position, self.since_ms)))
 
 
 def two_are_as_urgent(stage: Stage) -> None:
@@ -212,7 +213,7 @@ def two_are_as_urgent(stage: Stage) -> None:
 @mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
     """First come, first served, is no more."""
-    edit(patch, rules, "passed", "other.priority >= priority", "other.priority > priority")
+    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
 
 
 def the_urgent_one_restarts(stage: Stage) -> None:
@@ -232,4 +233,4 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(patch, Turn, "takes_position", "tickets[0].position", "(tickets[0].zxid, 0, tickets[0].zxid)")
+    edit(patch, Turn, "takes_position", "tickets[0].position", "tickets[0].position._replace(turn=tickets[0].zxid, rank=0)")

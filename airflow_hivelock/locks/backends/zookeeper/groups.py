@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Client,
@@ -33,6 +33,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,6 +62,10 @@ class Parked(NamedTuple):
     key: str
     name: str
     placed_ms: int = 0
+
+    @property
+    def position(self) -> Position:
+        return Position(self.place, self.rank, self.epoch)
 
     @classmethod
     def parse(cls, name: str) -> Parked | None:
@@ -92,19 +97,19 @@ class GroupLook(NamedTuple):
     parked: tuple[Parked, ...]
 
     def ahead(self, mine: Parked) -> list[Parked]:
-        """Who waits before *mine*, in order."""
-        return [other for other in self.parked if other < mine and other.key != mine.key]
+        """The requests that wait before *mine*, in order."""
+        return [other for other in self.parked if other.position < mine.position and other.key != mine.key]
 
     def free(self, mine: Record, place: Parked | None) -> int | None:
-        """The number of the permit that *mine* may take; None: none is free, or somebody waits before *place*.
+        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.
 
         :param place: None for a newcomer, which comes after all that wait.
         """
         assert mine.share is not None
-        before = self.ahead(place) if place else [other for other in self.parked if other.key != mine.key]
-        if before or len(self.numbers) >= mine.share.most:
-            return None
-        return next(number for number in count() if number not in self.numbers)
+        position = place.position if place else Position.newcomer(mine.priority)
+        waiting = [other.position for other in self.parked if other.key != mine.key]
+        may = queueing.permit_free(position, mine.share.most, len(self.numbers), waiting)
+        return queueing.free_number(self.numbers) if may else None
 
 
 class Groups:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import queueing, rules, validate
 from airflow_hivelock.locks.backends.zookeeper import groups, parking
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
     from airflow_hivelock.locks.backends.zookeeper.parking import Group
-    from airflow_hivelock.locks.backends.zookeeper.queue import Position
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Line:
         for ticket in tickets:
             for lock in ticket.locks:
                 mode = wanted.get(lock.object)
-                if mode is None or not rules.conflict(mode, lock.mode):
+                if mode is None or not queueing.conflict(mode, lock.mode):
                     continue
                 blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
                 self._all[lock.object].add(ticket, blocker)
@@ -265,7 +265,7 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
 
     def blocks(target: LockObject, mode: LockMode) -> bool:
         if (mine := modes.get(target)) is not None:
-            return rules.conflict(mine, mode)
+            return queueing.conflict(mine, mode)
         return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
 
     return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))

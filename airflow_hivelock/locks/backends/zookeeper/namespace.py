@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Client,
@@ -111,7 +111,7 @@ class Namespace:
             for lock in locks
             if lock.object in children
             for placed in self.placed(lock.object, children[lock.object])
-            if not placed.node.ours and rules.conflict(placed.node.mode, lock.mode)
+            if not placed.node.ours and queueing.conflict(placed.node.mode, lock.mode)
             if lock.object not in own or placed.node.sequence < own[lock.object].sequence
         ]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import groups
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
@@ -13,6 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Parked
 from airflow_hivelock.locks.backends.zookeeper.positions import DEAD_RECHECK_S
 from airflow_hivelock.locks.backends.zookeeper.record import Record
 from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.queueing import Position, QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,15 +39,14 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> tuple[Recor
 
 
 def _claim(store: ZooKeeperStore, record: Record, share: Share, passing_s: float) -> tuple[int, int] | None:
-    behind = takewhile(lambda other: other.rank > -record.priority, reversed(store.groups.look(share).parked))
-    if not (lower := [other for other in behind if other.key != record.key]):
+    others = [other for other in store.groups.look(share).parked if other.key != record.key]
+    if all(other.rank <= -record.priority for other in others):
         return None
-    claimed, oldest_ms = None, store.time_ms() - passing_s * 1000
-    for other, placed_ms in zip(lower, store.groups.placed_ms(owner_key(share.group), lower), strict=True):
-        if placed_ms < oldest_ms:
-            break
-        claimed = other.place, placed_ms
-    return claimed
+    since = store.groups.placed_ms(owner_key(share.group), others)
+    places = [QueuePlace(other.position, placed_ms) for other, placed_ms in zip(others, since, strict=True)]
+    oldest_ms = store.time_ms() - int(passing_s * 1000)
+    found = queueing.claim(Position.newcomer(record.priority), places, oldest_ms)
+    return (found.position.turn, found.since) if found else None
 
 
 def wait(store: ZooKeeperStore, record: Record, wake: Callable[[], None]) -> Blocked | GroupLook | None:

@@ -11,20 +11,21 @@ records of all that it has overtaken.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim
 from airflow_hivelock.locks.backends.zookeeper.record import Record
 from airflow_hivelock.locks.model import Blocker
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Stat
-    from airflow_hivelock.locks.backends.zookeeper.queue import Position, Ticket
+    from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.model import Lock
 
@@ -32,33 +33,44 @@ DEAD_RECHECK_S = 5.0
 """How often a request that waits for a dead waiter looks whether any other request is still in the way."""
 
 
-def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passing_s: float) -> Claim | None:
-    """The position before others that a request takes which is about to queue; None: after all of them.
+class _Candidate(NamedTuple):
+    """A ticket that conflicts, and whether its request has lock nodes."""
 
-    :param tickets: those that conflict, last first.
+    ticket: Ticket
+    holds: bool
+
+    @property
+    def position(self) -> Position:
+        return self.ticket.position
+
+
+def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passing_s: float) -> Claim | None:
+    """The turn before others that a request claims which is about to queue; None: it goes after all of them.
+
+    :param tickets: those that conflict.
     """
     records = store.read_all([ticket.key for ticket in tickets])
     waiting = [
-        ticket
+        ticket.place
         for ticket, record in zip(tickets, records, strict=True)
         if record is not None and record.queued and record.ticket_epoch == ticket.epoch
     ]
-    oldest_ms = store.time_ms() - passing_s * 1000
-    passed = rules.passed(waiting[::-1], mine.priority, lambda ticket: ticket.placed_ms >= oldest_ms)
-    return Claim(passed.position[0], passed.placed_ms) if passed else None
+    oldest_ms = store.time_ms() - int(passing_s * 1000)
+    found = queueing.claim(Position.newcomer(mine.priority), waiting, oldest_ms)
+    return Claim(found.position.turn, found.since) if found else None
 
 
 def in_the_way(
     store: ZooKeeperStore, locks: tuple[Lock, ...], position: Position, queues: Sequence[Listing | None]
 ) -> list[Ticket]:
-    """The tickets that keep a request at *position* from its turn: those before it, the nearest first; then those that it has
-    overtaken, and that have lock nodes all the same. A request that comes behind it later sees its ticket."""
+    """The tickets that keep a request at *position* from its turn, the nearest first: those before it, and those that it has
+    overtaken and that have lock nodes all the same. A request that comes behind it later sees its ticket."""
     tickets = store.queues.conflicting(locks, queues)
-    before = [ticket for ticket in tickets if ticket.position < position]
-    passed = [ticket for ticket in tickets if ticket.position > position and ticket.zxid < position[-1]]
+    passed = [ticket for ticket in tickets if position.passed(ticket.position)]
     nodes = store.client.submit(*(Get(store.layout.record(ticket.key)) for ticket in passed))
-    owners = (owner_of(store, ticket, node) for ticket, node in zip(passed, nodes, strict=True))
-    return before + [ticket for ticket, owner in zip(passed, owners, strict=True) if owner and owner.has_nodes]
+    owners = {ticket.path: owner_of(store, ticket, node) for ticket, node in zip(passed, nodes, strict=True)}
+    candidates = [_Candidate(one, (owner := owners.get(one.path)) is not None and owner.has_nodes) for one in tickets]
+    return [candidate.ticket for candidate in queueing.in_the_way(position, candidates)]
 
 
 def wait(
@@ -121,7 +133,7 @@ def wait(
 
 
 def _blocker(mine: Record, ticket: Ticket, owner: Record) -> Blocker:
-    lock = rules.conflicts(mine.locks, ticket.locks)[0]
+    lock = queueing.conflicts(mine.locks, ticket.locks)[0]
     return Blocker(ticket.owner, lock.object, lock.mode, owner.queued)
 
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import queueing, validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Client,
     Create,
@@ -35,6 +35,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order, locks_from_json, locks_to_json
+from airflow_hivelock.locks.queueing import Position, QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,12 +54,9 @@ _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-(A|[SX](?:[0-9a-f]{8})?)")
 
 _ANY = "A"
 
-Position = tuple[int, int, int]
-"""The order of waiting requests, across all queues: the position's zxid, the negated priority, the ticket's own zxid."""
-
 
 class Claim(NamedTuple):
-    """A position before others, and since when a request has had it, by the store's clock."""
+    """A turn before others, and since when a request has had it, by the store's clock."""
 
     zxid: int
     since_ms: int
@@ -91,14 +89,13 @@ class Ticket:
         return position(self.zxid, self.priority, self.claim)
 
     @property
-    def placed_ms(self) -> int:
-        """Since when a request has had its position."""
-        return self.claim.since_ms if self.claim else self.since_ms
+    def place(self) -> QueuePlace:
+        return QueuePlace(self.position, self.claim.since_ms if self.claim else self.since_ms)
 
 
 def position(zxid: int, priority: int, claim: Claim | None) -> Position:
-    """That of tickets created at *zxid*."""
-    return (claim.zxid if claim else zxid), -priority, zxid
+    """The position of tickets created at *zxid*, the same in all queues."""
+    return Position(claim.zxid if claim else zxid, -priority, zxid)
 
 
 def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
@@ -259,7 +256,7 @@ class Queues:
 
         modes = {lock.object: lock.mode for lock in locks}
         tickets = self._read(names, listings, wanted)
-        return [ticket for ticket in reversed(tickets) if rules.excludes(modes, ticket.locks)]
+        return [ticket for ticket in reversed(tickets) if queueing.excludes(modes, ticket.locks)]
 
     def older(self, target: LockObject, czxid: int, listings: Mapping[str, Listing | None]) -> dict[str, Ticket | None]:
         """The tickets that lock *target* and are older than its node, created at *czxid*; None for one that has gone since.

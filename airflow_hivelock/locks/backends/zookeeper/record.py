@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.share import Share
-from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
+from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     MAX_PRIORITY,
@@ -40,6 +40,7 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.queueing import Call, Earlier
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
@@ -114,9 +115,12 @@ class Record:
         return f"{self.key}-{self.ticket_epoch}"
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        """Orders the owner's calls. Two that began at once are told apart by their processes, lest each take over for ever."""
-        return self.attempt, self.begin, self.process
+    def earlier(self) -> Earlier:
+        """What it tells of the owner's last call: of a lease that has ended, the end counts."""
+        ended = self.state is State.TOMBSTONE
+        zxid = self.stat.mzxid if ended and self.stat else self.begin
+        call = Call(self.attempt, zxid, "" if ended else self.process)
+        return Earlier(call, self.waits or self.holds, ended, self.locks, self.named, bool(self.given))
 
     @property
     def holds(self) -> bool:
@@ -334,38 +338,25 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     :raises Superseded: a later call acts for the owner, or has released since this one began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    if existing is None:
-        epoch = begin
-    else:
-        epoch = max(existing.epoch + 1, begin)
-        if existing.state is State.TOMBSTONE:
-            ended = existing.stat.mzxid if existing.stat else 0
-            stale = (request.attempt, begin) < (existing.attempt, ended)
-        else:
-            stale = (request.attempt, begin, process) < existing.order
-        if stale:
-            raise Superseded(
-                f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
-                f"and is {existing.state.value}; this one must stop"
-            )
-        if existing.waits or existing.holds:
-            by_name = request.named and not existing.given
-            if not (existing.named == request.named if by_name else existing.locks == request.locks):
-                standing = existing.locks, request.locks
-                raise rules.mismatch(request.owner, *standing, held=existing.holds, given=existing.given)
-            return replace(
-                existing,
-                process=process,
-                epoch=epoch,
-                attempt=request.attempt,
-                begin=begin,
-                wait=request.wait,
-                lease_s=request.lease_s,
-                share=_retaken(existing.share, request.limit),
-                whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
-                # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
-                token=0 if existing.state is State.GRANTED and existing.process != process else existing.token,
-            )
+    epoch = begin if existing is None else max(existing.epoch + 1, begin)
+    held, given = (existing.holds, existing.given) if existing else (False, ())
+    call = Call(request.attempt, begin, process)
+    if rules.takes_over(call, request, existing and existing.earlier, held=held, given=given):
+        assert existing is not None
+        # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
+        unverified = existing.state is State.GRANTED and existing.process != process
+        return replace(
+            existing,
+            process=process,
+            epoch=epoch,
+            attempt=request.attempt,
+            begin=begin,
+            wait=request.wait,
+            lease_s=request.lease_s,
+            share=_retaken(existing.share, request.limit),
+            whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
+            token=0 if unverified else existing.token,
+        )
     return Record(
         request.owner,
         State.WAITING,

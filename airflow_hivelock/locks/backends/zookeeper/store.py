@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-    from airflow_hivelock.locks.backends.zookeeper.queue import Position
     from airflow_hivelock.locks.model import Lease, Lock
+    from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 

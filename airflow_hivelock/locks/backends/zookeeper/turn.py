@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.queue import Position, Ticket
+    from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
+    from airflow_hivelock.locks.queueing import Position
 
 _NO_POSITION = 1 << 63
 """Later than every write."""

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Request
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.queue import Position, Ticket
+    from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.model import Lock, LockObject
+    from airflow_hivelock.locks.queueing import Position
 
 
 @dataclass(frozen=True)
