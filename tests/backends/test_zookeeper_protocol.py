@@ -26,6 +26,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.verification import FEW
 from airflow_hivelock.locks.testing import Polling
 from tests.bench.measure import zxid
 from tests.support.servers.lock_manager import HiveLockManagers
@@ -325,6 +326,7 @@ def test_a_release_leaves_the_node_that_got_its_path_after_unlock_table(
         assert [holder for manager in (one, two) for holder in manager.show()] == []
 
 
+@pytest.mark.parametrize("more", [0, FEW + 1], ids=["alone", "among many"])
 @pytest.mark.parametrize(("name", "path"), UNLOCKED, ids=["partition", "table", "database"])
 def test_a_lease_is_not_returned_without_the_node_that_an_older_release_has_deleted(
     zookeeper: ZooKeeperServer,
@@ -334,13 +336,15 @@ def test_a_lease_is_not_returned_without_the_node_that_an_older_release_has_dele
     hive: KazooClient,
     name: str,
     path: list[str],
+    more: int,
 ) -> None:
     session = Verifying(zookeeper.hosts)
     with connect_zookeeper() as one, LockManager(ZooKeeperBackend(session, layout)) as two:
         robbed = one.acquire(owner="robbed", reads=[name])
         unlock(hives, hive, layout, path)
         session.other = partial(one.release, robbed)
-        second = two.acquire(owner="second", reads=[name], timeout_s=WAIT_S)
+        others = [f"dw.t/n={number}" for number in range(more)]
+        second = two.acquire(owner="second", reads=[name, *others], timeout_s=WAIT_S)
         assert session.overtaken
         two.verify(second)
         assert len(nodes_on(two, name)) == 1
@@ -373,6 +377,8 @@ def test_a_grant_that_died_beside_a_lock_of_hives_is_given_back_by_the_next_proc
 ) -> None:
     """Hive's lock came after the look of the process that died, and has the lower number."""
     writer, session = hives.session(f"before {at_once}", layout.namespace[1:]), Dying(zookeeper.hosts)
+    with connect_zookeeper() as manager:
+        manager.release(manager.acquire(owner="makes the queue", writes=[DAY]))
     hive.ensure_path(layout.object(LockObject.parse(DAY)))
 
     def hive_writes() -> None:
@@ -380,7 +386,7 @@ def test_a_grant_that_died_beside_a_lock_of_hives_is_given_back_by_the_next_proc
 
     session.other = hive_writes
     with pytest.raises(StoreUnavailable, match="dead"):
-        LockManager(ZooKeeperBackend(session, layout)).acquire(owner="task", writes=[DAY], timeout_s=WAIT_S)
+        LockManager(ZooKeeperBackend(session, layout)).acquire(owner="task", writes=[DAY])
     assert session.overtaken
     with connect_zookeeper() as manager:
         taken_up = Polling(manager, "task", writes=[DAY])

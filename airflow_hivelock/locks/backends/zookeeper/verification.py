@@ -60,9 +60,10 @@ FEW = 32
 
 
 def to_read(locks: Sequence[Lock], existed: Collection[LockObject]) -> list[LockObject]:
-    """The objects to read: of many that the transaction itself creates, none, while their queues have not changed since."""
+    """The objects to read: of many partitions that the transaction itself creates, none, unless their queues change."""
     created = [lock.object for lock in locks if lock.object not in existed]
-    return [lock.object for lock in locks if len(created) <= FEW or lock.object in existed]
+    few = len(created) <= FEW
+    return [lock.object for lock in locks if few or lock.object in existed or not lock.object.partition]
 
 
 def reads(store: ZooKeeperStore, locks: Sequence[Lock], targets: Sequence[LockObject]) -> list[Request]:
@@ -96,8 +97,10 @@ def verify(
         tickets = store.queues.conflicting(record.locks, listings)
         objects = dict(zip(targets, replies[len(replies) - len(targets) :], strict=True))
     if unread := [target for target in nodes.paths if target not in objects]:
-        # Only a request that has, or had, a ticket in the same queue can have deleted a node there.
-        alone = all(listing is not None and len(listing.names) <= 1 for listing in listings)
+        # Only a request that has, or had, a ticket in the queue of the same table can have deleted a node on its partitions.
+        named = store.queues.named(record.locks, listings)
+        tables = [named[f"{name}.{table}"] for name, table in {(one.database, one.table) for one in unread}]
+        alone = all(listing is not None and len(listing.names) <= 1 for listing in tables)
         if not alone or any(queue is None or queue.stat.pzxid != record.written for queue in changes):
             objects |= _objects(store, unread)
     own = _own(record, nodes.paths, objects)
