@@ -111,7 +111,7 @@ class Settings:
             )
         if not installation.strip():
             raise InvalidRequest(
-                'it has no installation id; name this Airflow in the extra, as in {"installation": "prod"}, '
+                'it has no installation id; name this Airflow in the extra, as in {"installation": "etl-prod"}, '
                 "differently from every other Airflow on the same lock store"
             )
         locks = extra.get("locks", "stricter")

@@ -7,8 +7,10 @@ import argparse
 import ast
 import os
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks.hive.duration import seconds
 from airflow_hivelock.locks.model import MAX_LEASE_S
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
@@ -47,32 +49,39 @@ Hive's frees everybody's locks.
 
 exit codes:
   0    all went well
-  1    a statement was refused, or the lock store does not answer
+  1    a statement was refused, or the lock store does not answer; check: an ERROR, data is unprotected
   2    the command or one of the statements is malformed
   75   a lock was not granted in time: the same may succeed later
   130  Ctrl-C; a place in the queue has been given up"""
 
 
 def _seconds(text: str) -> float:
-    if not 0 <= (seconds := float(text)) <= MAX_LEASE_S:
-        raise ValueError(text)
-    return seconds
-
-
-_seconds.__name__ = "number of seconds, up to a year:"  # argparse's words in an error
+    found_s = seconds(text)
+    if found_s is None:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a time; write seconds, as in 600, or 90s, 10m, 2h")
+    if found_s > MAX_LEASE_S:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is longer than a year")
+    return found_s
 
 
 def _columns(text: str) -> dict[str, list[str]]:
     try:
         found = ast.literal_eval(text)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(text) from error
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        found = None
     if not isinstance(found, dict):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is not a dict; write \"{{'dw.hourly': ['dt date', 'hr string']}}\""
+        )
     return found
 
 
-_columns.__name__ = "dict of lists of columns:"
+class _Version(argparse.Action):
+    """argparse's own, which Airflow's commands cannot have."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
+        parser.exit()
 
 
 _URL: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -119,14 +128,14 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     }),
     ("--timeout", {
         "type": _seconds,
-        "metavar": "SECONDS",
-        "help": "how long LOCK waits for its turn, and bears a lock store that does not answer; by default not at all: it "
+        "metavar": "TIME",
+        "help": "how long LOCK waits for its turn, as in 90s, 10m or 2h, or in seconds, and bears a lock store that does not answer; by default not at all: it "
         "is refused, naming the holder. With a hive-site.xml that says it, as long as Hive tries",
     }),
     ("--lease", {
         "type": _seconds,
         "default": MAX_LEASE_S,
-        "metavar": "SECONDS",
+        "metavar": "TIME",
         "help": "where the lock store frees by time: after how long it frees what LOCK takes; by default the longest",
     }),
     ("--priority", {
@@ -144,6 +153,7 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
     ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
     ("--reason", {"default": "", "help": "why something is freed by force, or a host is gone; the audit trail keeps it"}),
+    ("--version", {"action": _Version, "nargs": 0, "help": "print the version"}),
     ("--yes", {"action": "store_true", "help": "host-gone says it; without, it only lists what has ended with that host"}),
     ("command", {
         "nargs": "?",
@@ -227,14 +237,24 @@ def _in_airflow(args: argparse.Namespace) -> None:
         from airflow_hivelock import comms, compat
         from airflow_hivelock.cli.shell import Opened
         from airflow_hivelock.hooks import HiveLockHook
+        from airflow_hivelock.locks.hive.coverage import unprotected
 
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
         settings = hook.settings
         args.locks = args.locks or settings.locks
         timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
+        off = unprotected(
+            f"tasks lock nothing: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
+        )
         return Opened(
-            hook.manager(), hook.catalog(), tuple(settings.sourced()), settings.site, timeout_s, compat.lacks()
+            hook.manager(),
+            hook.catalog(),
+            tuple(settings.sourced()),
+            settings.site,
+            timeout_s,
+            compat.lacks(),
+            () if settings.concurrency else (off,),
         )
 
     from airflow_hivelock.cli import shell

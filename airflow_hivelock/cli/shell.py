@@ -19,7 +19,7 @@ from tabulate import tabulate
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
-from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
 from airflow_hivelock.locks.model import LeaseLimit, LockObject
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
+_KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
+"""kazoo logs each try to connect; the error that follows says the same in one line, and what to do."""
+
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
     "lease_s": "--lease",
@@ -69,6 +72,7 @@ class Opened:
     :param site: Hive's own settings, where a file of them is named.
     :param timeout_s: how long LOCK waits where the arguments do not say.
     :param lacks: what this Airflow lacks, and what that means.
+    :param findings: further findings of ``check``, of Airflow's side.
     """
 
     manager: LockManager
@@ -77,6 +81,7 @@ class Opened:
     site: Site | None = None
     timeout_s: float = 0.0
     lacks: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
 
 
 class _Warnings(logging.Handler):
@@ -87,14 +92,17 @@ class _Warnings(logging.Handler):
         print(_shown(f"{kind}: {_said(record.getMessage())}"), file=sys.stderr)
 
     def __enter__(self) -> None:
-        for logger in _WARN:
-            logger.addHandler(self)
+        for logger, handler in self._handlers():
+            logger.addHandler(handler)
             logger.propagate = False  # Airflow's own log would print it again
 
     def __exit__(self, *exc: object) -> None:
-        for logger in _WARN:
+        for logger, handler in self._handlers():
             logger.propagate = True
-            logger.removeHandler(self)
+            logger.removeHandler(handler)
+
+    def _handlers(self) -> list[tuple[logging.Logger, logging.Handler]]:
+        return [*((logger, self) for logger in _WARN), (_KAZOO, _SILENT)]
 
 
 def run(args: argparse.Namespace, connect: Connect) -> int:
@@ -116,8 +124,14 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         try:
             opened = connect()
         except HiveLockError as error:
-            return _failed(error, str(error))  # of a URL's options, and not of those here
+            code = _failed(error, str(error))  # of a URL's options, and not of those here
+            return Exit.REFUSED if args.command == "check" else code  # a configuration that protects nothing
         with opened.manager:
+            if args.command == "check":
+                _print(_settings(opened.settings), args.output)
+                findings = _check(opened, args.names)
+                _print(_findings(findings, opened.lacks), args.output)
+                return Exit.REFUSED if findings_fail(findings) else Exit.OK
             if args.command:
                 for told in _command(args, opened):
                     _print(told, args.output)
@@ -141,7 +155,12 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 force=args.force,
                 reason=args.reason,
             )
-            return _interact(session, args.output) if text is None else _execute(session, text, args.output)
+            if text is None:
+                return _interact(session, args.output)
+            if not _execute(session, text, args.output):
+                where = args.file or ("-e" if args.execute is not None else "standard input")
+                raise InvalidRequest(f"there is no statement in {where}; --help lists the statements")
+            return Exit.OK
     except HiveLockError as error:
         return _failed(error)
     except KeyboardInterrupt:
@@ -168,10 +187,13 @@ def _text(args: argparse.Namespace) -> str | None:
     return "" if args.command else None if sys.stdin.isatty() else sys.stdin.read()
 
 
-def _execute(session: StatementSession, text: str, output: str) -> Exit:
+def _execute(session: StatementSession, text: str, output: str) -> int:
+    """:return: how many statements *text* has."""
+    count = 0
     for result in session.run(text):
+        count += 1
         _print(result, output)
-    return Exit.OK
+    return count
 
 
 def _interact(session: StatementSession, output: str) -> Exit:
@@ -257,9 +279,6 @@ def _shown(text: str) -> str:
 def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
     if args.command == "capabilities":
         yield _capabilities(opened.manager.capabilities)
-    elif args.command == "check":
-        yield _settings(opened.settings)
-        yield _check(opened, args.names)
     else:
         yield from _host_gone(args, opened.manager)
 
@@ -305,17 +324,30 @@ def _capabilities(capabilities: Capabilities) -> Result:
     return Result(("capability", "promised", "meaning"), rows, text)
 
 
-def _check(opened: Opened, tables: Sequence[str]) -> Result:
+def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
     """Which lock manager protects what: by Hive's own file, and by what its servers say."""
-    manager, catalog = opened.manager, opened.catalog
+    manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
-    findings = check(manager, opened.site) if opened.site and (asked or hasattr(manager.backend, "settings")) else []
-    findings += check(manager, asked or (None if findings else opened.site), map(LockObject.parse, tables), catalog)
-    rows = tuple(("warning" if finding.warning else "ok", finding.text) for finding in findings)
-    rows += tuple(("lacks", text) for text in opened.lacks)
-    return Result(
-        ("finding", "text"), rows, "\n".join([*map(str, findings), *(f"lacks: {text}" for text in opened.lacks)])
-    )
+    site = opened.site if opened.site and (asked or hasattr(manager.backend, "settings")) else None
+    findings = [*opened.findings, *(check(manager, site) if site else ())]
+    hive = asked or (None if site else opened.site)
+    try:
+        return findings + check(manager, hive, named, catalog, namespaces=site is None)
+    except InvalidRequest:
+        raise
+    except HiveLockError as error:
+        if asked is None:
+            raise
+        findings.append(
+            unprotected(f"the metastore cannot be asked where Hive locks, or for the partitions of a table: {error}")
+        )
+        return findings + (check(manager) if site is None else [])
+
+
+def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:
+    rows = [(finding.kind, finding.text) for finding in findings] + [("lacks", text) for text in lacks]
+    text = "\n".join([*map(str, findings), *(f"lacks: {text}" for text in lacks)])
+    return Result(("finding", "text"), tuple(rows), text)
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:

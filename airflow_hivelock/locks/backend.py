@@ -110,6 +110,30 @@ class FreesForeign(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class NamespaceUse:
+    """What is below a node in ZooKeeper that a Hive may lock in.
+
+    :param hives: how many locks of Hive's own are there now.
+    :param objects: databases or tables are there: a client has locked them.
+    :param made_here: this package made the node: no Hive had locked below it before, or has been seen there since.
+    """
+
+    path: str
+    hives: int = 0
+    objects: bool = False
+    made_here: bool = False
+
+
+@runtime_checkable
+class HasNamespaces(Protocol):
+    """A lock store with several namespaces. Two Hives with different namespaces do not see each other's locks."""
+
+    def namespaces(self) -> list[NamespaceUse]:
+        """Its own namespace, then the others that a Hive locks in."""
+        ...
+
+
 class Acquisition(Protocol):
     """One request on its way. Used by one thread at a time."""
 

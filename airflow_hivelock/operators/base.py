@@ -285,6 +285,8 @@ class AcquiresLocks(NamesLocks):
             if given is None:
                 raise AirflowException("the trigger failed the task; its log says why")
         lease = Lease.from_json(given)
+        if waited := Round.told_with(given):
+            self.log.info("The triggerer has acquired lease %s after waiting %s", lease.id, waited)
         request = LockRequest(
             owner=lease.owner,
             locks=lease.locks,
@@ -333,6 +335,7 @@ class AcquiresLocks(NamesLocks):
             "ends_task": ends_task,
             "round_number": again.number,
             "waited_s": again.waited_s,
+            "waited_for": list(again.waited_for),
         }
 
     def _begin(

@@ -118,9 +118,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         lease, idle_s = None, 0.0
         if (given := Round.of(event)) is not None:
             # Airflow's triggerer overwrites what it has logged for a task once the task waits there again.
-            self.log.info(
-                "Found free in %s, having waited %.0f s for the locks; taking them now", given, given.waited_s
-            )
+            self.log.info("Found free in %s, after waiting %s; taking the locks now", given, given.past)
             lease = self._acquire_late(context, given)
         elif event != OFF:
             lease = self._retake(context, event)

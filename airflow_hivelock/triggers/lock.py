@@ -16,26 +16,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
 from airflow_hivelock import comms, compat
-from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.backend import Free
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.spec import FIELDS, OFF, TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames
+from airflow_hivelock.triggers.ahead import RunsAhead
+from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.waiting import Look, Round, Wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
+    from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockRequest
     from airflow_hivelock.waiting import Polled
 
 T = TypeVar("T")
-
-CONNECTION_S = 30.0
-"""How long the triggerer keeps a connection that it looked up."""
 
 AGAIN_S = 5.0
 """How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
@@ -45,7 +44,6 @@ RESUME_S = 10.0
 if it hears only then that the worker had ended: 2 s (median) to 7 s after the deferral on a busy machine."""
 
 _pool = ThreadPoolExecutor(8, "hivelock")
-_hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
 _keepers: dict[str, asyncio.Task[None]] = {}
 
 
@@ -173,7 +171,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
             with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
                 loop.call_soon_threadsafe(changed.set)
 
-        hook = await _hook(self.hivelock_conn_id)
+        hook = await hook_of(self.hivelock_conn_id)
         owner = self._owner(hook)
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # it may read SQL
             return None
@@ -186,10 +184,13 @@ class _LockTrigger(StrictNames, BaseTrigger):
             return start(hook.manager(), request, wake)
 
         polled = await self._in_pool(begin)
-        while (outcome := await self._in_pool(polled.poll)) is None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), polled.wait_s())
-            changed.clear()
+        async with RunsAhead(hook.installation, self.log) as ahead:
+            while (outcome := await self._in_pool(polled.poll)) is None:
+                ahead.tell(polled.ahead.asked())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), polled.wait_s())
+                changed.clear()
+            await ahead.tell_last(polled.ahead.asked())
         return outcome
 
     def _options(self) -> dict[str, Any]:
@@ -228,6 +229,7 @@ class HiveLockTrigger(_LockTrigger):
     :param round_number: which :class:`Round` it is; in those that are late it takes nothing, and resumes the task once it
         could.
     :param waited_s: how long the rounds before have waited, in seconds.
+    :param waited_for: the owners that were in the way in those rounds.
     :param terms: the fields of :class:`LeaseTerms`.
     """
 
@@ -239,6 +241,7 @@ class HiveLockTrigger(_LockTrigger):
         warning: str = "",
         round_number: int = 0,
         waited_s: float = 0.0,
+        waited_for: Any = None,
         **terms: Any,
     ) -> None:
         for name in TERMS:
@@ -249,6 +252,7 @@ class HiveLockTrigger(_LockTrigger):
         self.warning = warning
         self.round_number = round_number
         self.waited_s = waited_s
+        self.waited_for = waited_for
         self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
@@ -263,6 +267,7 @@ class HiveLockTrigger(_LockTrigger):
             "warning": self.warning,
             "round_number": self.round_number,
             "waited_s": self.waited_s,
+            "waited_for": self.waited_for,
         }
 
     async def _event(self) -> TriggerEvent:
@@ -308,23 +313,31 @@ class HiveLockTrigger(_LockTrigger):
         if isinstance(outcome, Free):
             assert self._wait is not None
             assert self._wait.aside is not None
-            now = Round(self.round_number, self._wait.aside)
-            self.log.info("Free: %s; waiting for a worker slot, holding nothing (%s)", self._wait.wanted, now)
+            now = Round(self.round_number, self._wait.aside, self._wait.ahead.names)
+            after = f" after {now.past}" if now.waited_s >= 1 else ""
+            self.log.info("Free%s: %s; waiting for a worker slot, holding nothing (%s)", after, self._wait.wanted, now)
             return now.to_event()
-        if not self.ends_task:
-            self.log.info("Keeping the locks until there is a worker slot")
-        return outcome.to_json()
+        if self.ends_task:
+            return outcome.to_json()
+        self.log.info("Keeping the locks until there is a worker slot")
+        assert self._wait is not None
+        return outcome.to_json() | self._wait.past()
 
     def _options(self) -> dict[str, Any]:
-        late = Round(self.round_number, self.waited_s).late
-        return {"terms": LeaseTerms.of(self), "lease_s": self.lease_s, "late": late}
+        return {"terms": LeaseTerms.of(self), "lease_s": self.lease_s, "late": self._round().late}
+
+    def _round(self) -> Round:
+        return Round(self.round_number, self.waited_s, self.waited_for or ())
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)
         return self._waiter
 
     def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease | Free]:
-        self._wait = Wait(manager, request, self.timeout_s, wake, self.log, self.waited_s)
+        before = self._round()
+        if before.waited_s:
+            self.log.info("%s of waiting; before it %s", str(before).capitalize(), before.past)
+        self._wait = Wait(manager, request, self.timeout_s, wake, self.log, before.waited_s, before.waited_for)
         return self._wait
 
 
@@ -362,28 +375,6 @@ def _keep_leases(conn_id: str) -> None:
 async def _keep(conn_id: str) -> None:
     async for _ in HiveLockKeeper(conn_id, ends=True).run():
         pass  # who starts the force release is the keeper that an asset watches with
-
-
-async def _hook(conn_id: str) -> HiveLockHook:
-    """One look-up for all waiters that start together: hundreds do when a triggerer takes over from another."""
-    loop = asyncio.get_running_loop()
-    until, loading = _hooks.get(conn_id, (0.0, None))
-    if loading is None or loading.get_loop() is not loop or loop.time() > until:
-        loading = loop.create_task(_load(conn_id))
-        _hooks[conn_id] = loop.time() + CONNECTION_S, loading
-    return await asyncio.shield(loading)
-
-
-async def _load(conn_id: str) -> HiveLockHook:
-    hook = HiveLockHook(conn_id)
-    try:
-        await comms.load(hook)
-    except BaseException as error:
-        _hooks.pop(conn_id, None)
-        if isinstance(error, TimeoutError):
-            raise HiveLockError(f"Airflow did not give connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
-        raise
-    return hook
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -13,7 +13,9 @@ from airflow.models import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import delete
 
-from airflow_hivelock.locks import LockMode, connect
+from airflow_hivelock import comms
+from airflow_hivelock.cli.command import main_in_airflow
+from airflow_hivelock.locks import LockManager, LockMode, connect
 from tests.support.servers.jvm import write_site
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.servers import ZooKeeperServer
-
-pytestmark = pytest.mark.integration
 
 ID = "the_locks"
 
@@ -42,6 +42,7 @@ def stored() -> Iterator[None]:
         session.execute(delete(Connection).where(Connection.conn_id == ID))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("stored")
 def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     namespace, root = "hive_of_the_cli", "/hivelock_of_the_cli"
@@ -53,11 +54,11 @@ def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: Zo
     )
     assert added.returncode == 0, added.stderr
     checked = airflow("hivelock", "--conn-id", ID, "check")
-    assert checked.returncode == 0, checked.stderr
+    assert checked.returncode == 1, checked.stderr
     assert f"host={zookeeper.hosts}  (hive.zookeeper.quorum, {file}:4)\n" in checked.stdout
     assert f"schema={namespace}  (the connection)\n" in checked.stdout
     assert "locks=stricter  (the default)\n" in checked.stdout
-    assert checked.stdout.splitlines()[-1].startswith("WARNING: Hive locks in ZooKeeper")  # in another namespace
+    assert checked.stdout.splitlines()[-1].startswith("ERROR: Hive locks in ZooKeeper")  # in another namespace
     with connect(f"zookeeper://{zookeeper.hosts}/{namespace}?root={root}") as manager:
         manager.acquire(owner="job", writes=["dw.u"])
         statements = "lock table dw.t exclusive; SHOW LOCKS; lock table dw.u shared"
@@ -67,3 +68,34 @@ def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: Zo
         assert [holder.mode for holder in manager.show("dw.t")] == [LockMode.EXCLUSIVE], (
             "it stands when its process ends"
         )
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "said"),
+    [
+        ({"installation": "here"}, 0, "WARNING: Hive sees nothing of this lock store"),
+        (
+            {"installation": "here", "concurrency": False},
+            1,
+            "ERROR: tasks lock nothing: concurrency is false in connection",
+        ),
+        ({"backend": "sqlite"}, 1, "it has no installation id; name this Airflow in the extra"),
+        ({"backend": "oracle"}, 1, "backend 'oracle' is not known"),
+    ],
+)
+def test_check_fails_where_the_connection_protects_nothing(
+    extra: dict[str, object],
+    code: int,
+    said: str,
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(comms, "read_metadata", lambda: None)
+    connection = {"conn_type": "hivelock", "extra": {"backend": "memory", **extra}}
+    if extra.get("backend") == "sqlite":
+        connection["host"] = "/no/such/leases.db"
+    monkeypatch.setenv("AIRFLOW_CONN_HIVELOCK_DEFAULT", json.dumps(connection))
+    with pytest.raises(SystemExit) as ended:
+        main_in_airflow(["check"])
+    assert (ended.value.code, said in "".join(capsys.readouterr())) == (code, True)

@@ -238,7 +238,7 @@ def test_its_trigger_tells_how_long_it_has_waited_in_all(
     assert aside(manager) == [OWNER]
     assert on_worker({"free": 2, "waited_s": 40.1}) is None
     assert not manager.show()
-    assert "Found free in round 2 of 3, having waited 40 s for the locks" in lines()
+    assert "Found free in round 2 of 3, after waiting 40 s" in lines()
 
 
 def test_the_time_out_spans_all_rounds(manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]) -> None:

@@ -214,7 +214,7 @@ def test_a_task_that_waits_for_its_slot_keeps_nobody_waiting(
     works(af, manager, run, "dw.late")
     assert [run.end(), busy[1].end()] == ["success", "success"]
     log = run.log("work")
-    assert "Found free in round 1 of 3, having waited 0 s for the locks; taking them now" in log
+    assert "Found free in round 1 of 3, after waiting 0 s; taking the locks now" in log
     assert "back to waiting in the triggerer (round 2 of 3)" in log
     assert not manager.requests()[1]
     assert not manager.show("dw.late")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 from airflow.sdk import DAG
+from airflow.sdk.execution_time.comms import GetDagRunState
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
 from airflow_hivelock import HiveLockOperator, HiveLockSensor, compat, waiting
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
 OBJECT = "dw.delays/dt=2013-01-15"
 OWNER = "here/dag/run/lock/-1"
+HOLDER = "here/other/dead/work/-1"
 
 
 @pytest.fixture
@@ -110,6 +112,161 @@ def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager,
     assert lines().count("Waiting for") == 3
     assert lines().count("In the way: second") == 2
     wait.give_up()
+
+
+class TestTheLogOfAWait:
+    """Airflow reopens a trigger's log at each deferral: each step repeats what the earlier ones waited for."""
+
+    @pytest.fixture
+    def clock(self) -> list[float]:
+        return [0.0]
+
+    @pytest.fixture
+    def timed(self, manager: LockManager, clock: list[float]) -> LockManager:
+        return type(manager)(manager.backend, lambda: clock[0])
+
+    def test_it_says_at_growing_intervals_that_it_still_waits(
+        self, timed: LockManager, clock: list[float], lines: Callable[[], str]
+    ) -> None:
+        held = other(timed)
+        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        said = []
+        for minute in [*range(61), 60 * 24]:
+            clock[0] = minute * 60.0
+            before = lines().count("Still waiting")
+            assert wait.poll() is None
+            if lines().count("Still waiting") > before:
+                said.append(minute)
+            left_s = wait.wait_s()
+            assert left_s is not None
+            assert 0 < left_s <= 15 * 60, "it is woken for the next line, and not before"
+        assert said == [1, 5, 20, 35, 50, 60 * 24]
+        assert f"Still waiting for dw SHARED, dw.delays SHARED, {OBJECT} EXCLUSIVE after 5 min" in lines()
+        assert "after 1 d 0 h: somebody holds" in lines()
+        timed.release(held)
+        assert isinstance(wait.poll(), Lease)
+        assert "after waiting 1 d 0 h, for somebody: " in lines()
+
+    def test_a_lock_store_that_is_away_is_not_asked_without_a_pause(
+        self, timed: LockManager, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away(_: Any) -> Any:
+            raise StoreUnavailable("zk1 is down")
+
+        other(timed)
+        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        wait.poll()
+        monkeypatch.setattr(MemoryAcquisition, "step", away)
+        clock[0] = 61.0
+        assert wait.poll() is None
+        assert (wait.wait_s() or 0) > 0
+        wait.give_up()
+
+    def test_it_says_who_was_ahead_and_is_not_any_longer(self, timed: LockManager, lines: Callable[[], str]) -> None:
+        held, ahead = other(timed), rules.request("ahead", writes=[OBJECT])
+        first = timed.begin(ahead, lambda: None)
+        first.poll()
+        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        assert wait.poll() is None
+        timed.release(held)
+        lease = first.poll()
+        assert isinstance(lease, Lease)
+        assert wait.poll() is None
+        assert "No longer in the way: somebody, which held" in lines()
+        assert "No longer in the way: ahead" not in lines(), "it holds now what it waited for"
+        timed.release(lease)
+        assert isinstance(wait.poll(), Lease)
+        assert ", for ahead and somebody: " in lines()
+
+    def test_the_next_round_begins_with_what_the_rounds_before_waited_for(
+        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    ) -> None:
+        async def body() -> None:
+            held = other(manager)
+            late = {"ends_task": False, "round_number": 2, "waited_s": 723.0, "waited_for": ["first", "second"]}
+            trigger_id = await triggerer.defer(trigger(**late))
+            await triggerer.until(manager.waiters, "a waiter")
+            assert "Round 2 of 3 of waiting; before it 12 min 3 s, for first and second" in lines()
+            manager.release(held)
+            event = await triggerer.event(trigger_id)
+            told = waiting.Round.of(event.payload)
+            assert told is not None
+            assert told.waited_for == ("first", "second", "somebody")
+            assert str(told) == "round 2 of 3"
+            assert told.past == "12 min 3 s, for first and second and somebody"
+            manager.forget_aside(OWNER, 1)
+
+        asyncio.run(body())
+
+    def test_the_worker_is_told_how_long_the_trigger_has_waited_for_its_lease(
+        self, manager: LockManager, triggerer: Triggerer
+    ) -> None:
+        async def body() -> None:
+            held = other(manager)
+            trigger_id = await triggerer.defer(trigger(ends_task=False))
+            await triggerer.until(manager.waiters, "a waiter")
+            manager.release(held)
+            event = await triggerer.event(trigger_id)
+            assert Lease.from_json(event.payload) == manager.lease_of(OWNER)
+            assert event.payload["waited_for"] == ["somebody"]
+
+        asyncio.run(body())
+
+    @pytest.mark.parametrize(
+        ("run", "task", "said"),
+        [
+            ("failed", "failed", f"{HOLDER}: its run has failed"),
+            ("running", "failed", f"{HOLDER}: its task is failed"),
+            ("success", "success", f"{HOLDER}: its run has ended, with success"),
+            ("running", "success", ""),
+        ],
+    )
+    def test_it_says_what_became_of_the_run_that_holds(
+        self,
+        run: str,
+        task: str,
+        said: str,
+        manager: LockManager,
+        triggerer: Triggerer,
+        monkeypatch: pytest.MonkeyPatch,
+        lines: Callable[[], str],
+    ) -> None:
+        """The holder has died. Its lease is held until nothing of it runs."""
+        monkeypatch.setattr(waiting, "STILL_S", (0.1, 0.2))
+
+        async def body() -> None:
+            triggerer.runs["dead"], triggerer.states["work"] = run, task
+            held = other(manager, HOLDER)
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.until(lambda: lines().count("Still waiting") == 2, "it to say so twice")
+            assert said in lines()
+            assert ("the keeper frees its locks" in lines()) is bool(said)
+            manager.release(held)
+            await triggerer.event(trigger_id)
+
+        asyncio.run(body())
+
+    def test_an_airflow_that_does_not_answer_delays_no_grant(
+        self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asend = triggerer.asend
+
+        async def silent(message: Any) -> Any:
+            if isinstance(message, GetDagRunState):
+                await asyncio.sleep(3600)
+            return await asend(message)
+
+        async def body() -> None:
+            monkeypatch.setattr(triggerer, "asend", silent)
+            held = other(manager, HOLDER)
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.until(manager.waiters, "a waiter")
+            manager.release(held)
+            begun = time.monotonic()
+            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+            assert time.monotonic() - begun < 5
+
+        asyncio.run(body())
 
 
 def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:

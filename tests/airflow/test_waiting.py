@@ -86,6 +86,32 @@ def test_a_task_waits_gets_its_lease_and_returns_it(
     assert f"somebody (lease {held.id}) holds {OBJECT} EXCLUSIVE" in lines()
 
 
+def test_the_worker_s_log_repeats_how_long_the_triggerer_has_waited_and_for_whom(
+    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+) -> None:
+    """Airflow's triggerer may have overwritten its own log of the wait."""
+    with DAG("waits_and_works", schedule=None, start_date=DAY) as dag:
+        LockedWork(task_id="work", writes=[OBJECT])
+        HiveLockOperator(task_id="lock", writes=["dw.other"], waiting="defer")
+    held = {name: manager.acquire(owner=name, writes=[what]) for name, what in (("one", OBJECT), ("two", "dw.other"))}
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while held and time.monotonic() < deadline:
+            for name in [name for name in held if lines().count(f"In the way: {name} ") == 2]:  # worker, then trigger
+                manager.release(held.pop(name))
+            time.sleep(0.02)
+
+    releasing = threading.Thread(target=watch)
+    releasing.start()
+    assert run(dag, logical_date=DAY).tasks == {"work": "success", "lock": "success"}
+    releasing.join()
+    (work,) = [line for line in lines().splitlines() if "Found free in round 1 of 3, after waiting" in line]
+    assert work.endswith(", for one; taking the locks now")
+    (lock,) = [line for line in lines().splitlines() if "The triggerer has acquired lease" in line]
+    assert lock.endswith(", for two")
+
+
 def on_worker(task_id: str, waiting: Waiting = "defer") -> Any:
     """What a task returns that begins on a worker."""
     ti = SimpleNamespace(dag_id="dag", run_id="run", task_id=task_id, map_index=-1, try_number=1)

@@ -13,8 +13,9 @@ import jinja2
 import pytest
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
+from airflow.providers.common.compat.sdk import DagRunState
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, SetXCom, TaskStatesResult
+from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, GetTaskStates, SetXCom, TaskStatesResult
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent
 
 from airflow_hivelock import compat
@@ -40,10 +41,12 @@ class Triggerer:
     DAGs, XComs and events go through what PostgreSQL's jsonb makes of them, as Airflow's do.
 
     states: by task id; a task that is not in it is unknown to Airflow.
+    runs: the states of runs, by run id; another run goes on.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.states: dict[str, str | None] = {}
+        self.runs: dict[str, str] = {}
         self.xcoms: list[SetXCom] = []
         self.asked = 0
         self.runner = TriggerRunner()  # type: ignore[no-untyped-call]
@@ -58,9 +61,12 @@ class Triggerer:
         if isinstance(message, SetXCom):
             self.xcoms.append(message.model_copy(update={"value": jsonb.stored(message.value)}))
             return None
+        if isinstance(message, GetDagRunState):
+            return DagRunStateResult(state=DagRunState(self.runs.get(message.run_id, "running")))
         assert isinstance(message, GetTaskStates), message
         assert message.run_ids is not None
-        assert message.task_ids is not None
+        if message.task_ids is None:
+            return TaskStatesResult(task_states={message.run_ids[0]: self.states})
         self.asked += 1
         known = {task: self.states[task] for task in message.task_ids if task in self.states}
         return TaskStatesResult(task_states={message.run_ids[0]: known} if known else {})

@@ -20,7 +20,7 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.hiveserver2.backend import Address
 from airflow_hivelock.locks.hive.catalog import connect_catalog
-from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.hive.coverage import EXTERNAL, check
 from airflow_hivelock.locks.testing import BackendConformance
 from tests.support.servers.other_hiveserver2 import ReleasedHiveServer2, any_hiveserver2
 from tests.support.servers.releases import HIVE
@@ -148,20 +148,20 @@ def test_what_protects_what_is_told(
         assert seen.startswith(
             "ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's"
         )
-        assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "WARNING", "ok"]
+        assert [text.split(":")[0] for text in of_tables] == ["ok", "ok", "ok", "ERROR", "ok"]
         assert of_tables[-1] == f"ok: the metastore is of Hive {NAMED}"
         unseen, *_ = told(in_zookeeper, in_metastore.backend)
-        assert unseen.startswith("WARNING: Hive locks in its metastore (DbTxnManager")
+        assert unseen.startswith("ERROR: Hive locks in its metastore (DbTxnManager")
         assert unseen.endswith("Use metastore://")
     with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
         unseen, *of_tables = told(locks)
         assert unseen.startswith(
-            "WARNING: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
+            "ERROR: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
         )
         assert of_tables[1] == (
             "ok: dw.raw is locked by Hive as its configuration says"
             if MAJOR == "2"
-            else "WARNING: dw.raw is external: Hive 3 and later take no locks on it, and honour none"
+            else f"ERROR: dw.raw is external: Hive 3 and later take no locks on it, and honour none. Set {EXTERNAL} to true"
         )
         assert "'engine.hive.lock-enabled'='false'" in of_tables[2]
         seen, *rest = told(locks, in_metastore.backend)
@@ -194,7 +194,7 @@ def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
     manager = LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=off))
     with pytest.raises(Unsupported, match=r"takes no locks: its hive\.support\.concurrency is false"):
         manager.show()
-    assert str(check(manager)[0]).startswith("WARNING: Hive takes no locks at all")
+    assert str(check(manager)[0]).startswith("ERROR: Hive takes no locks at all")
 
 
 @pytest.mark.parametrize(

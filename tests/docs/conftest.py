@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
 import pytest
+from kazoo.client import KazooClient
 
 from airflow_hivelock.locks.backends.database.location import OPTIONS
 from tests.airflow.conftest import database, manager, run  # noqa: F401 - fixtures
@@ -97,7 +98,7 @@ def here(zookeeper: ZooKeeperServer, tmp_path: Path) -> Callable[[str], str]:
     """A text of the documents with the lock stores in it replaced by those of this test.
 
     ======================  ================================================================
-    ``zookeeper://zk1…/n``  the session's ZooKeeper, an empty pair of namespaces on it
+    ``zookeeper://zk1…/n``  the session's ZooKeeper, a pair of namespaces on it, without locks
     ``postgresql://…``      SQLite, a file of this test's
     ``mysql://…``           the same
     ``sqlite:///…``         the same
@@ -114,6 +115,11 @@ def here(zookeeper: ZooKeeperServer, tmp_path: Path) -> Callable[[str], str]:
         "hive.zookeeper.clean.extra.nodes": "true",
     }
     write_site(tmp_path / "hive-site.xml", properties)
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    client.ensure_path(f"/hive-docs-{number}/default")  # as a Hive leaves it that has locked there
+    client.stop()
+    client.close()
     return partial(_here, zookeeper.hosts, number, tmp_path)
 
 

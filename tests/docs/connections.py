@@ -17,12 +17,17 @@ ELSEWHERE = ("metastore", "hiveserver2")
 """Lock stores that are not here: of connections to them only the reading is tried."""
 
 
+MASKED = 5
+"""The fewest characters of a value in an extra that Airflow does not warn of; ``[logging] min_length_masked_secret``."""
+
+
 def read(connection: Any, here: Callable[[str], str]) -> None:
     """Read it, and connect; one that asks for TLS, say, finds none here, and has been understood all the same.
 
     :raises InvalidRequest: it cannot be meant, or has an option that its lock store does not know.
     """
     settings = Settings.of(connection)
+    assert len(settings.installation) >= MASKED, "Airflow would warn in each task's log that it is too short to mask"
     if urlsplit(settings.url).scheme not in ELSEWHERE:
         with suppress(StoreUnavailable):
             try:

@@ -83,6 +83,15 @@ class Pages:
             case ["make", target, *settings]:
                 assert target in TARGETS, f"{command}: make has no such target"
                 assert all("=" in setting for setting in settings), command
+            case ["pip", "wheel", "--no-deps", "--wheel-dir", "dist", "."]:
+                pass
+            case ["pip", "install", airflow, "--constraint", constraints]:
+                version = airflow.removeprefix("apache-airflow==")
+                assert constraints.endswith(f"/constraints-{version}/constraints-3.11.txt"), command
+            case ["pip", "install", wheel] if wheel.startswith("dist/"):
+                name, extras = re.fullmatch(r"dist/(\S+)-py3-none-any\.whl\[([\w,]+)\]", wheel).groups()  # type: ignore[union-attr]
+                assert name == f"{PACKAGE['name'].replace('-', '_')}-{PACKAGE['version']}", command
+                assert set(extras.split(",")) <= PACKAGE["optional-dependencies"].keys(), command
             case ["pip", "install", package]:
                 name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", package).groups()  # type: ignore[union-attr]
                 assert name == PACKAGE["name"], f"{command}: this is {PACKAGE['name']}"

@@ -21,6 +21,7 @@ from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.triggers import connection
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.work.applications import decode
 from airflow_hivelock.work.processes import Processes
@@ -140,10 +141,10 @@ def trigger(data: bytes) -> None:
     held = manager.acquire(owner="here/dag/run/held/-1", writes=["dw.t/dt=1"])
     with (
         mock.patch.dict(hooks._managers, {"memory://": manager}),
-        mock.patch.object(lock_trigger, "HiveLockHook", _Hook),
+        mock.patch.object(connection, "HiveLockHook", _Hook),
         mock.patch.object(lock_trigger, "_keep_leases"),
         mock.patch.object(comms, "push_xcom", push),
-        mock.patch.dict(lock_trigger._hooks, clear=True),
+        mock.patch.dict(connection._hooks, clear=True),
     ):
         blocked_s = asyncio.run(_first_event(made))
     if pushed:

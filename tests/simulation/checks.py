@@ -326,7 +326,8 @@ class Checks:
         for other_key, other in self.states.items():
             if other_key != key and (other.queued or other.holds) and (target := mine.conflict(other)):
                 theirs = min(self.tickets[other_key].values(), default=NOWHERE)
-                if theirs.czxid < mine_at.czxid and (other.places or theirs < mine_at):
+                holds_since = min(other.places.values(), default=since)
+                if theirs.czxid < mine_at.czxid and (theirs < mine_at or holds_since < since):
                     raise Violation(
                         f"{mine.owner} ({mine_at}) steps aside, and {other.owner} ({theirs}) is {other.state} on {target}"
                     )

@@ -229,3 +229,22 @@ def test_a_value_in_quotes_is_refused_and_shown_without_them(level: str, meant: 
 @pytest.mark.parametrize("value", ["%27eu%27", "o'clock", "'s", "it's'"])
 def test_a_quote_that_belongs_to_a_value_is_taken(value: str) -> None:
     assert str(LockObject.parse(f"dw.t/region={value}")) == f"dw.t/region={value.replace(chr(39), '%27')}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("dw.a.dt=1", "'dw.a/dt=1'"),
+        ("dw.a.dt=1/hr=2", "'dw.a/dt=1/hr=2'"),
+        ("dw.a.dt=2013-01-01..2013-01-31", "'dw.a/dt=2013-01-01..2013-01-31'"),
+        ("dw.a dt=1", "'dw.a/dt=1'"),
+        ("dw@a@dt=1/hr=2", "'dw.a/dt=1/hr=2'"),
+        ("dw.a PARTITION (dt='1', hr=2)", "'dw.a/dt=1/hr=2'"),
+        ("dw.a.b.c=1", "'dw.flights/dt=2013-01-01'"),
+    ],
+)
+def test_a_partition_that_is_written_otherwise_is_refused_with_its_name(name: str, hint: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        LockObject.parse_all(name)
+    assert hint in str(refused.value)
+    assert "catalog" not in str(refused.value)

@@ -271,7 +271,7 @@ def test_a_hive_that_locks_nothing_is_said_loudly() -> None:
     on = prop("hive.support.concurrency", " TRUE ")
     jobs = prop("hive.lock.mapred.only.operation", "True")
     assert not any("hive.lock.mapred.only.operation" in text for text in told(on))
-    assert any("WARNING: only those statements of Hive's lock that run a job" in text for text in told(on, jobs))
+    assert any("ERROR: only those statements of Hive's lock that run a job" in text for text in told(on, jobs))
 
 
 def test_another_namespace_than_hives_is_said_loudly() -> None:

@@ -29,10 +29,11 @@ from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Blocker, Holder, LockMode, LockObject, Waiter, WaitsFor
-from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements import hints, render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import (
+    SYNTAX,
     AcquireLock,
     DropForceLease,
     DropForceLock,
@@ -124,7 +125,7 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("show tables", r"is no statement of these, and is not run here \(EXPLAIN LOCKS says .*\):\nSHOW LOCKS"),
+        ("show tables", r"is not run here\. EXPLAIN LOCKS shows .* The statements are:\nSHOW LOCKS"),
         ("show locks extended extended", "the end of the statement is expected at 'extended'"),
         ("show locks partition (dt='1')", "a name .* is expected at .partition"),
         ("lock table t", "SHARED or EXCLUSIVE is expected at its end"),
@@ -162,12 +163,55 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
         ("drop force lease a-1 b-2", "the end of the statement"),
         ("drop force lease *, t", "the end of the statement"),
         ("explain locks", "the statement to explain"),
-        ("explain select 1", "is no statement of these"),
+        ("explain select 1", "is not run here"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_was_expected(text: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         parse(text, "dw")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("show lock t", "Did you mean SHOW LOCKS?"),
+        ("SHOW LOKCS", "Did you mean SHOW LOCKS?"),
+        ("locks", "Did you mean SHOW LOCKS?"),
+        ("show leases *", "Did you mean SHOW LEASE?"),
+        ("show waiter", "Did you mean SHOW WAITERS?"),
+        ("unlok table t", "Did you mean UNLOCK TABLE?"),
+        ("drop forced lease *", "Did you mean DROP FORCE LEASE?"),
+        ("show locks dw.t/dt=2013-01-01", "Did you mean show locks dw.t PARTITION (dt='2013-01-01')?"),
+        ("lock table t/dt=1/hr=04 exclusive", "Did you mean lock table t PARTITION (dt='1', hr='04') exclusive?"),
+        ("drop force lease dw.t/dt=2013-01-01", "Did you mean drop force lease dw.t PARTITION (dt='2013-01-01')?"),
+        (
+            "show locks dw.t/dt='2013-01-01' extended",
+            "Did you mean show locks dw.t PARTITION (dt='2013-01-01') extended?",
+        ),
+        (
+            "show locks t partition (dt=2013-01-01)",
+            "Write a value that is not a whole number in quotes: dt='2013-01-01'",
+        ),
+        ("show locks t partition (dt=2013-01-01, hr=4)", "in quotes: dt='2013-01-01'"),
+        ("show locks t partition (c=abc)", "in quotes: c='abc'"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(text: str, hint: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse(text, "dw")
+    assert hint in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["select 1", "show tables", "truncate table t", "insert into t select 1 / 2"])
+def test_another_statement_is_not_taken_for_a_slip(text: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse(text, "dw")
+    assert "Did you mean" not in str(refused.value)
+
+
+def test_every_statement_can_be_meant() -> None:
+    lines = [line for line in SYNTAX.splitlines() if not line.startswith(("USE", "SET", "UNLOCK {"))]
+    assert [line for line in lines if not line.startswith(hints.BEGINNINGS)] == []
 
 
 def test_nothing_runs_unless_all_of_it_can_be_read(session: StatementSession) -> None:
@@ -325,7 +369,9 @@ def test_a_script_grabs_a_lease_and_gives_it_back_a_part_at_a_time(
     (dropped,) = run(session, f"drop lease {lease_id}").records()
     assert dropped["objects"] == "dw.t/dt=2"
     assert not manager.leases()
-    assert run(session, f"drop lease {lease_id}").rows == ()
+    for gone in (f"drop lease {lease_id}", "drop lease 123", "drop lease 123 on t"):
+        with pytest.raises(LockLost, match=r"no lease .* is held: it was dropped, has expired or was freed by force"):
+            run(session, gone)
     with pytest.raises(LockLost, match="grab another"):
         run(session, f"extend lease {lease_id}")
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from airflow_hivelock.locks.backend import HasNamespaces
 from airflow_hivelock.locks.hive.catalog import ICEBERG
 from airflow_hivelock.locks.hive.commits import WHAT_TO_SET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from airflow_hivelock.locks.backend import Capabilities
+    from airflow_hivelock.locks.backend import Capabilities, NamespaceUse
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockObject
@@ -79,23 +80,43 @@ class TellsVersion(Protocol):
 class Finding:
     """One thing to know about what is protected.
 
-    :param warning: it leaves somebody unprotected.
+    :param warning: a limit to know of.
+    :param error: data is unprotected, or its protection cannot be checked. The text names what to change, and ``hivelock
+        check`` fails.
     """
 
     text: str
     warning: bool = False
+    error: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``error``, ``warning`` or ``ok``."""
+        return "error" if self.error else "warning" if self.warning else "ok"
 
     def __str__(self) -> str:
-        return f"{'WARNING' if self.warning else 'ok'}: {self.text}"
+        return f"{self.kind.upper() if self.warning or self.error else self.kind}: {self.text}"
+
+
+def unprotected(text: str) -> Finding:
+    """What leaves data unprotected."""
+    return Finding(text, warning=True, error=True)
 
 
 def check(
-    manager: LockManager, hive: Hive | None = None, tables: Iterable[LockObject] = (), catalog: Catalog | None = None
+    manager: LockManager,
+    hive: Hive | None = None,
+    tables: Iterable[LockObject] = (),
+    catalog: Catalog | None = None,
+    *,
+    namespaces: bool = True,
 ) -> list[Finding]:
     """What the locks of *manager* protect, as far as it can be found out.
 
     :param hive: whom to ask for Hive's settings; where none is given, the lock store, if it is part of Hive.
     :param tables: with a *catalog*, those of them that Hive locks otherwise than the rest are told.
+    :param namespaces: whether to look for the namespaces that a Hive uses. A metastore's settings do not tell: the HiveServer2
+        that locks may have others.
     :raises StoreUnavailable: who was asked did not answer.
     """
     asked: Hive | Any = hive or (manager.backend if hasattr(manager.backend, "settings") else None)
@@ -103,14 +124,24 @@ def check(
     version = metastore.version() if metastore else ""
     namespace = getattr(manager.backend, "namespace", None)
     settings = _settings(asked) if asked else {}
-    findings = [_untold(manager)]
+    findings: list[Finding] = []
     if asked:
         findings = list(_of_settings(manager.capabilities, asked.settings_of, settings, version, namespace))
+    told = asked and not isinstance(asked, TellsVersion)
+    if namespaces and not told and not findings_fail(findings) and isinstance(manager.backend, HasNamespaces):
+        findings += _of_namespaces(*manager.backend.namespaces())
+    if not findings:
+        findings = [_untold(manager)]
     for table in tables if catalog else ():
         findings += _of_table(table, manager.capabilities, catalog, settings, version)
     if version:
         findings += _of_version(version, getattr(manager.backend, "excl_write", None))
     return findings
+
+
+def findings_fail(findings: Iterable[Finding]) -> bool:
+    """Whether one of them leaves data unprotected."""
+    return any(finding.error for finding in findings)
 
 
 def root_of(namespace: str) -> str:
@@ -139,6 +170,25 @@ def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
     )
 
 
+def _of_namespaces(own: NamespaceUse, *others: NamespaceUse) -> Iterator[Finding]:
+    """Whether a Hive uses *own*, judged by the nodes there and in *others*."""
+    if own.hives:
+        yield Finding(f"Hive locks below {own.path}, as this lock store does: {own.hives} of its locks are there now")
+        return
+    paths = " and ".join(other.path for other in others)
+    if others and (own.made_here or not own.objects):
+        yield unprotected(
+            f"Hive has never locked below {own.path}, and it locks below {paths}: neither sees the other's locks. Name "
+            f"the {NAMESPACE} of your Hive in the URL, or as the connection's schema"
+        )
+    elif own.made_here:
+        yield unprotected(
+            f"Hive has never locked below {own.path} in this ZooKeeper. Compare host and schema with Hive's "
+            f"hive.zookeeper.quorum and {NAMESPACE}, and {CONCURRENCY} with true. If they are right, run LOCK TABLE … SHARED "
+            "in Hive, and check again while it stands"
+        )
+
+
 def _untold(manager: LockManager) -> Finding:
     if not manager.capabilities.seen_by_hive:
         return Finding("Hive sees nothing of this lock store: it holds apart only those who lock here", warning=True)
@@ -164,9 +214,12 @@ def _of_settings(
         (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
     )
     if settings[CONCURRENCY] not in ("true", None):  # what is neither true nor false is Hive's default
+        blind = promises.acquires and not promises.seen_by_hive
+        set_it = "" if blind else ". Set it to true for HiveServer2, or keep Hive's sessions away from this data"
         yield Finding(
-            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is {settings[CONCURRENCY]} in {told_by}",
+            f"Hive takes no locks at all, and honours none: {CONCURRENCY} is {settings[CONCURRENCY]} in {told_by}{set_it}",
             warning=True,
+            error=not blind,
         )
         return
     in_metastore = txn_manager == "DbTxnManager"
@@ -174,31 +227,29 @@ def _of_settings(
     where = f"{txn_manager}, {lock_manager}" if txn_manager == "DummyTxnManager" else txn_manager
     where = f"{where} in {told_by}"
     if store is None:
-        yield Finding(
-            f"where Hive locks is not known ({where}); locks taken here may hold nothing of Hive's apart", True
+        yield unprotected(
+            f"where Hive locks is not known ({where}); locks taken here may hold nothing of Hive's apart. Set {TXN_MANAGER} and "
+            f"{LOCK_MANAGER} to Hive's own classes"
         )
     elif not promises.acquires:
         yield Finding(f"Hive locks in {store} ({where}); these are the locks that are shown")
     elif not in_metastore and namespace and settings[NAMESPACE] and namespace != hives:
-        yield Finding(
+        yield unprotected(
             f"Hive locks in {store} ({where}) below {hives}, and this lock store below {namespace}: neither sees the other's "
-            f"locks. Name {NAMESPACE} in the URL, or as the connection's schema",
-            warning=True,
+            f"locks. Name {NAMESPACE} in the URL, or as the connection's schema"
         )
     elif promises.seen_by_hive and promises.parents is not in_metastore:
         yield Finding(f"Hive locks in {store} ({where}), as this lock store does: each honours the other's locks")
     else:
         url = "metastore://" if in_metastore else "zookeeper://"
-        yield Finding(
+        yield unprotected(
             f"Hive locks in {store} ({where}), and sees nothing of this lock store: it holds apart only those who lock "
-            f"here. Use {url}",
-            warning=True,
+            f"here. Use {url}"
         )
     if settings.get(JOBS_ONLY) == "true":
-        yield Finding(
+        yield unprotected(
             f"only those statements of Hive's lock that run a job: {JOBS_ONLY} is true in {told_by}. A DROP, an ALTER "
-            "or a LOAD of Hive's neither waits for locks nor takes any",
-            warning=True,
+            "or a LOAD of Hive's neither waits for locks nor takes any. Set it to false"
         )
     if in_metastore:
         yield from _of_db_txn_manager(promises, settings, version)
@@ -214,7 +265,8 @@ def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None
         (STRICT, "false", "Hive's INSERT INTO a plain table lets readers and other inserts pass"),
     ):
         if settings.get(name) == value:
-            yield Finding(f"{what}: {name} is {value}", warning=True)
+            right = "false" if value == "true" else "true"
+            yield unprotected(f"{what}: {name} is {value}. Set it to {right}")
     told = [settings[name] for name in REAPERS if settings[name] is not None]
     if promises.expires and told and "true" not in told:
         yield Finding(
@@ -233,19 +285,20 @@ def _of_table(
 ) -> Iterator[Finding]:
     known = catalog and catalog.table(table)
     if not known:
-        yield Finding(f"{table} is not known to the metastore: nothing can be said of it", warning=True)
+        yield unprotected(f"{table} is not known to the metastore: nothing can be said of it. Is the name right?")
         return
     in_metastore = promises.seen_by_hive and not promises.parents
     if known.commits_lock and in_metastore:
         which = "an Iceberg" if known.format == ICEBERG else "a Hudi"
-        yield Finding(
+        yield unprotected(
             f"{table} is {which} table: its commits take an EXCLUSIVE lock in the metastore, and wait under a lease of their own "
-            f"task; {WHAT_TO_SET}",
-            warning=True,
+            f"task; {WHAT_TO_SET}"
         )
     elif known.transactional and not in_metastore:
-        yield Finding(f"{table} is transactional: Hive locks it in its metastore only", warning=True)
+        yield unprotected(f"{table} is transactional: Hive locks it in its metastore only. Use metastore:// for it")
     elif known.table_type == "EXTERNAL_TABLE" and in_metastore and version != "2" and settings.get(EXTERNAL) != "true":
-        yield Finding(f"{table} is external: Hive 3 and later take no locks on it, and honour none", warning=True)
+        yield unprotected(
+            f"{table} is external: Hive 3 and later take no locks on it, and honour none. Set {EXTERNAL} to true"
+        )
     else:
         yield Finding(f"{table} is locked by Hive as its configuration says")

@@ -46,6 +46,9 @@ _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNSTORABLE = re.compile("[\x00\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 # ZooKeeperHiveLockManager takes any node whose name ends so for a lock; SHOW LOCKS then fails for everybody.
 _LOOKS_LIKE_A_LOCK = re.compile(r"-(SHARED|EXCLUSIVE)-[0-9]+$")
+_PARTITION_ELSEWHERE = re.compile(
+    r"(?P<database>\w+)[.@](?P<table>\w+)(?:[.@]|\s*partition\s*\(|\s+)(?P<levels>\w+\s*=.*)", re.IGNORECASE | re.DOTALL
+)
 _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
@@ -112,6 +115,10 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
     head, *levels = name.split("/")
     if len(levels) > MAX_LEVELS:
         raise InvalidRequest(f"{name[:80]!r}…: a partition of {len(levels)} levels; at most {MAX_LEVELS} have a lock")
+    if "=" in head:
+        raise InvalidRequest(
+            f"{name!r} has a partition in the place of a table; it is written behind '/', as in {_with_partition(name)!r}"
+        )
     if head.count(".") == 2:  # of Spark, or Trino
         catalog, _, head = head.partition(".")
         if catalog.lower() != CATALOG:
@@ -133,6 +140,17 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
     if len(set(columns)) != len(columns):
         raise InvalidRequest(f"{name!r} names a partition column twice")
     return database, table, spec
+
+
+def _with_partition(name: str) -> str:
+    """*name* as it was probably meant: ``dw.a.dt=1``, ``dw@a@dt=1`` of SHOW LOCKS, ``dw.a PARTITION (dt='1')`` of SQL."""
+    found = _PARTITION_ELSEWHERE.fullmatch(name)
+    if found is None:
+        return "dw.flights/dt=2013-01-01"
+    levels = [level.partition("=") for level in re.split("[,/]", found["levels"].rstrip(" )"))]
+    pairs = ((column.strip(), value.strip(" '\"")) for column, _, value in levels)
+    written = "/".join(map("=".join, pairs))
+    return f"{found['database']}.{found['table']}/{written}"
 
 
 def expand(

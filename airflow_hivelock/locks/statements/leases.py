@@ -37,9 +37,14 @@ def extend(manager: LockManager, user: str, lease_id: str) -> Result:
 
 
 def drop(manager: LockManager, user: str, lease_id: str, objects: Collection[LockObject]) -> Result:
-    """*objects* of the lease, or all of it; what is gone already is success."""
+    """*objects* of the lease, or all of it. An object that was given back before is success.
+
+    :raises LockLost: the whole lease is gone: what ran under it was not protected to its end, or the id is another's.
+    """
     if (lease := _own(manager, user, lease_id)) is None:
-        return rows.freed([])
+        raise LockLost(
+            f"no lease {lease_id} is held: it was dropped, has expired or was freed by force; SHOW LEASE * lists those that are"
+        )
     left = manager.release(lease, objects=objects) if objects else None
     if not objects:
         manager.release(lease)

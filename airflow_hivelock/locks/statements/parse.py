@@ -13,6 +13,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
+from airflow_hivelock.locks.statements import hints
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
     AbortTransactions,
@@ -142,8 +143,10 @@ class _Parser:
         if self._take("SET"):
             self._at = len(self._tokens)
             return SetLine(Setting.parse(self._slice(0)))
+        text = self._slice(0)
         raise InvalidRequest(
-            f"{_shown(self._slice(0))} is no statement of these, and is not run here (EXPLAIN LOCKS says what it would lock):\n{SYNTAX}"
+            f"{_shown(text)} is not run here.{hints.beginning(text)} EXPLAIN LOCKS shows what another statement would lock. "
+            f"The statements are:\n{SYNTAX}"
         )
 
     def _kind_and_object(self) -> LockObject:
@@ -297,7 +300,8 @@ class _Parser:
 
     def _refuse(self, expected: str) -> NoReturn:
         at = "at its end" if self._ended else f"at {_shown(self._slice(self._at))}"
-        raise InvalidRequest(f"{_shown(self._slice(0))}: {expected} is expected {at}")
+        text = self._slice(0)
+        raise InvalidRequest(f"{_shown(text)}: {expected} is expected {at}.{hints.of(text)}")
 
 
 def _shown(text: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.model import LockMode, WaitsFor
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,6 +45,19 @@ def name(target: LockObject) -> str:
     """``dw@flights@dt=2013-01-01/hr=04``."""
     head, partition = target.path[:2], target.path[2:]
     return "@".join((*head, "/".join(partition)) if partition else head)
+
+
+def sql(target: LockObject) -> str:
+    """``TABLE dw.flights PARTITION (dt='2013-01-01')``, as LOCK and UNLOCK name it."""
+    if not target.table:
+        return f"DATABASE {target.database}"
+    levels = ", ".join(f"{column}={_literal(value or DEFAULT_PARTITION)}" for column, value in target.partition)
+    return f"TABLE {target.database}.{target.table}" + (f" PARTITION ({levels})" if levels else "")
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def show_locks(holders: Iterable[Holder], *, extended: bool) -> str:

@@ -8,7 +8,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, rules
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, Lock, LockMode, LockObject
@@ -222,6 +222,8 @@ class StatementSession:
         target = self._placed(statement.target, to_lock=True)
         owner = f"cli:{self.user}:{uuid.uuid4()}"
         shared = statement.mode is LockMode.SHARED
+        if self.timeout_s != 0 and (own := self._own_in_the_way(target, statement.mode)):
+            log.warning("%s %s waits for your own lock: %s", target, statement.mode.value, own)
         try:
             lease = self.manager.acquire(
                 owner=owner,
@@ -233,12 +235,34 @@ class StatementSession:
                 priority=self.priority,
                 limit=self.limit,
             )
+        except LockTimeout as error:
+            own = self._own_in_the_way(target, statement.mode)
+            if not own or not any(by.owner.startswith(f"cli:{self.user}:") for by in error.blocked_by):
+                raise
+            raise LockTimeout(f"{error}. {own}", error.blocked_by) from error
         except KeyboardInterrupt:
             if granted := self.manager.lease_of(owner):  # at the last moment; nobody would know of it
                 self.manager.release(granted)
             raise
         row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
+
+    def _own_in_the_way(self, target: LockObject, mode: LockMode) -> str:
+        """What the same user has locked that excludes *mode* on *target*, and the statement that frees it."""
+        shared = mode is LockMode.SHARED
+        wanted = {
+            lock.object: lock.mode
+            for lock in rules.with_parents([target] if shared else [], [] if shared else [target])
+        }
+        own = [lease for lease in self.manager.leases() if self._is_mine(lease) and rules.excludes(wanted, lease.locks)]
+        return "; ".join(
+            f"{self.user} holds it already, with lease {lease.id}: "
+            f"UNLOCK {' and '.join(render.sql(lock.object) for lock in rules.named(lease.locks, lease.whole))} frees that"
+            for lease in own[: rules.MOST_SHOWN]
+        )
+
+    def _is_mine(self, lease: Lease) -> bool:
+        return lease.owner.rpartition(":")[0] == f"cli:{self.user}"
 
     def _transactional(self) -> KeepsTransactions:
         if isinstance(self.manager.backend, KeepsTransactions):
@@ -253,7 +277,7 @@ class StatementSession:
         on_it = [
             ls for ls in self.manager.leases() if any(lock.object == target for lock in rules.named(ls.locks, ls.whole))
         ]
-        mine = [lease for lease in on_it if lease.owner.rpartition(":")[0] == f"cli:{self.user}"]
+        mine = [lease for lease in on_it if self._is_mine(lease)]
         others = [lease for lease in on_it if lease not in mine]
         if not mine and not (others and self.force):
             raise HiveLockError(self._not_unlocked(target, others))

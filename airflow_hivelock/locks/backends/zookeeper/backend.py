@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import foreign, listings, parking
+from airflow_hivelock.locks.backend import Capabilities, NamespaceUse, check_newest
+from airflow_hivelock.locks.backends.zookeeper import foreign, listings, neighbours, parking
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -292,6 +292,10 @@ class ZooKeeperBackend:
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
         return foreign.free(self.store, query_id, target, reason=reason, user=user)
+
+    def namespaces(self) -> list[NamespaceUse]:
+        """See :class:`.HasNamespaces`."""
+        return neighbours.namespaces(self.store, self.store.layout.namespace.removesuffix(self.namespace))
 
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
         """The entry of the audit trail, for the transaction that does what it tells."""

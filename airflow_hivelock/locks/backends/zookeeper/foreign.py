@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def free(store: ZooKeeperStore, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
     """See :meth:`.FreesForeign.force_unlock`."""
-    above = store.layout.namespace.rpartition("/")[0] or "/"
+    above = store.layout.above
     try:
         store.client.submit(Get(above))
     except AccessDenied as error:

@@ -45,6 +45,10 @@ MAX_QUERY_LENGTH = 500
 _LONGEST_NAME = 50
 _REMEMBERED_BYTES = 4_096
 
+MADE_HERE = b"airflow_hivelock"
+"""The data of Hive's namespace where it was made here: no Hive had locked below it by then. Hive makes it empty, and never
+reads it."""
+
 LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
 """The zero makes eleven digits of the ten that ZooKeeper appends."""
 
@@ -150,6 +154,11 @@ class Layout:
             *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit")),
         )
         return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
+
+    @property
+    def above(self) -> str:
+        """What Hive's namespace lies in. Hive's clean-up deletes the namespace as well, but nothing above it."""
+        return self.namespace.rpartition("/")[0] or "/"
 
     def lock_data(self, request: LockRequest, now_ms: int) -> bytes:
         """What every lock node of *request* says."""

@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Names,
     Node,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData, LockNode
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MADE_HERE, Layout, LockData, LockNode
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, unescape
@@ -79,7 +79,7 @@ class Namespace:
 
     def make(self) -> None:
         """Create the namespace again: Hive's clean-up removes it where it is empty."""
-        self._client.submit(Commit((Create(self._layout.namespace),)))  # refused where another client was quicker
+        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another client was quicker
 
     def make_partitions(self, targets: Iterable[LockObject]) -> None:
         """Create the partition nodes among *targets* in transactions of their own, parents first."""

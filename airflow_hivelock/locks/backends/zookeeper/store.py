@@ -28,6 +28,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.groups import Groups
+from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
@@ -356,7 +357,8 @@ class ZooKeeperStore:
         given = list(paths)
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
-                made = self.client.submit(Commit((Create(path),)))[0]  # refused where somebody else was quicker
+                data = MADE_HERE if path == self.layout.namespace else b""
+                made = self.client.submit(Commit((Create(path, data),)))[0]  # refused where another client was quicker
                 if isinstance(made, Refused) and made.reason == Refused.NO_NODE:
                     raise StoreUnavailable(f"{path.rpartition('/')[0]} is gone from ZooKeeper; connect again")
 

@@ -1,0 +1,60 @@
+"""Hints for statements that cannot be read: the probable meaning of a slip."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+_ALIKE = 0.75
+"""How alike two words must be, from 0 to 1, for one to be a slip of the other."""
+
+_SLASHED = re.compile(r"(?P<table>[\w.`]+)/(?P<levels>\w+=[^\s/]+(?:/\w+=[^\s/]+)*)")
+_UNQUOTED = re.compile(r"(?P<column>\w+)\s*=\s*(?P<value>[^\s'\"`,()]*[^\s'\"`,()0-9][^\s'\"`,()]*)\s*[,)]")
+
+
+BEGINNINGS = (
+    "SHOW LOCKS",
+    "LOCK TABLE",
+    "LOCK DATABASE",
+    "UNLOCK TABLE",
+    "UNLOCK DATABASE",
+    "SHOW LEASE",
+    "GRAB LEASE",
+    "EXTEND LEASE",
+    "DROP LEASE",
+    "SHOW WAITERS",
+    "DROP FORCE LEASE",
+    "SHOW TRANSACTIONS",
+    "ABORT TRANSACTIONS",
+    "DROP FORCE LOCK",
+    "EXPLAIN LOCKS",
+)
+"""The words that tell the statements apart, but for USE and SET."""
+
+
+def of(text: str) -> str:
+    """A sentence with the probable meaning of a malformed *text*; empty if there is none."""
+    if found := _SLASHED.search(text):
+        levels = (level.partition("=") for level in found["levels"].split("/"))
+        pairs = [(column, value.strip("'\"")) for column, _, value in levels]
+        written = ", ".join(f"{column}='{value}'" for column, value in pairs)
+        partition = f"{found['table']} PARTITION ({written})"
+        return f" Did you mean {text[: found.start()]}{partition}{text[found.end() :]}?"
+    if found := _UNQUOTED.search(text):
+        return f" Write a value that is not a whole number in quotes: {found['column']}='{found['value']}'."
+    return ""
+
+
+def beginning(text: str) -> str:
+    """A sentence with the statement that *text* resembles; empty if it resembles none."""
+    words = re.findall(r"\w+", text.upper())
+    for whole in (True, False):  # or without its first word
+        for each in BEGINNINGS:
+            meant = each.split() if whole else each.split()[1:]
+            if len(words) >= len(meant) and all(map(_alike, words, meant)):
+                return f" Did you mean {each}?"
+    return ""
+
+
+def _alike(word: str, meant: str) -> bool:
+    return difflib.SequenceMatcher(None, word, meant).ratio() >= _ALIKE
