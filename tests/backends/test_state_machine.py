@@ -173,7 +173,8 @@ class Machine(RuleBasedStateMachine):
         assert lease.attempt == self.model.attempts[mine.owner]
         if mine.lease:
             assert lease.id == mine.lease.id
-            assert (lease.token >= mine.lease.token, lease.epoch > mine.lease.epoch) == (True, True)
+            assert lease.token >= mine.lease.token
+            assert lease.epoch > mine.lease.epoch
         else:
             earlier = [other for other in self.leases if other.id != lease.id]
             assert all(lease.token > other.token for other in earlier), "not after all that were granted before"

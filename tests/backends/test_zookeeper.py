@@ -364,6 +364,20 @@ def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeep
         assert manager.release(waiting.granted())
 
 
+def test_a_lock_of_hives_below_a_database_is_listed_although_the_waiter_wants_its_table_shared(
+    manager: LockManager,
+) -> None:
+    with manager:
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
+        manager.release(manager.acquire(owner="makes the nodes", reads=["dw.flights"]))
+        hives = f"{store.layout.namespace}/dw/flights/LOCK-SHARED-0000000000"
+        store.client.submit(Commit((Create(hives, b"q:1:EXPLICIT:lock table:h"),)))
+        waiting = Polling(manager, "rebuild", writes=["dw", DAY])
+        assert waiting.blocked_by() == ["q"]
+        store.client.submit(Commit((Delete(hives),)))
+        assert waiting.granted()
+
+
 def test_a_server_that_is_not_there_is_said_to_be() -> None:
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+ did not answer within 1 s"):
         connect(f"zookeeper://127.0.0.1:{free_port()}/hive?timeout_s=1")

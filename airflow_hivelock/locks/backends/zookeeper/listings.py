@@ -264,8 +264,8 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
     modes = {lock.object: lock.mode for lock in waiter.locks}
 
     def blocks(target: LockObject, mode: LockMode) -> bool:
-        if (mine := modes.get(target)) is not None:
-            return queueing.conflict(mine, mode)
+        if (mine := modes.get(target)) is not None and queueing.conflict(mine, mode):
+            return True
         return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
 
     return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))
