@@ -172,7 +172,8 @@ class Machine(RuleBasedStateMachine):
         assert (lease.owner, lease.locks) == (mine.owner, mine.locks)
         assert lease.attempt == self.model.attempts[mine.owner]
         if mine.lease:
-            assert (lease.id, lease.token) == (mine.lease.id, mine.lease.token)
+            assert lease.id == mine.lease.id
+            assert lease.token >= mine.lease.token
             assert lease.epoch > mine.lease.epoch
         else:
             earlier = [other for other in self.leases if other.id != lease.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +29,13 @@ from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, backend, layout, record
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
-    Children,
     Commit,
     Create,
     Delete,
     Get,
-    Names,
     Refused,
-    Request,
     SetData,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout, unchanged
-from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.testing import Polling
 from tests.support.servers import ZooKeeperServer, free_port
@@ -316,59 +311,23 @@ def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
             living.release(taken_up[owner].granted())
 
 
-class Dying(KazooSession):
-    """A session whose process dies right after its lock nodes are made, before it can verify or take them back."""
-
-    def submit(self, *requests: Request) -> list[Any]:
-        replies = super().submit(*requests)
-        if any(isinstance(request, Commit) and b'"state":"trying"' in request.ops[0].data for request in requests):  # type: ignore[union-attr]
-            self.close()
-            raise StoreUnavailable("dead")
-        return replies
-
-
-def test_what_dies_in_the_middle_of_its_try_is_swept_and_blocks_hive_no_longer(
-    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+def test_a_dead_waiters_placeholder_is_swept_and_blocks_hive_no_longer(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[..., LockManager]
 ) -> None:
-    monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: None)
-    layout = Layout("/hive-swept", "/hivelock-swept")
-    dying = LockManager(ZooKeeperBackend(Dying(zookeeper.hosts, 5), layout))
-    with pytest.raises(StoreUnavailable):
-        dying.acquire(owner="dead", writes=[DAY])
-    with LockManager(ZooKeeperBackend(KazooSession(zookeeper.hosts, 5), layout)) as manager:
-        nodes = manager.backend.store.namespace.below(None)  # type: ignore[attr-defined]
-        assert len(nodes) == 3
-        assert manager.show() == [], "granted to nobody"
+    with connect_zookeeper() as manager:
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
+        manager.release(manager.acquire(owner="makes the nodes", writes=["dw.flights"]))
+        hives = f"{store.layout.namespace}/dw/flights/LOCK-EXCLUSIVE-0000000000"
+        store.client.submit(Commit((Create(hives, b"q:1:IMPLICIT:insert:h"),)))
+        dying = connect_zookeeper(patience_s=0)
+        Polling(dying, "dead", reads=["dw.flights"]).blocked()
+        (placeholder,) = (placed for placed in store.namespace.below(None) if placed.node.ours)
+        assert [holder.owner for holder in manager.show()] == ["q"], "a placeholder is shown as a lock"
+        dying.close()
         assert manager.sweep() == 1
-        assert manager.backend.store.namespace.below(None) == []  # type: ignore[attr-defined]
+        assert placeholder not in store.namespace.below(None)
         assert manager.waiters() == []
         assert manager.sweep() == 0
-        assert manager.acquire(owner="dead", writes=[DAY])
-
-
-@pytest.mark.parametrize("happens", ["nothing", "a node comes", "a node comes and goes", "the node is made anew"])
-def test_a_transaction_notices_children_made_since_the_look(zookeeper: ZooKeeperServer, happens: str) -> None:
-    """What the grant at once rests on, and the model of ZooKeeper in tests/simulation."""
-    top = f"/unchanged-{happens.replace(' ', '-')}"
-    session, others = KazooSession(zookeeper.hosts), KazooSession(zookeeper.hosts)
-    with closing(session), closing(others):
-        lock = Create(f"{top}/object/LOCK-SHARED-0", sequential=True)
-        session.submit(Commit((Create(top), Create(f"{top}/object"), lock, lock, lock)))
-        session.submit(Commit((Delete(f"{top}/object/LOCK-SHARED-00000000001"),)))
-        above, look = session.submit(Get(top), Children(f"{top}/object"))
-        gone = [Delete(f"{top}/object/LOCK-SHARED-0000000000{number}") for number in (0, 2)]
-        match happens:
-            case "a node comes":
-                others.submit(Commit((lock,)))
-            case "a node comes and goes":
-                others.submit(Commit((Create(f"{top}/object/p=1"), Delete(f"{top}/object/p=1"))))
-            case "the node is made anew":
-                others.submit(Commit((*gone, Delete(f"{top}/object"), Create(f"{top}/object"), lock, lock, lock)))
-        checks = (*unchanged(top, above.stat.created, "mine"), *unchanged(f"{top}/object", look.created, "mine"))
-        outcome, listing, names = session.submit(Commit((*checks, lock)), Names(top), Names(f"{top}/object"))
-        assert isinstance(outcome, Refused) is (happens != "nothing")
-        assert listing.names == ("object",), "the probes leave nothing behind"
-        assert all(name.startswith("LOCK-SHARED-0") for name in names.names)
 
 
 def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
@@ -405,6 +364,20 @@ def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeep
         assert manager.release(waiting.granted())
 
 
+def test_a_lock_of_hives_below_a_database_is_listed_although_the_waiter_wants_its_table_shared(
+    manager: LockManager,
+) -> None:
+    with manager:
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
+        manager.release(manager.acquire(owner="makes the nodes", reads=["dw.flights"]))
+        hives = f"{store.layout.namespace}/dw/flights/LOCK-SHARED-0000000000"
+        store.client.submit(Commit((Create(hives, b"q:1:EXPLICIT:lock table:h"),)))
+        waiting = Polling(manager, "rebuild", writes=["dw", DAY])
+        assert waiting.blocked_by() == ["q"]
+        store.client.submit(Commit((Delete(hives),)))
+        assert waiting.granted()
+
+
 def test_a_server_that_is_not_there_is_said_to_be() -> None:
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+ did not answer within 1 s"):
         connect(f"zookeeper://127.0.0.1:{free_port()}/hive?timeout_s=1")
@@ -435,7 +408,7 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
         newer = manager.acquire(owner="newer", writes=[DAY])
         path = backend.store.layout.record(owner_key("newer"))
         (node,) = backend.store.client.submit(Get(path))
-        written = json.dumps(json.loads(node.data) | {"format": 2, "sealed": True}).encode()
+        written = json.dumps(json.loads(node.data) | {"format": record.FORMAT + 1, "sealed": True}).encode()
         backend.store.client.submit(Commit((SetData(path, written, -1),)))
         for attempt in (
             lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
@@ -449,32 +422,32 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
-def test_what_the_version_before_wrote_is_read_and_carried_on(
-    connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other half of a rolling upgrade: the next version finds the leases and the queue that this one has left."""
-    with connect_zookeeper() as before, connect_zookeeper() as upgraded:
-        lease = before.acquire(owner="holds", writes=[DAY])
-        Polling(before, "waits", writes=[DAY]).blocked()
-        monkeypatch.setattr(record, "FORMAT", record.FORMAT + 1)
-        assert upgraded.leases() == [lease]
-        assert [waiter.owner for waiter in upgraded.waiters()] == ["waits"]
-        upgraded.renew(lease)
-        waits = Polling(upgraded, "waits", attempt=1, writes=[DAY])
-        waits.blocked()
-        assert upgraded.release(lease)
-        assert upgraded.release(waits.granted())
+def test_what_an_older_protocol_wrote_is_not_overtaken_and_not_misread(manager: LockManager) -> None:
+    """A process of the older protocol may still run: its record says how to end that."""
+    backend = manager.backend
+    assert isinstance(backend, ZooKeeperBackend)
+    with manager:
+        manager.acquire(owner="older", writes=[DAY])
+        path = backend.store.layout.record(owner_key("older"))
+        (node,) = backend.store.client.submit(Get(path))
+        written = json.dumps(json.loads(node.data) | {"format": record.FORMAT - 1}).encode()
+        backend.store.client.submit(Commit((SetData(path, written, -1),)))
+        for owner in ("older", "next"):
+            with pytest.raises(StoreCorrupted, match="stop what runs the older one"):
+                manager.acquire(owner=owner, writes=[DAY], attempt=2)
+        assert backend.store.client.submit(Get(path))[0].data == written
+        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
-def test_a_place_in_the_queue_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
+def test_a_ticket_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
     with manager:
         manager.release(manager.acquire(owner="first", writes=[DAY]))
         queue = backend.store.layout.queue("dw.flights")
-        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-", b"\x00 newer", sequential=True),)))
+        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-A", b"\x00 newer"),)))
         backend.store.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
-        with pytest.raises(StoreCorrupted, match=r"0123456789abcdef-7-\d+ is a place in the queue"):
+        with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-A is a ticket that this version cannot read"):
             manager.acquire(owner="second", writes=[DAY])
         assert manager.show() == []
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])

@@ -12,7 +12,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
-from airflow_hivelock.locks.backends.zookeeper.line import MOST_NAMED, Line
+from airflow_hivelock.locks.backends.zookeeper.listings import MOST_NAMED, Line
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
@@ -171,7 +171,7 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
             for t in ahead
             for lock in rules.conflicts(mine.locks, t.locks)[:1]
         ]
-        blockers, waiters = line.ahead(mine.locks, mine.place)
+        blockers, waiters = line.ahead(mine.locks, mine.position)
         assert list(blockers) == expected
         assert waiters == sum(blocker.waiting for blocker in expected)
 

@@ -222,7 +222,7 @@ def is_stage(stage: Stage, path: str) -> bool:
 
 _LATE_KEY = owner_key(LATE)
 _RECORD: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "owner": LATE,
     "state": "granted",
     "process": "p",
@@ -235,15 +235,19 @@ _RECORD: dict[str, Any] = {
     "lease_s": 3600.0,
     "query": "dag",
     "named": "",
-    "tickets": [["dw.late", f"{_LATE_KEY}-9-0000000000"]],
     "written": 20,
-    "barrier": [["dw.late", 20]],
+    "placeholders": [["dw.late", 20]],
     "token": 20,
     "works": [["work", '{"kind":"spark","conn_id":"c","job_id":"application_1_1","deploy_mode":null}', 20]],
     "asked_ms": 1_700_000_000_000,
     "since_ms": 1_700_000_000_000,
 }
-_TICKET: dict[str, Any] = {"owner": LATE, "locks": {"dw": "S", "dw.t": "S", "dw.t/dt=1": "X"}, "drains": 1}
+_TICKET: dict[str, Any] = {
+    "owner": LATE,
+    "locks": {"dw": "S", "dw.t": "S", "dw.t/dt=1": "X"},
+    "place": 3,
+    "since_ms": 1,
+}
 _ENTRY: dict[str, Any] = {"lease": "l", "owner": LATE, "locks": {"dw.t": "X"}, "reason": "why", "user": "who"}
 _SEGMENTS = st.sampled_from(
     [
@@ -298,9 +302,10 @@ INPUTS = st.one_of(
     _at(f"airflow_hivelock/requests/{_LATE_KEY}", damaged(_RECORD)),
     _at("airflow_hivelock/requests/0123456789abcdef", damaged(_RECORD)),
     *(
-        _at(f"airflow_hivelock/queue/{unit}/{key}-9-0000000007", damaged(_TICKET))
+        _at(f"airflow_hivelock/queue/{unit}/{key}-9-{scope}", damaged(_TICKET))
         for unit in ("dw.t", "dw.late", "é")
         for key in _KEYS[:2]
+        for scope in ("A", "X", "S00000000", "0000000007")
     ),
     _at("airflow_hivelock/audit/0000000123", damaged(_ENTRY)),
     _at("airflow_hivelock/audit/x", damaged(_ENTRY)),
@@ -312,7 +317,6 @@ INPUTS = st.one_of(
                 "alive",
                 "away",
                 "queue",
-                "urgent",
                 "audit",
                 "groups",
                 "groups/g/permits",

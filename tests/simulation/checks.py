@@ -22,10 +22,6 @@ _RECORDS, _ALIVE, _ASIDE, _QUEUE = (f"{ROOT}/{name}/" for name in ("requests", "
 _LOCK = re.compile(rf"{NAMESPACE}/(.*)/LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
 
-TRIED = ("trying", "granted", "lost")
-"""The states of one who has had his turn."""
-
-
 class Place(NamedTuple):
     """What a ticket says; in order of these the waiting have their turns.
 
@@ -81,7 +77,6 @@ class Checks:
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
         self.asked: dict[str, dict[str, str]] = {}
-        self.drains: dict[str, int] = {}
         self._given_up: dict[str, Place] = {}
         self.nodes: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
         self.alive: set[str] = set()
@@ -93,6 +88,7 @@ class Checks:
         self._ended: dict[str, tuple[int, int]] = {}
         self._replaced: set[str] = set()
         self._tokens: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._token_of: dict[tuple[str, str], str] = {}
         self._session_of = session_of
         self._progress = progress
 
@@ -119,20 +115,14 @@ class Checks:
             elif path.startswith(_QUEUE) and path.count("/") == 4:
                 key = path.rpartition("/")[2].partition("-")[0]
                 touched[key] = None
-                node = change.after or change.before
-                assert node is not None
                 if change.after is not None and change.before is not None:
                     self._check_rewritten(path, change.before, change.after)
-                if node.stat.ephemeral and change.after is None:
-                    del self.drains[path]
-                elif node.stat.ephemeral:
-                    self.drains[path] = node.stat.czxid
-                elif change.after is None:
+                if change.after is None:
                     self._given_up[path] = self.tickets[key].pop(path)
                     del self.asked[path]
                 else:
-                    self.tickets[key][path] = Place.of(node)
-                    self.asked[path] = modes_of(json.loads(node.data)["locks"])
+                    self.tickets[key][path] = Place.of(change.after)
+                    self.asked[path] = modes_of(json.loads(change.after.data)["locks"])
             elif self.groups.changed(change):
                 continue
             elif match := _LOCK.fullmatch(path):
@@ -160,8 +150,6 @@ class Checks:
     def free(self) -> dict[tuple[str, int], str]:
         """Those who live and wait, and for nobody, by owner's key and ticket's epoch; the dead are waited for as long as they
         wait for somebody."""
-        if any(self._stands(path, drain) for path, drain in self.drains.items()):
-            return {}
         foreign = [(placed.target, placed.mode) for placed in self.foreign.values()]
         waiting: list[tuple[State, bool]] = []
         stand = [(key, state) for key, state in self.states.items() if state.holds or (state.queued and state.places)]
@@ -212,7 +200,9 @@ class Checks:
         else:
             state = self.states.get(key)
             if state and state.places.get(placed.target) == placed.czxid:
-                raise Violation(f"{client.name} deleted {path} of {state.owner}, which is {state.state}")
+                if self.claims.was_returned(f"{key}-{state.ticket_epoch}"):
+                    raise Violation(f"{client.name} deleted {path} of {state.owner}, which is {state.state}")
+                self.robbed[placed.czxid, placed.target] = write.zxid  # its verification misses it
 
     # One owner at one time
 
@@ -266,7 +256,12 @@ class Checks:
         if before is not None:
             if after.epoch < before.epoch or (after.order < before.order and before.state != "tombstone"):
                 raise Violation(f"{after.owner} goes back from {before} to {after}")
-            if before.holds and not after.holds:
+            if before.state == "granted" and after.state == "waiting" and before.ticket_epoch == after.ticket_epoch:
+                if self.claims.was_returned(f"{key}-{before.ticket_epoch}"):
+                    raise Violation(f"{before.owner} had got its lease, and it is taken back")
+            elif before.state == "lost" and after.state == "waiting":
+                pass  # it was never returned: what is robbed of it is given back as a whole
+            elif before.holds and not after.holds:
                 self.claims.check_end(key, before)
                 self._ended[key] = before.order[0], after.zxid
             if before.holds and after.holds and before.ticket_epoch == after.ticket_epoch:
@@ -286,19 +281,15 @@ class Checks:
         was = before.state if before else "free"
         if after.state == "free" and key in self.alive:
             raise Violation(f"{after.owner} was {was} and is broken, and its process lives")
-        if after.state in TRIED and was not in TRIED:
-            held = before is not None and before.queued and bool(before.places)
-            self._check_turn(key, after, before.zxid if before else 0, self.tickets[key], held=held)
-        elif after.state == was == "waiting" and after.places and not (before and before.places):
-            self._check_turn(key, after, 0, self.tickets[key])
         if after.aside and was != "away":
             waited = before is not None and before.queued
             since = before.zxid if before and waited else self.claims.began(after.process)[0]
-            self._check_turn(key, after, since, self._given_up if waited else {})
+            self._check_aside(after, key, since, self._given_up if waited else {})
         if after.queued and not (before and (before.queued or before.holds)):
             self._check_arrival(key, after)
         if after.state == "granted" and was != "granted":
-            self._check_grant(key, after)
+            self.grants += 1
+            self.granted_to[key] = after.process
         if after.state == "lost" and not self.is_robbed(after):
             raise Violation(f"{after.owner} is written LOST, and nobody robbed it")
 
@@ -325,60 +316,50 @@ class Checks:
                     f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
                 )
 
-    def _check_turn(
-        self, key: str, mine: State, since: int, tickets: Mapping[str, Place], *, held: bool = False
-    ) -> None:
-        """Nothing that excludes it stands before it: no ticket of ours, and no lock of Hive's that it must have seen; and
-        nobody else holds, tries, or holds a place among Hive's clients.
+    def _check_aside(self, mine: State, key: str, since: int, tickets: Mapping[str, Place]) -> None:
+        """A late request could have had its locks: no ticket of ours, and no lock of Hive's that it must have seen.
 
         :param since: it has looked after that.
-        :param tickets: its own, which are gone if it has stepped aside; none if it did so at its first look.
-        :param held: it has held a place among Hive's clients: who has come before it since waits for it.
+        :param tickets: its own, which are gone; none if it stepped aside at its first look.
         """
         mine_at = min(tickets.values(), default=Place(since, 0, since, 0))
-        place = mine_at.czxid
         for other_key, other in self.states.items():
             if other_key != key and (other.queued or other.holds) and (target := mine.conflict(other)):
                 theirs = min(self.tickets[other_key].values(), default=NOWHERE)
-                if mine.aside and theirs.czxid > place:
-                    continue  # it holds nothing: who has come meanwhile harms nobody
-                if other.places or (theirs < mine_at and not held):
+                holds_since = min(other.places.values(), default=since)
+                if theirs.czxid < mine_at.czxid and (theirs < mine_at or holds_since < since):
                     raise Violation(
-                        f"{mine.owner} ({mine_at}) has its turn, and {other.owner} ({theirs}) is {other.state} on {target}"
+                        f"{mine.owner} ({mine_at}) steps aside, and {other.owner} ({theirs}) is {other.state} on {target}"
                     )
-        for path, drain in self.drains.items():
-            queue, _, name = path.rpartition("/")
-            before = drain < place and self._stands(path, drain) and name.partition("-")[0] != key
-            if before and any(p.startswith(f"{queue}/") for p in tickets):
-                raise Violation(f"{mine.owner} (ticket {place}) has its turn, and {path} (drain {drain}) is before it")
         for path, placed in self.foreign.items():
-            if self._excludes(placed, mine) and placed.czxid < min(since, mine.places.get(placed.target, since)):
-                raise Violation(f"{mine.owner} tries to get {placed.target}, and has seen that Hive has {path}")
-            if mine.aside and placed.czxid < since and self._exclusive_above(placed.target, mine):
+            above = self._exclusive_above(placed.target, mine)
+            if placed.czxid < since and (self._excludes(placed, mine) or above):
                 raise Violation(f"{mine.owner} steps aside, and has seen that Hive has {path}")
 
-    def _stands(self, path: str, drain: int) -> bool:
-        """Whether a drain's removal is still to come."""
-        drained = self.states.get(path.rpartition("/")[2].partition("-")[0])
-        return drained is not None and drained.zxid < drain
-
-    def _check_grant(self, key: str, mine: State) -> None:
-        self.grants += 1
+    def check_returned(self, key: str, mine: State) -> None:
+        """A lease has been returned to its caller: no other that conflicts has been, and none is passed."""
         self._progress()
-        self.granted_to[key] = mine.process
+        mine_at = min(self.tickets[key].values(), default=NOWHERE)
+        since = min(mine.places.values())
         for other_key, other in self.states.items():
-            if other_key != key and other.holds and (target := mine.conflict(other)):
+            if other_key == key or not (other.queued or other.holds) or not (target := mine.conflict(other)):
+                continue
+            if self.claims.is_held(other_key):
                 raise Violation(f"{mine.owner} and {other.owner} both hold {target}")
+            theirs = min(self.tickets[other_key].values(), default=NOWHERE)
+            if theirs < mine_at and theirs.czxid < since:
+                raise Violation(f"{mine.owner} ({mine_at}) passes {other.owner} ({theirs}), {other.state} on {target}")
         for target, mode in mine.modes.items():
             against = [(target, "X")] if mode == "S" else [(target, "S"), (target, "X")]
-            if any(self._tokens[other] >= mine.token for other in against):
+            if any(self._tokens[other] >= mine.token for other in against if self._token_of.get(other) != key):
                 raise Violation(f"{mine.owner} has token {mine.token} on {target}, no larger than one before it")
-            self._tokens[target, mode] = max(self._tokens[target, mode], mine.token)
+            if mine.token > self._tokens[target, mode]:
+                self._tokens[target, mode], self._token_of[target, mode] = mine.token, key
         for path, placed in self.foreign.items():
             if self._excludes(placed, mine) and (path in self._hive or placed.czxid < mine.places[placed.target]):
                 raise Violation(f"{mine.owner} is granted {placed.target}, and Hive holds {path}")
             above = self._exclusive_above(placed.target, mine)
-            if above and placed.czxid < mine.token and self._has(mine, above):
+            if above and placed.czxid < since and self._has(mine, above):
                 raise Violation(f"{mine.owner} is granted {above} X, and Hive had {path} before")
 
     def _excludes(self, placed: Placed, mine: State) -> bool:
@@ -398,8 +379,8 @@ class Checks:
         if placed is None:
             return  # unlocked behind its back; it does not look
         self._hive[lock.path] = lock
-        for state in self.states.values():
-            if state.state == "granted" and self._excludes(placed, state):
+        for key, state in self.states.items():
+            if self.claims.is_held(key) and state.state == "granted" and self._excludes(placed, state):
                 raise Violation(f"Hive holds {lock.path} beside {state.owner}")
 
     def hive_unlocks(self, path: str) -> None:
@@ -408,10 +389,9 @@ class Checks:
 
     # At the end
 
-    def at_rest(self, tree: dict[str, Znode], *, calm: bool) -> None:
-        """All is over, and all has been swept; a drain whose reply was lost may stay while its session lives."""
+    def at_rest(self, tree: dict[str, Znode]) -> None:
+        """All is over, and all has been swept."""
         ours = re.compile(rf"{ROOT}/(alive/.*|away/.*|requests/.*|queue/.*/.*|groups/.*/.*/.*)")
         left = [path for path in tree if _LOCK.fullmatch(path) or ours.fullmatch(path)]
-        left = [path for path in left if calm or path not in self.drains]
         if left:
             raise Violation(f"left at the end: {left}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.model import LockMode, locks_to_json
+from airflow_hivelock.locks.model import LockMode, locks_to_json, owner_key
 from tests.simulation.state import NAMESPACE, ROOT, State, modes_of, path_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Claims:
         self.held: dict[tuple[str, int], Lease] = {}
         self.leases = 0
         self._checks = checks
+        self._returned: set[str] = set()
         self._releasing: set[tuple[str, int]] = set()
         self._forced: set[str] = set()
         self._withdrawing: set[str] = set()
@@ -52,7 +53,7 @@ class Claims:
         """A late request makes no lock nodes; it may find some of an earlier process's, and it alone steps aside."""
         was = before.state if before else "free"
         late = after.process in self._late
-        if late and after.state != was and after.state in ("trying", "granted"):
+        if late and after.state != was and after.state == "granted":
             raise Violation(f"{after.owner} was {was} and is {after.state}, and its process is late")
         if late and not set(after.places) <= set(before.places if before else ()):
             raise Violation(f"{after.owner} is {after.state} on {list(after.places)}, and its process is late")
@@ -118,7 +119,9 @@ class Claims:
         """A process has got *lease*."""
         self.leases += 1
         state = self._checks.states[key]
+        self._returned.add(lease.id)
         if self._stands(lease, key):
+            self._checks.check_returned(key, state)
             modes = {path_of(str(lock.object)): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in lease.locks}
             if modes != state.modes:
                 raise Violation(f"{lease.owner} got other locks than the record has")
@@ -191,6 +194,14 @@ class Claims:
             names = tree[parent].children if parent in tree else ()
             if not any(tree[f"{parent}/{name}"].stat.czxid == zxid for name in names):
                 raise Violation(f"{lease.owner} sleeps on, and {lease.id} has lost {target}")
+
+    def was_returned(self, lease_id: str) -> bool:
+        """Whether any process has got that lease."""
+        return lease_id in self._returned
+
+    def is_held(self, key: str) -> bool:
+        """Whether a process thinks that the owner with that key holds, and it does."""
+        return any(self._stands(lease, key) for lease in self.held.values() if owner_key(lease.owner) == key)
 
     def withdraws(self, process: str) -> None:
         """A process begins to give up a request that it has no lease from yet."""

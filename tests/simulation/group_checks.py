@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NODE = re.compile(rf"{ROOT}/groups/([0-9a-f]+)/(permits|queue)/(.*)")
 _PLACE = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+-([0-9]+)-(-?[0-9]+)-([0-9]+)")
-TAKEN = ("trying", *HOLDING)
+TAKEN = HOLDING
 
 
 class Place(NamedTuple):

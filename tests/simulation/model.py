@@ -188,7 +188,7 @@ class ZooKeeper:
             return node.stat
         if isinstance(request, Get):
             return Node(node.data, node.stat)
-        return Listing(node.children, node.stat.czxid, node.stat.created)
+        return Listing(node.children, node.stat.czxid)
 
     def follower_of(self, session: int) -> Follower:
         """The server that the session is connected to."""
@@ -230,7 +230,9 @@ class ZooKeeper:
             above, _, name = path.rpartition("/")
             parent = touched[above] if above in touched else self.tree[above]
             assert parent is not None
-            touched[above] = parent._replace(children=tuple([child for child in parent.children if child != name]))
+            stat = parent.stat._replace(pzxid=self.zxid + 1)
+            left = tuple([child for child in parent.children if child != name])
+            touched[above] = parent._replace(stat=stat, children=left)
             return True
         old = node.stat
         if op.version not in (-1, old.version):
@@ -252,6 +254,6 @@ class ZooKeeper:
         zxid = self.zxid + 1
         touched[path] = Znode(op.data, Stat(zxid, zxid, 0, now_ms, now_ms, op.ephemeral, 0), session * op.ephemeral)
         name = path[len(above) + 1 :]
-        stat = parent.stat._replace(created=parent.stat.created + 1)
+        stat = parent.stat._replace(created=parent.stat.created + 1, pzxid=zxid)
         touched[above] = parent._replace(stat=stat, children=(*parent.children, name))
         return path

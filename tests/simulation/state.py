@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "/hive_zookeeper_namespace"
 ROOT = "/airflow_hivelock"
-QUEUED = ("waiting", "trying")
+QUEUED = ("waiting",)
 HOLDING = ("granted", "lost")
 
 
@@ -56,10 +56,10 @@ class State(NamedTuple):
         zxid, state = node.stat.mzxid, data["state"]
         modes = modes_of(data["locks"])
         places: dict[str, int] = {}
-        if state == "trying" or state in HOLDING:
+        if state in HOLDING:
             places = dict.fromkeys(modes, data["written"] or zxid)
-        if state == "trying" or state in HOLDING or state == "waiting":
-            places |= {path_of(name): made or zxid for name, made in data["barrier"]}
+        if state in HOLDING or state == "waiting":
+            places |= {path_of(name): made or zxid for name, made in data["placeholders"]}
         return cls(
             data["owner"],
             state,

@@ -20,19 +20,6 @@ CLEAN_UP: Theme = {
 }  # fmt: skip
 """Readers, and one user of Hive's whose sessions end, and clean up, again and again."""
 
-DRAINS: Theme = {
-    "pause": 0.05, "faults": 0.0, "faults_in_drains": 0.02, "kinds": ("crash",), "lose": 0.0, "lose_rare": 1.0, "refuse": 0.0,
-    "hives": 0, "tries_before_drain": 1, "kept_s": 86_400.0, "no_waits": 0.0, "gives_up": 0.0, "databases": 0.03,
-    "partitions": 1, "naps": 10, "machines": 3, "owners": 6, "timeouts_s": (None,), "reads": 0.6, "threads": 2,
-}  # fmt: skip
-"""Removals are outrun, their drains are left behind, and those who wait behind them die."""
-
-SWEPT: Theme = {
-    "pause": 0.05, "faults": 0.0, "faults_in_drains": 0.0, "lose": 0.0, "lose_rare": 1.0, "refuse": 0.0, "hives": 0,
-    "tries_before_drain": 1, "no_waits": 0.0, "gives_up": 0.0, "databases": 0.03, "partitions": 2, "naps": 10, "machines": 3,
-    "threads": 2, "owners": 8, "reads": 0.9, "rests_s": 4.0, "forgets": 0.5, "round_s": 0.25,
-}  # fmt: skip
-"""Drains are left behind where nobody comes for a while, and a sweep comes first."""
 
 DATABASES: Theme = {
     "hives": 1, "databases": 0.5, "partitions": 1, "lose": 0.0, "faults": 0.002, "unlocks": 0.4, "cleans": 0.9,
@@ -81,8 +68,6 @@ THEMES: tuple[Theme, ...] = (
     {},
     {},
     CLEAN_UP,
-    DRAINS,
-    SWEPT,
     DATABASES,
     QUEUES,
     IMPATIENT_HIVE,

@@ -148,7 +148,7 @@ class Wire:
 def _stat(stat: Stat) -> ZnodeStat:
     owner = int(stat.ephemeral)
     return ZnodeStat(
-        stat.czxid, stat.mzxid, stat.ctime_ms, stat.mtime_ms, stat.version, 2 * stat.created, 0, owner, 0, 0, 0
+        stat.czxid, stat.mzxid, stat.ctime_ms, stat.mtime_ms, stat.version, 2 * stat.created, 0, owner, 0, 0, stat.pzxid
     )
 
 
@@ -159,7 +159,7 @@ def _node(node: Node | None) -> Any:
 def _listing(listing: Listing | None) -> Any:
     if listing is None:
         return NoNodeError()
-    return list(listing.names), _stat(Stat(listing.czxid, 0, 0, 0, 0, False, listing.created))
+    return list(listing.names), _stat(Stat(listing.czxid, 0, 0, 0, 0, False, 0))
 
 
 def _read(reply: Node | Listing | None) -> Any:

@@ -8,7 +8,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_hivelock.locks.backends.zookeeper import acquisition, backend, queue, record, removal, session, store
+from airflow_hivelock.locks.backends.zookeeper import (
+    acquisition,
+    backend,
+    queue,
+    record,
+    removal,
+    session,
+    store,
+    verification,
+)
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import Lock, locks_from_json
@@ -36,17 +45,13 @@ CRASHES_MAX = 12
 
 @dataclass(frozen=True)
 class Weather:
-    """How rough a run is; each a probability a step.
-
-    :param faults_in_drains: in place of *faults* while a drain stands, which is seldom.
-    """
+    """How rough a run is; each a probability a step."""
 
     switch: float
     pause: float
     lose: float
     lose_rare: float
     faults: float
-    faults_in_drains: float
     kinds: tuple[str, ...]
     late: float
     refuse: float
@@ -55,7 +60,7 @@ class Weather:
 
     @property
     def calm(self) -> bool:
-        return not (self.lose or self.lose_rare or self.faults or self.faults_in_drains)
+        return not (self.lose or self.lose_rare or self.faults)
 
     @classmethod
     def draw(cls, draw: Draw) -> Weather:
@@ -66,7 +71,6 @@ class Weather:
             lose=draw("lose", 0.0, 0.002, 0.02),
             lose_rare=draw("lose_rare", 0.0, 0.0, 1.0),
             faults=draw("faults", 0.0, 0.002, 0.01, 0.05),
-            faults_in_drains=draw("faults_in_drains", 0.0, 0.05),
             kinds=draw("kinds", ("expire", "drop", "crash"), ("crash",), ("expire",)),
             late=draw("late", 0.0, 0.3),
             refuse=draw("refuse", 0.0, 0.0, 0.0, 0.05),
@@ -113,9 +117,9 @@ class World:
         self._habits = Habits.draw(draw)
         self._steady_hive = draw("steady_hive", True, True, False)
         self._cached_tickets = draw("cached_tickets", 0, 3, 20_000)
+        self._few = draw("few", 0, 0, 32)
         self._remembered = draw("remembered", 1, 1_000)
         self._kept_s = draw("kept_s", 0.3, 86_400.0)
-        self._tries_before_drain = draw("tries_before_drain", 1, 1, 5)
         self._at_once = draw("at_once", True, True, False)
         self._crashes = 0
         self._real_sessions = draw("real_sessions", True, False, False)
@@ -150,8 +154,8 @@ class World:
             stack.enter_context(mock.patch.object(session, "KazooClient", self._wire))
             stack.enter_context(mock.patch.object(session.log, "error", _complained))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
-            stack.enter_context(mock.patch.object(removal, "TRIES_BEFORE_DRAIN", self._tries_before_drain))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
+            stack.enter_context(mock.patch.object(verification, "FEW", self._few))
             for module in (store, removal):
                 stack.enter_context(mock.patch.object(module, "REMEMBERED", self._remembered))
             if not self._at_once:  # or the long way would hardly be gone
@@ -163,7 +167,7 @@ class World:
                 self._start_hive()
                 Operator(self)
                 self.schedule.run()
-                self.checks.at_rest(self.zookeeper.tree, calm=self.weather.calm)
+                self.checks.at_rest(self.zookeeper.tree)
             except Exception as error:  # noqa: BLE001 - a broken promise, or whatever the code under test raises
                 failure = error
             for task in self.schedule.tasks:
@@ -188,8 +192,7 @@ class World:
         if weather.followers > 1 and dice.chance(weather.catch_up):
             follower = self.zookeeper.followers[1 + dice.below(weather.followers - 1)]
             self.zookeeper.catch_up(follower, min(self.zookeeper.zxid, follower.applied + 1 + dice.below(8)))
-        faults = weather.faults_in_drains if self.checks.drains else weather.faults
-        if faults and dice.chance(faults) and not self.schedule.quiet:
+        if weather.faults and dice.chance(weather.faults) and not self.schedule.quiet:
             match dice.pick(weather.kinds):
                 case "expire":
                     self._victim().expire()

@@ -34,7 +34,7 @@ class Crowded:
     def _reply(self, request: Request) -> Any:
         match request:
             case Children():
-                return Listing(tuple(self.czxids), 1, 0)
+                return Listing(tuple(self.czxids), 1)
             case Exists(path) | Get(path):
                 czxid = self.czxids[path.rpartition("/")[2]]
                 stat = Stat(czxid, czxid, 0, 0, 0, ephemeral=False, created=0)
@@ -53,7 +53,7 @@ def namespace(client: Crowded) -> Namespace:
 )
 def test_as_many_are_read_together_as_fit(size: int, together: list[int]) -> None:
     crowded = Crowded(list(range(5_000)), b"q" * size)
-    placed = namespace(crowded).placed(DW, Listing(tuple(crowded.czxids), 1, 0))
+    placed = namespace(crowded).placed(DW, Listing(tuple(crowded.czxids), 1))
     assert [lock for lock, _ in namespace(crowded).read(placed)] == placed
     assert crowded.asked == together
 

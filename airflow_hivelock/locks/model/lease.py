@@ -161,8 +161,8 @@ class Lease:
     """A granted request.
 
     :param id: unique for ever in its store.
-    :param token: the fencing token: of its last start of work, or else of its grant. It only grows, and of two leases
-        that conflict, the later one's is larger.
+    :param token: the fencing token: of its last start of work, or else of its grant or take-over. It only grows, and of two
+        leases that conflict, the later one's is larger.
     :param attempt: the attempt of the owner that acquired it or took it over last.
     :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
         so that a late one of an earlier attempt touches nothing.

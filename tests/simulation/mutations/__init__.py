@@ -4,18 +4,16 @@ Each docstring says what goes wrong without the rule. Where chance finds that la
 things are, and fails without the rule. Some rules are not here, for nothing goes wrong that could be checked, or not
 in this form of the protocol:
 
-* the barrier's node is never swapped for another: a new node would be verified anew, so only the place would be lost;
-* a barrier's node that Hive unlocked is struck from the record: a refused try drops the whole barrier, which heals it;
-* ``alive`` is replaced by whoever takes over: else its request is broken when its predecessor's session ends, and queues
-  again; a loss of place, not of safety;
-* EXCLUSIVE nodes raise no guard: would they, releases would only be put off by more of other people's acquisitions;
-* a transaction whose reply was lost is not sent again: every one that could do harm twice compares the version of the
-  owner's record, which the first has raised. The second is refused, its sender reads the record and finds what the first
-  has done. Only drains are taken without the record, and a second set is void as soon as the first is.
+* a placeholder is never swapped for another node: a new node would be verified again, so only its number would be lost;
+* a placeholder that Hive unlocked is struck from the record: a give-back drops all of them, which heals it;
+* the liveness node is replaced by the process that takes over: else its request is broken when the session of the process
+  before it ends, and queues again; a loss of position, not of safety;
+* a transaction whose reply was lost is not sent again: each compares the version of the owner's record, which the first has
+  raised. The second is refused, its sender reads the record and finds what the first has done.
 """
 
 from tests.simulation.mutations import (
-    drain,
+    at_once,
     groups,
     late,
     lease,
@@ -24,7 +22,6 @@ from tests.simulation.mutations import (
     priority,
     queue,
     record,
-    sequence,
     session,
     turn,
 )
@@ -33,7 +30,7 @@ from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 __all__ = [
     "MUTATIONS",
     "Mutation",
-    "drain",
+    "at_once",
     "groups",
     "late",
     "lease",
@@ -42,7 +39,6 @@ __all__ = [
     "priority",
     "queue",
     "record",
-    "sequence",
     "session",
     "turn",
 ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
 from airflow_hivelock.locks.backends.zookeeper.acquisition import STEP_S, ZooKeeperAcquisition
@@ -14,7 +13,6 @@ from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, 
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import reads, step_by_step, writes
@@ -22,6 +20,8 @@ from tests.simulation.themes import LIMITED_AND_LOCKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
     from tests.simulation.stage import Stage
 
@@ -51,7 +51,7 @@ def granted_without_a_permit(patch: Patch) -> None:
 @mutation(one_after_the_other)
 def permits_not_counted(patch: Patch) -> None:
     """More leases of the group stand than may."""
-    edit(patch, GroupLook, "free", "len(self.numbers) >= mine.share.most", "False")
+    edit(patch, queueing, "permit_free", "held < most and ", "")
 
 
 @mutation(one_after_the_other)
@@ -68,6 +68,7 @@ def permit_kept_at_release(patch: Patch) -> None:
 
 def granted_by_a_step_that_takes_long(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
+    ours.releases(ours.gets("x", [], ["w.b"]))  # its queue is there
     lease = ours.gets("a", [], ["w.a"], limit=ONE)
     waiter = mine.asks("b", [], ["w.b"], limit=ONE)
     assert isinstance(waiter.poll(), Blocked)
@@ -81,14 +82,14 @@ def granted_by_a_step_that_takes_long(stage: Stage) -> None:
 @mutation(granted_by_a_step_that_takes_long)
 def granted_and_not_told(patch: Patch) -> None:
     """A request whose locks have just been granted times out."""
-    edit(patch, ZooKeeperAcquisition, "_advance", "return self._settled()", "return None")
+    edit(patch, ZooKeeperAcquisition, "_advance", "return self._advance() if", "return None if")
 
 
 @step_by_step
 def hive_refuses_a_limited_request(stage: Stage) -> None:
     ours, hive = stage.process("ours"), stage.hive()
     ours.releases(ours.gets("b", [], ["w.a"]))
-    ours.session.before(writes("a", "trying"), lambda: hive.lock_table("w/a", "SHARED"))
+    ours.session.before(writes("a", "granted"), lambda: hive.lock_table("w/a", "SHARED"))
     assert isinstance(ours.asks("a", [], ["w.a"], limit=ONE).poll(), Blocked)
     assert isinstance(stage.process("other").gets("c", [], ["w.b"], limit=ONE), Lease)
 
@@ -98,37 +99,14 @@ def permit_kept_at_refusal(patch: Patch) -> None:
     """Hive's client was quicker, and whoever waits for Hive keeps the others of its group waiting."""
     original = Removal.commit
 
-    def commit(self: Removal, current: Record, final: Record, also: Any = ()) -> Record | None:
+    def commit(self: Removal, current: Record, final: Record, also: Any = (), **more: Any) -> Record | None:
         if final.state is not State.WAITING:
-            return original(self, current, final, also)
+            return original(self, current, final, also, **more)
         with patch.context() as within:
             within.setattr(removal, "gives_back", lambda layout, record: [])
-            return original(self, current, final, also)
+            return original(self, current, final, also, **more)
 
     patch.setattr(Removal, "commit", commit)
-
-
-@step_by_step
-def one_dies_while_it_tries(stage: Stage) -> None:
-    dead, mine = stage.process("dead"), stage.process("mine")
-    dead.session.lose_reply(writes("a", "trying"))
-    with pytest.raises(StoreUnavailable):
-        dead.asks("a", [], ["w.a"], limit=ONE).poll()
-    dead.session.close()
-    assert stage.state("a").state == "trying"
-    assert isinstance(mine.asks("b", [], ["w.b"], limit=ONE).poll(), Lease)
-
-
-@mutation(one_dies_while_it_tries)
-def permit_kept_at_break(patch: Patch) -> None:
-    """Who died is counted for ever."""
-    _keep(patch, lambda record: record.state is State.TRYING)
-
-
-@mutation(one_dies_while_it_tries)
-def dead_one_counted(patch: Patch) -> None:
-    """It died before it was granted, and nobody but its group waits for it."""
-    edit(patch, parking, "_wait_for_one", "if life is None]", "if False]")
 
 
 def _keep(patch: Patch, concerned: Callable[[Record], bool]) -> None:
@@ -153,7 +131,7 @@ def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
 @mutation(a_newcomer_finds_a_free_lease)
 def newcomers_go_first(patch: Patch) -> None:
     """A lease is free, and whoever has waited for it is not woken yet."""
-    edit(patch, GroupLook, "free", "else [other for other in self.parked if other.key != mine.key]", "else []")
+    edit(patch, GroupLook, "free", "else Position.newcomer(mine.priority)", "else Position(0, 0, 0)")
 
 
 def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
@@ -209,11 +187,11 @@ def seen_before_a_release_and_after(stage: Stage) -> None:
     for process in slow, mine:
         process.releases(process.gets("x", [], ["w.a", "u.b", "v.c"]))
     lease = ours.gets("a", [], ["w.a"], limit=THREE)
-    slow.session.before(writes("b", "trying"), lambda: stage.schedule.sleep(1.0))
+    slow.session.before(writes("b", "granted"), lambda: stage.schedule.sleep(1.0))
     stage.meanwhile("slow", slow.asks("b", [], ["u.b"], limit=THREE).poll)
     stage.schedule.sleep(0.5)
     ours.releases(lease)
-    mine.session.before(writes("c", "trying"), lambda: stage.schedule.sleep(1.0))
+    mine.session.before(writes("c", "granted"), lambda: stage.schedule.sleep(1.0))
     assert isinstance(mine.asks("c", [], ["v.c"], limit=ONE).poll(), Blocked)
 
 
@@ -289,13 +267,14 @@ def places_in_groups_not_claimed(patch: Patch) -> None:
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, parking, "_claim", "placed_ms < oldest_ms", "False")
+    edit(patch, queueing, "claim", " or place.since <= oldest", "")
 
 
 @mutation(seed=530)
 def equals_passed_in_groups(patch: Patch) -> None:
     """Who comes later goes before those of the same priority."""
-    edit(patch, parking, "_claim", "other.rank > -record.priority", "other.rank >= -record.priority")
+    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
+    edit(patch, parking, "_claim", "other.rank <= -record.priority", "False")
 
 
 def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
@@ -389,7 +368,7 @@ def late_one_keeps_its_place(patch: Patch) -> None:
 @mutation(theme=LIMITED_AND_LOCKED)
 def the_same_on_the_long_way(patch: Patch) -> None:
     """The same where its locks were not free at once."""
-    edit(patch, Turn, "_step_aside", "*stands_there, ", "")
+    edit(patch, Turn, "_step_aside", "*gives_back(layout, record), ", "")
 
 
 def given_back_and_taken_between_two_looks(stage: Stage) -> None:

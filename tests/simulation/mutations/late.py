@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import listings
-from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -59,7 +59,7 @@ def mark_kept_on_return(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def aside_is_taken_over(patch: Patch) -> None:
     """Its owner comes back, and is told again that it could have its locks."""
-    edit(patch, records, "start", "if existing.waits or existing.holds:", "if existing.state is not State.TOMBSTONE:")
+    edit(patch, queueing, "take_over", "if not earlier.active:", "if earlier.ended:")
 
 
 def a_late_one_finds_all_free(stage: Stage) -> None:
@@ -71,9 +71,7 @@ def a_late_one_finds_all_free(stage: Stage) -> None:
 @mutation(a_late_one_finds_all_free)
 def late_one_is_granted_at_once(patch: Patch) -> None:
     """Nobody was in the way, and it holds while it waits for its worker slot."""
-    patch.setattr(
-        ZooKeeperAcquisition, "_step_aside_at_once", lambda self, *given: self._grant_at_once(*given, look=None)
-    )
+    patch.setattr(ZooKeeperAcquisition, "_step_aside_at_once", lambda self, *args: self._grant_at_once(*args, None))
 
 
 def hive_reads_what_a_late_one_writes(stage: Stage) -> None:
@@ -139,7 +137,7 @@ def nobody_hears_that_it_has_stepped_aside(stage: Stage) -> None:
 @mutation(nobody_hears_that_it_has_stepped_aside)
 def lost_reply_begins_anew(patch: Patch) -> None:
     """It had its turn, and queues once more."""
-    edit(patch, ZooKeeperAcquisition, "_start", "elif existing and existing.aside:", "elif False:")
+    edit(patch, ZooKeeperAcquisition, "_start", "if existing and existing.aside and", "if False and")
 
 
 def a_late_one_gives_up(stage: Stage) -> None:

@@ -14,7 +14,6 @@ from tests.simulation.mutations.mutation import mutation
 from tests.simulation.stage import writes
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.backends.zookeeper.client import Check
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Stage
 
@@ -90,18 +89,7 @@ def unlocked_before_a_renewal(stage: Stage) -> None:
 @mutation(unlocked_before_a_renewal)
 def losses_not_looked_for(patch: Patch) -> None:
     """A lease is renewed of which a lock is gone."""
-    patch.setattr(ZooKeeperStore, "look_for_losses", lambda *given: None)
-
-
-@mutation(unlocked_before_a_renewal)
-def renewal_without_checks(patch: Patch) -> None:
-    """The same, for EXCLUSIVE locks, which the write itself looks at."""
-    original = ZooKeeperStore.rewrite
-
-    def rewrite(self: ZooKeeperStore, found: Record, changed: Record, *checks: Check) -> Record | None:
-        return original(self, found, changed)
-
-    patch.setattr(ZooKeeperStore, "rewrite", rewrite)
+    patch.setattr(ZooKeeperStore, "look_for_losses", lambda self, lease, found, *more: found)
 
 
 def freed_by_force(stage: Stage) -> None:

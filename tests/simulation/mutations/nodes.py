@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import queue, removal
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete, Exists, Listing, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper import queue, verification
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete, Exists, Listing, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import shared_units
 from airflow_hivelock.locks.errors import LockLost
 from tests.simulation import model
 from tests.simulation.hive import HiveClient
-from tests.simulation.mutations.mutation import mutation
-from tests.simulation.mutations.wire import in_place_of_commits, is_record
-from tests.simulation.stage import step_by_step
+from tests.simulation.mutations.mutation import edit, mutation
+from tests.simulation.mutations.wire import in_place_of_commits, is_record, is_ticket
+from tests.simulation.stage import reads, step_by_step, writes
 from tests.simulation.state import NAMESPACE, ROOT
 from tests.simulation.themes import DATABASES
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op, Request
+    from airflow_hivelock.locks.model import Lease
     from tests.simulation.mutations.wire import Send
     from tests.simulation.stage import Stage
 
@@ -41,16 +40,84 @@ def unlocked_and_made_again_by_another(stage: Stage) -> None:
 
 
 @mutation(unlocked_and_made_again_by_another)
-def removal_without_guards(patch: Patch) -> None:
-    """UNLOCK TABLE takes my node, another's has the same path, and my release deletes that."""
-    doomed = removal._Doomed
-    patch.setattr(removal, "_Doomed", lambda guards, nodes, emptied: doomed((), nodes, emptied))
+def older_requests_not_marked(patch: Patch) -> None:
+    """UNLOCK TABLE deletes my node, another's has the same path, and my release deletes that."""
+    patch.setattr(verification, "_mark_older", lambda *args: [])
 
 
-@mutation(unlocked_and_made_again_by_another)
-def guard_not_raised(patch: Patch) -> None:
-    """The same: who makes a SHARED node must tell those who are about to delete one."""
-    patch.setattr(queue.Queues, "guards", lambda self, locks: [])
+def released_by_its_path_while_the_next_one_looks(stage: Stage) -> None:
+    ours, other, hive = stage.process("ours"), stage.process("other"), stage.hive()
+    lease = ours.gets("a", ["w.a/p=1"])
+    hive.unlock_table("w/a/p=1")
+    other.session.before(reads("a"), lambda: ours.releases(lease))
+    other.asks("b", ["w.a/p=1"]).lease()
+    assert stage.intact("b")
+
+
+@mutation(released_by_its_path_while_the_next_one_looks)
+def own_nodes_not_looked_at_again(patch: Patch) -> None:
+    """The older request released before it was marked, by its path, which was mine by then."""
+    edit(patch, verification, "verify", "if len(again) < len(unsure):", "if False:")
+
+
+def a_database_is_unlocked(stage: Stage) -> None:
+    ours, other, hive = stage.process("ours"), stage.process("other"), stage.hive()
+    lease = ours.gets("a", ["w"])
+    hive.unlock_table("w")
+    other.gets("b", ["w.b"])
+    ours.releases(lease)
+    assert stage.intact("b")
+
+
+@mutation(a_database_is_unlocked, theme=DATABASES)
+def only_the_own_tables_queue_read(patch: Patch) -> None:
+    """A request for another table of the same database has the path of mine on the new database node."""
+    original = queue.Queues.older
+    patch.setattr(
+        queue.Queues,
+        "older",
+        lambda self, target, czxid, listings: original(self, target, czxid, listings) if target.table else {},
+    )
+
+
+def robbed_and_released_between_two_reads(stage: Stage) -> None:
+    ours, other, hive = stage.process("ours"), stage.process("other"), stage.hive()
+    other.releases(other.gets("x", [], ["w.a/p=1"]))
+    leases: list[Lease] = []
+
+    def robbed() -> None:
+        leases.append(ours.gets("a", [], ["w.a/p=1"]))
+        hive.unlock_table("w/a/p=1")
+
+    listed = Names(f"{ROOT}/queue/w.a")
+    other.session.before(writes("b", "granted"), robbed)
+    other.session.before(lambda request: request == listed and bool(leases), lambda: ours.releases(leases[0]))
+    other.asks("b", [], ["w.a/p=1"]).lease()
+    assert stage.intact("b")
+
+
+@mutation(robbed_and_released_between_two_reads)
+def objects_read_before_the_queues(patch: Patch) -> None:
+    """A lease is returned whose node is gone: its ticket was gone by then that would have told."""
+    original = verification.verify
+
+    def reads(store: Any, locks: Any, existing: Any) -> list[Any]:
+        return [*store.namespace.listings(existing), *store.queues.reads(locks)]
+
+    def verify(store: Any, mine: Any, position: Any, nodes: Any, existing: Any, replies: Any) -> Any:
+        at = len(existing)
+        return original(store, mine, position, nodes, existing, [*replies[at:], *replies[:at]])
+
+    patch.setattr(verification, "reads", reads)
+    patch.setattr(verification, "verify", verify)
+
+
+@mutation(robbed_and_released_between_two_reads)
+def created_objects_not_read(patch: Patch) -> None:
+    """The same, where the transaction has created the object itself."""
+    patch.setattr(verification, "FEW", 0)
+    patch.setattr(queue.Queues, "changes", lambda self, locks: [])
+    edit(patch, verification, "verify", "if not alone or any(", "if any(")
 
 
 def readers_side_by_side(stage: Stage) -> None:
@@ -59,7 +126,7 @@ def readers_side_by_side(stage: Stage) -> None:
     other.releases(other.gets("b", ["w.a/p=1"]))
     lease = ours.gets("c", ["w.a/p=1"])
     other.gets("d", ["w.a/p=1"])
-    ours.releases(lease)
+    other.releases(lease)  # by a process that has to look for its nodes
     assert all(map(stage.intact, "ad"))
 
 
@@ -90,7 +157,7 @@ def unlocked_and_made_again_before_the_look(stage: Stage) -> None:
             other.gets(owner, ["w.a/p=1"])
 
     asked = ours.asks("b", ["w.a/p=1"])
-    ours.session.before(lambda request: request == look and stage.state("b").state == "trying", unlocked)
+    ours.session.before(lambda request: request == look and stage.state("b").state == "granted", unlocked)
     asked.lease()
     assert stage.intact("b")
 
@@ -98,7 +165,7 @@ def unlocked_and_made_again_before_the_look(stage: Stage) -> None:
 @mutation(unlocked_and_made_again_before_the_look)
 def age_of_the_object_ignored(patch: Patch) -> None:
     """UNLOCK TABLE and clean-up, a successor makes a node of my node's name, and I believe that it is mine."""
-    patch.setattr(model, "Listing", lambda names, czxid, created: Listing(names, 0, created))
+    patch.setattr(model, "Listing", lambda names, czxid: Listing(names, 0))
 
 
 def unlocked_and_made_again_while_its_holder_looks(stage: Stage) -> None:
@@ -165,17 +232,10 @@ def tickets_given_back_at_the_grant(patch: Patch) -> None:
     """UNLOCK TABLE takes a lock, and the next of ours is granted it while its holder still works."""
 
     def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
-        for granted in ops:
-            if isinstance(granted, SetData) and is_record(granted, "granted"):
-                named = json.loads(granted.data)["tickets"]
-                ops = (*ops, *(Delete(f"{ROOT}/queue/{unit}/{name}") for unit, name in named))
-        return once(ops)
+        tickets = [Delete(op.path) for op in ops if isinstance(op, Create) and is_ticket(op.path)]
+        outcome = once(ops)
+        if tickets and not isinstance(outcome, Refused) and any(is_record(op, "granted") for op in ops):
+            once(tuple(tickets))
+        return outcome
 
     in_place_of_commits(patch, send)
-
-
-@mutation(seed=5029, theme=DATABASES)
-def databases_without_a_guard(patch: Patch) -> None:
-    """UNLOCK TABLE and clean-up take my SHARED node on a database, another's has the same path, and my release deletes that."""
-    for module in (removal, queue):
-        patch.setattr(module, "shared_units", lambda locks: tuple(name for name in shared_units(locks) if "." in name))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper import places, record
+from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks.backends.zookeeper import positions, record
 from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, StoreUnavailable
 from tests.simulation.mutations.mutation import edit, mutation
@@ -53,7 +53,7 @@ def a_day_is_waited_for_and_given_back(stage: Stage) -> None:
 @mutation(a_day_is_waited_for_and_given_back)
 def tickets_keep_what_is_given_back(patch: Patch) -> None:
     """Who waits for a day that was given back waits until the whole lease is released."""
-    patch.setattr(Queues, "shrinks", lambda self, record, left: ([], record.tickets))
+    patch.setattr(Queues, "shrinks", lambda self, record, left: [])
 
 
 @mutation(a_day_is_waited_for_and_given_back)
@@ -65,7 +65,7 @@ def tickets_are_never_read_again(patch: Patch) -> None:
 @mutation(a_day_is_waited_for_and_given_back)
 def what_tickets_say_is_not_asked(patch: Patch) -> None:
     """The same, and it waits on."""
-    edit(patch, places, "wait", "if at and at.version != ticket.version", "if False")
+    edit(patch, positions, "wait", "if at.version != ticket.version", "if False")
 
 
 @mutation(a_day_is_waited_for_and_given_back)
@@ -90,7 +90,7 @@ def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
 @mutation(all_that_is_left_waits_behind_the_dead)
 def who_is_first_is_not_asked(patch: Patch) -> None:
     """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
-    edit(patch, places, "wait", "((nearest, stat), (first, leading))", "((nearest, stat),)")
+    edit(patch, positions, "wait", "((nearest, stat), (first, leading))", "((nearest, stat),)")
 
 
 def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
@@ -125,8 +125,7 @@ def another_has_the_day_that_was_given_back(stage: Stage) -> None:
 @mutation(another_has_the_day_that_was_given_back)
 def paths_are_remembered_too_long(patch: Patch) -> None:
     """Who made the lock nodes deletes, at a path that was its own, what is another's by now."""
-    remembered = "self._remembered.get((record.owner, record.written))"
-    edit(patch, Removal, "_known", f"known = {remembered}", f"return {remembered}")
+    patch.setattr(Nodes, "on", lambda self, locks: self)
 
 
 def a_table_was_asked_for_beside_its_day(stage: Stage) -> None:
@@ -189,7 +188,7 @@ def a_retry_asks_for_all_days(stage: Stage) -> None:
 @mutation(a_retry_asks_for_all_days)
 def what_is_left_is_taken_for_all(patch: Patch) -> None:
     """A retry gets what is left of the lease, and writes the days that were given back, too."""
-    edit(patch, record, "start", "by_name = request.named and not existing.given", "by_name = request.named")
+    edit(patch, queueing, "take_over", "if named and not earlier.gave_back", "if named")
 
 
 def the_reply_is_lost(stage: Stage) -> None:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import places
-from airflow_hivelock.locks.backends.zookeeper.client import Get, Names
-from airflow_hivelock.locks.backends.zookeeper.queue import Queues, Ticket
-from airflow_hivelock.locks.backends.zookeeper.record import State
-from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper import positions, verification
+from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
+from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.queueing import QueuePlace
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
-from tests.simulation.state import NAMESPACE, ROOT
 from tests.simulation.themes import URGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from airflow_hivelock.locks.backends.zookeeper.client import Request
-    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Asked, Stage
 
     Patch = pytest.MonkeyPatch
@@ -45,51 +41,13 @@ def _passed(stage: Stage, due: Callable[[Request], bool]) -> None:
 
 
 def one_is_passed_as_it_tries(stage: Stage) -> None:
-    _passed(stage, writes("b", "trying"))
+    _passed(stage, writes("b", "granted"))
 
 
 @mutation(one_is_passed_as_it_tries, theme=URGENT)
-def claim_without_a_word(patch: Patch) -> None:
-    """Who is passed has looked before, and tries beside the one that has passed it."""
-    patch.setattr(Queues, "claims", lambda self, locks: [])
-
-
-@mutation(one_is_passed_as_it_tries, theme=URGENT)
-def try_though_passed(patch: Patch) -> None:
-    """It is told, and does not listen."""
-    patch.setattr(Turn, "_still_first", lambda self, record: [])
-
-
-def one_is_passed_as_it_looks(stage: Stage) -> None:
-    _passed(stage, lambda request: isinstance(request, Get) and request.path.startswith(f"{ROOT}/urgent/"))
-
-
-@mutation(one_is_passed_as_it_looks, theme=URGENT)
-def claims_looked_at_last(patch: Patch) -> None:
-    """The claim is counted, and its tickets are not seen."""
-
-    def look(self: ZooKeeperStore, locks: Any) -> Snapshot:
-        urgents = self.queues.urgents(locks)
-        names = [Names(read.path) for read in self.queues.reads(locks)]
-        replies = self.client.submit(*names, *urgents)
-        return Snapshot(replies[len(names) :], None, replies[: len(names)], None)
-
-    patch.setattr(ZooKeeperStore, "look", look)
-
-
-def one_is_passed_between_its_look_and_its_try(stage: Stage) -> None:
-    _passed(stage, lambda request: request == Get(NAMESPACE))
-
-
-@mutation(one_is_passed_between_its_look_and_its_try, theme=URGENT)
-def try_with_newer_claims(patch: Patch) -> None:
-    """What has been claimed since the look counts as seen."""
-
-    def still_first(self: Turn, record: Record) -> Any:
-        queues = self.store.queues
-        return queues.unpassed(record.locks, self.store.client.submit(*queues.urgents(record.locks)))
-
-    patch.setattr(Turn, "_still_first", still_first)
+def claims_overlooked_after_the_try(patch: Patch) -> None:
+    """A request has claimed its position since, and has locks that conflict."""
+    edit(patch, verification, "_before", "ticket.position < position", "ticket.zxid < position[-1]")
 
 
 def _waits_before(stage: Stage) -> Callable[[], Asked]:
@@ -114,22 +72,20 @@ def a_holder_is_behind(stage: Stage) -> None:
 @mutation(a_holder_is_behind, theme=URGENT)
 def holder_behind_ignored(patch: Patch) -> None:
     """It came after the place that is claimed, and holds what is wanted."""
-    patch.setattr(places, "holds", lambda ticket, owner: False)
+    edit(patch, positions, "in_the_way", "is not None and owner.has_nodes", "is False")
 
 
-@step_by_step
-def one_behind_tries(stage: Stage) -> None:
-    asks, ours = _waits_before(stage), stage.process("ours")
-    outcomes: list[object] = []
-    ours.session.before(writes("h", "granted"), lambda: outcomes.append(asks().poll()))
-    assert isinstance(ours.asks("h", [], ["w.a"]).poll(), Lease)
-    assert [type(outcome) for outcome in outcomes] == [Blocked]
+def one_claims_a_position_before_a_holder(stage: Stage) -> None:
+    asks, ours, again = _waits_before(stage), stage.process("ours"), stage.process("again")
+    ours.gets("h", [], ["w.a"])
+    assert isinstance(asks().poll(), Blocked)
+    again.gets("h", [], ["w.a"], attempt=1)
 
 
-@mutation(one_behind_tries, theme=URGENT)
-def try_behind_ignored(patch: Patch) -> None:
-    """It is about to be granted what is wanted."""
-    patch.setattr(places, "holds", lambda ticket, owner: ticket.drains is not None or owner.holds)
+@mutation(one_claims_a_position_before_a_holder, theme=URGENT)
+def claims_after_the_grant_heeded(patch: Patch) -> None:
+    """A lease that its caller has got is given back when its next process looks once more."""
+    edit(patch, verification, "_before", " and ticket.zxid < since", "")
 
 
 @step_by_step
@@ -142,7 +98,7 @@ def one_behind_tries_in_vain(stage: Stage) -> None:
         urgent.append(asks())
         assert isinstance(urgent[0].poll(), Blocked)
 
-    ours.session.before(writes("h", "trying"), lambda: hive.lock_table("w/a", "SHARED"))
+    ours.session.before(writes("h", "granted"), lambda: hive.lock_table("w/a", "SHARED"))
     ours.session.before(writes("h", "waiting"), lambda: None)  # its ticket
     waiter = ours.asks("h", [], ["w.a"])
     ours.session.before(_gives_up("h"), comes)
@@ -157,25 +113,10 @@ def _gives_up(owner: str) -> Callable[[Request], bool]:
 
 
 @mutation(one_behind_tries_in_vain, theme=URGENT)
-def try_behind_not_watched(patch: Patch) -> None:
-    """Its ticket stays when Hive refuses it, and nobody tells the one that waits for that."""
-    edit(patch, places, "wait", "if drain or passed else None", "if drain else None")
-
-
-@step_by_step
-def one_behind_dies_as_it_tries(stage: Stage) -> None:
-    asks, dead = _waits_before(stage), stage.process("dead")
-    dead.session.lose_reply(writes("h", "trying"))
-    with pytest.raises(StoreUnavailable):
-        dead.asks("h", [], ["w.a"]).poll()
-    dead.session.close()
-    assert isinstance(asks().poll(), Lease)
-
-
-@mutation(one_behind_dies_as_it_tries, theme=URGENT)
-def dead_try_behind_kept(patch: Patch) -> None:
-    """Nobody else is behind it, to break it."""
-    patch.setattr(ZooKeeperStore, "break_dead", lambda self, found: None)
+def liveness_of_a_holder_not_watched(patch: Patch) -> None:
+    """Its ticket stays when its verification refuses it, and no watch wakes the request that waits for its nodes."""
+    patch.setattr(positions, "Exists", lambda path, wake=None: Exists(path, None if "/alive/" in path else wake))
+    patch.setattr(positions, "Get", lambda path, wake=None: Get(path))
 
 
 def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
@@ -196,7 +137,7 @@ def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_behind_ignored(patch: Patch) -> None:
     """Its node keeps Hive back, and is the lock later."""
-    patch.setattr(places, "holds", lambda ticket, owner: owner.holds or owner.state is State.TRYING)
+    edit(patch, positions, "in_the_way", "owner.has_nodes", "owner.holds")
 
 
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
@@ -228,7 +169,7 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """Who has the lowest priority waits for ever."""
-    edit(patch, rules, "passed", " or not passable(other)", "")
+    edit(patch, queueing, "claim", " or place.since <= oldest", "")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:
@@ -251,7 +192,7 @@ def one_is_passed_through_another(stage: Stage) -> None:
 @mutation(one_is_passed_through_another, theme=URGENT)
 def claimed_place_is_as_new(patch: Patch) -> None:
     """It is passed in turn, and so is whoever it has passed, for as long again."""
-    patch.setattr(Ticket, "placed_ms", property(lambda self: self.since_ms))
+    patch.setattr(Ticket, "place", property(lambda self: QueuePlace(self.position, self.since_ms)))
 
 
 def two_are_as_urgent(stage: Stage) -> None:
@@ -272,7 +213,7 @@ def two_are_as_urgent(stage: Stage) -> None:
 @mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
     """First come, first served, is no more."""
-    edit(patch, rules, "passed", "other.priority >= priority", "other.priority > priority")
+    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
 
 
 def the_urgent_one_restarts(stage: Stage) -> None:
@@ -292,4 +233,4 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(patch, Turn, "take_place", "tickets[0].place", "(tickets[0].zxid, 0, tickets[0].zxid)")
+    edit(patch, Turn, "takes_position", "tickets[0].position", "tickets[0].position._replace(turn=tickets[0].zxid, rank=0)")

@@ -1,4 +1,4 @@
-"""The queue: places, turns, the living and the dead."""
+"""The queue: positions, turns, the living and the dead."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import places
+from airflow_hivelock.locks.backends.zookeeper import positions
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads, ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
-from tests.simulation.mutations.mutation import edit, mutation
-from tests.simulation.mutations.wire import in_place_of_commits
+from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.wire import in_place_of_commits, is_ticket
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
-from tests.simulation.themes import QUEUES
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -63,8 +62,8 @@ def tickets_one_by_one(patch: Patch) -> None:
     """First in one queue and second in the other: each waits for the other."""
 
     def send(once: Send, ops: tuple[Op, ...]) -> tuple[Any, ...] | Refused:
-        tickets = [i for i, op in enumerate(ops) if isinstance(op, Create) and op.path.startswith(f"{ROOT}/queue/")]
-        if len(tickets) < 2 or not ops[tickets[0]].path.endswith("-"):
+        tickets = [i for i, op in enumerate(ops) if isinstance(op, Create) and is_ticket(op.path)]
+        if len(tickets) < 2:
             return once(ops)
         last = tickets[-1]
         first = once((*ops[:last], *ops[last + 1 :]))
@@ -119,7 +118,7 @@ def one_ahead_releases(stage: Stage) -> None:
 def next_not_woken(patch: Patch) -> None:
     """The one ahead is gone, and nobody tells me."""
     patch.setattr(
-        places, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
+        positions, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
     )
 
 
@@ -136,16 +135,13 @@ def taken_up_while_a_waiter_looks(stage: Stage) -> None:
 def alive_read_before_the_record(patch: Patch) -> None:
     """The sign of life of an earlier request is missed, the record of a later one is read, and a living waiter broken."""
     submit = SimulatedSession.submit
-    early: dict[tuple[SimulatedSession, str], Any] = {}
 
     def submit_early(self: SimulatedSession, *requests: Any) -> list[Any]:
         match requests:
-            case [Exists(), Exists(), Get(path), Exists(), Get()]:
-                alive = path.replace("/requests/", "/alive/")
-                early[self, alive] = submit(self, Exists(alive))[0]
-            case [Exists(path, wake), Exists()] if wake and (self, path) in early:
-                submit(self, *requests)
-                return [early.pop((self, path))] * 2
+            case [Exists(), Exists(), Get(), Exists(), Exists(), Get(), Exists()]:
+                early = submit(self, requests[3], requests[6])
+                replies = submit(self, *requests)
+                return [*replies[:3], early[0], *replies[4:6], early[1]]
         return submit(self, *requests)
 
     patch.setattr(SimulatedSession, "submit", submit_early)
@@ -176,7 +172,7 @@ def break_without_a_version(patch: Patch) -> None:
 def two_that_do_not_wait(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
     asked = mine.asks("b", [], ["w.a"], wait=False)
-    ours.session.before(staging.writes("a", "trying"), asked.poll)
+    ours.session.before(staging.writes("a", "granted"), asked.poll)
     lease = ours.asks("a", [], ["w.a"], wait=False).poll()
     assert isinstance(lease, Lease)
     ours.releases(lease)
@@ -186,7 +182,7 @@ def two_that_do_not_wait(stage: Stage) -> None:
 @mutation(two_that_do_not_wait)
 def refused_for_one_that_does_not_wait(patch: Patch) -> None:
     """Two requests that do not wait refuse each other, and both go for nothing."""
-    patch.setattr(places, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
+    patch.setattr(positions, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
 
 
 def a_process_restarts(stage: Stage) -> None:
@@ -242,16 +238,9 @@ def failed_withdrawal_forgotten(patch: Patch) -> None:
 @mutation()
 def oldest_tickets_left_out(patch: Patch) -> None:
     """What is forgotten while it is read is left out: a lease that stands, and the next one is granted beside it."""
-    original = Queues.tickets
+    original = Queues._get
     patch.setattr(
         Queues,
-        "tickets",
-        lambda self, *args: [ticket for ticket in original(self, *args) if ticket.path in self._known],
+        "_get",
+        lambda self, *args: {path: found for path, found in original(self, *args).items() if path in self._cached},
     )
-
-
-@mutation(seed=200, theme=QUEUES)
-def root_of_the_queues_read_last(patch: Patch) -> None:
-    """Who wants all of a database queues between the look at its queue and that at the root, and is not seen."""
-    patch.setattr(SnapshotReads, "all", lambda self: [*self.urgents, *self.queues, *self.objects, self.root])
-    edit(patch, SnapshotReads, "snapshot", "(root, *others)", "(*others, root)")

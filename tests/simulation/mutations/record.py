@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import record, removal, store, turn
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Check, Delete, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -18,10 +20,12 @@ from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
 from tests.simulation.stage import writes
+from tests.simulation.state import NAMESPACE
 from tests.simulation.themes import DATABASES
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.model import Lease
     from tests.simulation.mutations.wire import Send
     from tests.simulation.stage import Stage
 
@@ -129,7 +133,7 @@ def earlier_attempts_take_over(patch: Patch) -> None:
 @mutation(seed=42)
 def tie_not_broken(patch: Patch) -> None:
     """Two calls of one owner that began at the same zxid take over from each other for ever."""
-    patch.setattr(Record, "order", property(lambda self: (self.attempt, self.begin, "")))
+    edit(patch, queueing, "take_over", "else call < earlier.call", "else call[:2] < earlier.call[:2]")
 
 
 @mutation(seed=0)
@@ -204,4 +208,25 @@ def forgetful_session(patch: Patch) -> None:
 @mutation(seed=200012, theme=DATABASES)
 def lost_taken_over(patch: Patch) -> None:
     """A second call of the owner is given a lease of which a lock has been robbed, and begins to work under it."""
-    edit(patch, ZooKeeperAcquisition, "_start", "mine.state is State.LOST", "False")
+    edit(patch, ZooKeeperAcquisition, "_begins", "mine.state is State.LOST and", "False and")
+
+
+def one_dies_before_it_has_looked(stage: Stage) -> None:
+    first, second, other = stage.process("first"), stage.process("second"), stage.process("other")
+    held: list[Lease] = []
+    other.releases(other.gets("x", [], ["w.a"]))  # queue and table are there
+    first.session.before(writes("a", "granted"), lambda: held.append(other.gets("b", [], ["w.a"])))
+    first.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w"))  # in its verification
+    with pytest.raises(StoreUnavailable):
+        first.asks("a", [], ["w.a"]).poll()
+    first.session.close()
+    asked = second.asks("a", [], ["w.a"], attempt=1)
+    assert isinstance(asked.poll(), Blocked)
+    other.releases(held[0])
+    asked.lease()
+
+
+@mutation(one_dies_before_it_has_looked)
+def taken_over_without_a_look(patch: Patch) -> None:
+    """A process died between its grant and its look, and the next one works beside a holder."""
+    patch.setattr(Turn, "verify_standing", lambda self, found: found.lease())

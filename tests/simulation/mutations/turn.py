@@ -1,23 +1,23 @@
-"""My turn: the try, the verification, and Hive's clients, who neither queue nor give way."""
+"""The try, the verification, and Hive's clients, who neither queue nor give way."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper.client import Listing, SetData
+from airflow_hivelock.locks.backends.zookeeper import verification
+from airflow_hivelock.locks.backends.zookeeper.client import Listing
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import unit
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.backends.zookeeper.verification import Verification
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.themes import IMPATIENT_HIVE
 
 if TYPE_CHECKING:
-    import pytest
-
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from tests.simulation.stage import Stage
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 def hive_locks_before_the_try(stage: Stage) -> None:
     ours, hive = stage.process("ours"), stage.hive()
     ours.releases(ours.gets("b", [], ["w.a"]))  # the table's node stays
-    ours.session.before(writes("a", "trying"), lambda: hive.lock_table("w/a", "SHARED"))
+    ours.session.before(writes("a", "granted"), lambda: hive.lock_table("w/a", "SHARED"))
     assert isinstance(ours.asks("a", [], ["w.a"]).poll(), Blocked)
 
 
 @mutation(hive_locks_before_the_try)
 def verify_skipped(patch: Patch) -> None:
     """Hive locked between the look and the try."""
-    patch.setattr(Turn, "_verify", lambda self, trying, own, children=None: self._grant(trying))
+    patch.setattr(verification, "verify", lambda store, found, position, nodes, *more: Verification(own=nodes.paths))
 
 
 def hive_has_locked(stage: Stage) -> None:
     ours, hive = stage.process("ours"), stage.hive()
     hive.lock_table("w/a", "SHARED")
+    ours.session.before(writes("a", "granted"), lambda: pytest.fail("it tries, and Hive's own clients are refused"))
     assert isinstance(ours.asks("a", [], ["w.a"]).poll(), Blocked)
-    assert not stage.checks.nodes[next(iter(stage.checks.states))]
 
 
 @mutation(hive_has_locked)
@@ -85,13 +85,12 @@ def hive_holds_the_first_and_wants_the_second(stage: Stage) -> None:
 def barrier_kept_behind(patch: Patch) -> None:
     """I wait at one object with a node on a later one; Hive holds the first and waits for the second."""
 
-    def hold_place(self: Turn, record: Record, target: Any) -> None:
+    def place(self: Turn, record: Record, target: Any) -> None:
         lock = next(lock for lock in record.locks if lock.object == target)
-        bump = [SetData(self.store.layout.queue(unit(lock)), b"", -1)] if lock.mode is LockMode.SHARED else []
-        created = self.store.namespace.lock_nodes([lock], {target: Listing((), 0, 0)}, self._said())
-        self._rewrite(record, replace(record, barrier=(*record.barrier, (str(target), 0))), [*bump, *created])
+        created = self.store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
+        self._rewrite(record, replace(record, placeholders=(*record.placeholders, (str(target), 0))), created)
 
-    patch.setattr(Turn, "_hold_place", hold_place)
+    patch.setattr(Turn, "_place", place)
 
 
 @mutation(theme=IMPATIENT_HIVE)

@@ -33,6 +33,11 @@ def in_place_of_commits(
     patch.setattr(SimulatedSession, "submit", submit_changed)
 
 
+def is_ticket(path: str) -> bool:
+    """Whether a node at *path* is a ticket."""
+    return path.startswith(f"{ROOT}/queue/") and path.count("/") == 4
+
+
 def is_record(op: Op, state: str) -> bool:
     """Whether *op* writes a record, to say *state*."""
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,19 +12,17 @@ from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.model import locks_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from tests.system.histories.transactions import Transaction
 
-HOLDING = {"trying", "granted", "lost"}
-"""The states of a request that has lock nodes: all of them. In every other it has none."""
+HOLDING = {"granted", "lost"}
+"""The states of a request that has lock nodes: all of them. In every other it has none. A lease that is granted is returned to
+its caller later, once it has been verified, or is given back."""
 
 ASKING = {"waiting", "parked", *HOLDING}
-
-STANDING = {"granted", "lost"}
-"""The states of a request whose lease is counted among those of its group."""
 
 HOUR_S = 3600.0
 """The bound on passing, unless a connection gives another one."""
@@ -44,26 +43,49 @@ class Place(NamedTuple):
     priority: int
 
 
+@dataclass(eq=False)
+class Episode:
+    """From a grant until its lock nodes are deleted.
+
+    :param given_back: its lease was not returned.
+    :param contended: a conflicting lock had been in the way.
+    :param passed: how many requests before it waited meanwhile.
+    :param unfair: the promises that the grant broke, if its lease was returned.
+    """
+
+    key: str
+    lease_id: str
+    nodes: Nodes
+    since: int
+    until: float = math.inf
+    given_back: bool = False
+    contended: bool = False
+    passed: int = 0
+    unfair: list[str] = field(default_factory=list)
+
+
 @dataclass
 class History:
-    """One run, as far as it has been replayed. Only for our own clients: among them no two lock nodes ever conflict.
+    """One run, as far as it has been replayed. Only for our own clients.
 
-    :param broken: every promise that a transaction broke, with its zxid.
+    Two conflicting requests may have lock nodes at the same time: the later one has not been verified, and gives them back. So
+    the leases that were *returned* to their callers tell whether one excluded the other.
+
+    :param returned: their ids; None: all that were not given back.
     :param passing_s: for how long a request that waits may be passed by more urgent ones.
-    :param contended: grants to whom a conflicting lock had been in the way.
-    :param passed: how often one that waited was passed.
+    :param halves: every transaction after which a request had a part of its locks, or a group too many leases.
     :param aside: how many requests have stepped aside.
     :param most: how many leases of a group stood at a time, by group.
     """
 
     layout: Layout
+    returned: Collection[str] | None = None
     passing_s: float = HOUR_S
-    granted: int = 0
-    contended: int = 0
-    passed: int = 0
     aside: int = 0
     most: Counter[str] = field(default_factory=Counter)
-    broken: list[str] = field(default_factory=list)
+    halves: list[str] = field(default_factory=list)
+    _episodes: list[Episode] = field(default_factory=list)
+    _current: dict[str, Episode] = field(default_factory=dict)
     _requests: dict[str, tuple[str, int, Nodes]] = field(default_factory=dict)
     _held: defaultdict[str, Nodes] = field(default_factory=lambda: defaultdict(set))
     _locked: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -74,11 +96,36 @@ class History:
     _counted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
-    def of(cls, transactions: Iterable[Transaction], layout: Layout, passing_s: float = HOUR_S) -> History:
-        history = cls(layout, passing_s)
+    def of(
+        cls,
+        transactions: Iterable[Transaction],
+        layout: Layout,
+        returned: Collection[str] | None = None,
+        passing_s: float = HOUR_S,
+    ) -> History:
+        history = cls(layout, returned, passing_s)
         for transaction in transactions:
             history.replay(transaction)
         return history
+
+    @property
+    def leases(self) -> list[Episode]:
+        """Those that were returned: the last grant of each id, for what was returned is never given back."""
+        last = {episode.lease_id: episode for episode in self._episodes}
+        if self.returned is None:
+            return [episode for episode in last.values() if not episode.given_back]
+        return [last[lease_id] for lease_id in self.returned if lease_id in last]
+
+    @property
+    def given_back(self) -> int:
+        """How many grants were not returned."""
+        return sum(episode.given_back for episode in self._episodes)
+
+    @property
+    def broken(self) -> list[str]:
+        """Every promise that was broken, with the zxid of the transaction that broke it."""
+        leases = self.leases
+        return [*self.halves, *(line for lease in leases for line in lease.unfair), *_overlaps(leases)]
 
     @property
     def left_behind(self) -> list[str]:
@@ -86,8 +133,10 @@ class History:
         return sorted(f"{target}/{name}" for target, nodes in self._locked.items() for name in nodes)
 
     def replay(self, transaction: Transaction) -> None:
-        """After each transaction: no two locks that conflict, each owner with all that it asks for or nothing, no more leases
-        of a group than it bears; and nobody granted what another has waited for longer than the bound on passing."""
+        """After each transaction: each owner has all that it asks for or nothing, and a group no more leases than it may have.
+
+        Of a grant it is noted which requests it has passed, and whether one had waited for longer than the bound on that.
+        """
         touched = set()
         for write in transaction.writes:
             parent, _, name = write.path.rpartition("/")
@@ -101,7 +150,7 @@ class History:
         for key in touched:
             state, _, wanted = self._requests.get(key, ("absent", 0, set()))
             if self._held[key] != (wanted if state in HOLDING else set()):
-                self.broken.append(
+                self.halves.append(
                     f"{transaction.zxid:#x}: {key} is {state}, wants {sorted(wanted)} and has {sorted(self._held[key])}"
                 )
 
@@ -112,35 +161,40 @@ class History:
         wanted = {(self.layout.object(lock.object), lock.mode.value) for lock in locks_from_json(locks)}
         if state in ASKING and before not in ASKING:
             asked = zxid
-        if state == "granted" != before:
-            self.granted += 1
-            rivals = ((target, mode) for target, mode in self._freed if self._freed[target, mode] > asked)
-            self.contended += any(
-                target == other and "EXCLUSIVE" in (mode, others) for other, others in rivals for target, mode in wanted
-            )
         self._requests[key] = state, asked, wanted
         self.aside += state == "away" != before
-        self._stand(key, before, state, record["priority"], transaction)
+        if state in HOLDING and before not in HOLDING:
+            self._grant(key, f"{key}-{record.get('ticket_epoch', 0)}", asked, record["priority"], transaction)
+        elif state not in HOLDING and before in HOLDING:
+            ended = self._current.pop(key)
+            ended.until, ended.given_back = zxid, state != "tombstone"
+        if state == "waiting":
+            self._places.setdefault(key, Place(zxid, transaction.time_ms, record["priority"]))
+        elif state != "granted":  # a grant that is given back waits at its old place
+            self._places.pop(key, None)
         self._count(key, state, record.get("share"), zxid)
 
-    def _stand(self, key: str, before: str, state: str, priority: int, transaction: Transaction) -> None:
-        """A request takes its place among those that wait for locks, keeps it, or leaves it."""
-        now = Place(transaction.zxid, transaction.time_ms, priority)
-        if state in ("waiting", "trying"):
-            self._places.setdefault(key, now)
-            return
-        mine = self._places.pop(key, now)
-        if state != "granted" or before == state:
-            return
+    def _grant(self, key: str, lease_id: str, asked: int, priority: int, transaction: Transaction) -> None:
+        """A request got all its lock nodes."""
+        episode = Episode(key, lease_id, self._requests[key][2], transaction.zxid)
+        self._episodes.append(episode)
+        self._current[key] = episode
+        rivals = [(target, mode) for target, mode in self._freed if self._freed[target, mode] > asked]
+        episode.contended = any(
+            target == other and "EXCLUSIVE" in (mode, others)
+            for other, others in rivals
+            for target, mode in episode.nodes
+        )
+        mine = self._places.setdefault(key, Place(transaction.zxid, transaction.time_ms, priority))
         for other, place in self._places.items():
-            if place.zxid > mine.zxid or not self._conflict(key, other):
+            if place.zxid >= mine.zxid or self._requests[other][0] != "waiting" or not self._conflict(key, other):
                 continue
-            self.passed += 1
+            episode.passed += 1
             may_pass_s = self.passing_s if place.priority < mine.priority else 0.0
             waited_s = (mine.at_ms - place.at_ms) / 1000
-            if waited_s > may_pass_s + STALE_S and self._alive.get(other, now.zxid) <= place.zxid:
-                self.broken.append(
-                    f"{now.zxid:#x}: {key} of priority {mine.priority} was granted what {other} of priority "
+            if waited_s > may_pass_s + STALE_S and self._alive.get(other, mine.zxid) <= place.zxid:
+                episode.unfair.append(
+                    f"{transaction.zxid:#x}: {key} of priority {mine.priority} was granted what {other} of priority "
                     f"{place.priority} had waited for {waited_s:.1f} s longer"
                 )
 
@@ -158,7 +212,7 @@ class History:
 
     def _count(self, key: str, state: str, share: Sequence[Any] | None, zxid: int) -> None:
         """A lease came among those of its group, or went."""
-        if state not in STANDING or share is None:
+        if state not in HOLDING or share is None:
             for leases in self._counted.values():
                 leases.discard(key)
             return
@@ -166,7 +220,7 @@ class History:
         self._counted[group].add(key)
         self.most[group] = max(self.most[group], len(self._counted[group]))
         if len(self._counted[group]) > most:
-            self.broken.append(f"{zxid:#x}: {len(self._counted[group])} leases of {group!r} stand, and {most} may")
+            self.halves.append(f"{zxid:#x}: {len(self._counted[group])} leases of {group!r} stand, and {most} may")
 
     def _lock(self, target: str, name: str, data: bytes | None, zxid: int) -> str:
         """A lock node came, or went where *data* is None; whose it is."""
@@ -177,13 +231,31 @@ class History:
             self._held[key].discard((target, mode))
             self._freed[target, mode] = zxid
             return key
-        for other, others in nodes.items():
-            if "EXCLUSIVE" in (mode, others):
-                self.broken.append(f"{zxid:#x}: {path} was made beside {other}")
         key = self._owners[path] = LockData.decode(data).owner_key
         nodes[name] = mode
         self._held[key].add((target, mode))
         return key
+
+
+def _overlaps(leases: Iterable[Episode]) -> list[str]:
+    """The leases that were granted while another one stood that they conflict with."""
+    found: list[str] = []
+    standing: defaultdict[str, list[tuple[str, Episode]]] = defaultdict(list)
+    for lease in sorted(leases, key=lambda lease: lease.since):
+        for target, mode in sorted(lease.nodes):
+            standing[target] = [entry for entry in standing[target] if entry[1].until > lease.since]
+            found += [
+                f"{lease.since:#x}: {lease.lease_id} was returned {mode} on {target} beside {other.lease_id}"
+                for others, other in standing[target]
+                if "EXCLUSIVE" in (mode, others)
+            ]
+            standing[target].append((mode, lease))
+    return found
+
+
+def returned(directory: Path) -> set[str]:
+    """The ids of the leases that workers got, as far as they could log it."""
+    return {lease_id for log in directory.glob("returned-*") for lease_id in log.read_text().split()}
 
 
 def lost_updates(directory: Path) -> dict[str, tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +26,12 @@ def conflicts_ignored() -> None:
 
 
 def half_acquired() -> None:
-    """The last lock of each request is left out."""
+    """The last lock of each request is put on the object of the first."""
     original = Namespace.lock_nodes
 
     def lock_nodes(self: Namespace, locks: Any, *args: Any) -> Sequence[Create]:
-        return original(self, list(locks)[:-1], *args)
+        nodes = [create for create in original(self, locks, *args) if create.sequential]
+        return [*original(self, list(locks)[:-1], *args), nodes[0]]
 
     Namespace.lock_nodes = lock_nodes  # type: ignore[method-assign, assignment]
 
@@ -40,10 +40,11 @@ def half_released() -> None:
     """One lock node of each lease stays."""
     original = Removal.commit
 
-    def commit(self: Removal, current: Any, final: Any, also: Any = ()) -> Any:
+    def commit(self: Removal, current: Any, final: Any, also: Any = (), **options: Any) -> Any:
         if known := self._remembered.get((current.owner, current.written)):
-            self._remembered[current.owner, current.written] = replace(known, nodes=known.nodes[1:])
-        return original(self, current, final, also)
+            paths = dict(list(known.paths.items())[1:])
+            self._remembered[current.owner, current.written] = known._replace(paths=paths)
+        return original(self, current, final, also, **options)
 
     Removal.commit = commit  # type: ignore[method-assign]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LAYOUT = Layout()
 PASSING_S = 1.0
+RETURNED = {f"{key}-0" for key in "abpw"}
 DAY = rules.request("any", writes=["dw.t/dt=1"]).locks
 
 
@@ -25,7 +26,7 @@ class Story:
     """Requests for one day by owners' keys, and when what became of them."""
 
     def __init__(self) -> None:
-        self.history = History(LAYOUT, PASSING_S)
+        self.history = History(LAYOUT, RETURNED, PASSING_S)
         self._zxid = 0
 
     def write(self, at_s: float, key: str, state: str, *more: Write, priority: int = 1, **fields: Any) -> None:
@@ -71,7 +72,7 @@ def test_whoever_waits_and_lives_is_passed_for_no_longer_than_the_bound(
     story.wait(after_s, "p", priority)
     story.grant(after_s + 0.1, "p", priority)
     assert bool(story.history.broken) == broken, story.history.broken
-    assert story.history.passed == 1
+    assert [lease.passed for lease in story.history.leases if lease.key == "p"] == [1]
 
 
 def test_the_time_in_line_counts_and_not_the_time_until_the_grant() -> None:
@@ -79,7 +80,44 @@ def test_the_time_in_line_counts_and_not_the_time_until_the_grant() -> None:
     story.wait(0, "w")
     story.wait(0.5, "p", 10)
     story.grant(60, "p", 10)
-    assert (story.history.broken, story.history.passed) == ([], 1)
+    assert (story.history.broken, [lease.passed for lease in story.history.leases]) == ([], [1])
+
+
+def end(story: Story, at_s: float, key: str, state: str) -> None:
+    """Its lock nodes are deleted."""
+    gone = [Write(write.path, None) for write in nodes(key, DAY)]
+    story.write(at_s, key, state, *gone)
+
+
+@pytest.mark.parametrize(("ends", "broken"), [("waiting", False), ("tombstone", True)])
+def test_two_that_conflict_are_told_unless_one_has_given_its_nodes_back(ends: str, broken: bool) -> None:
+    story = Story()
+    story.grant(0, "a")
+    story.grant(1, "b")
+    end(story, 2, "b", ends)
+    end(story, 3, "a", "tombstone")
+    if ends == "waiting":
+        story.grant(4, "b")
+        assert story.history.given_back == 1
+    assert bool(story.history.broken) == broken, story.history.broken
+    assert len(story.history.leases) == 2
+
+
+def test_what_was_never_returned_is_in_no_ones_way() -> None:
+    story = Story()
+    story.grant(0, "a")
+    story.grant(1, "u")
+    end(story, 2, "u", "tombstone")
+    assert story.history.broken == []
+
+
+def test_a_grant_that_was_given_back_keeps_its_place() -> None:
+    story = Story()
+    story.grant(0, "w")
+    end(story, 1, "w", "waiting")
+    story.wait(STALE_S + 0.1, "p")
+    story.grant(STALE_S + 0.2, "p")
+    assert [lease.passed for lease in story.history.leases if lease.key == "p"] == [1]
 
 
 def test_more_leases_of_a_group_than_it_bears_are_told() -> None:

@@ -59,7 +59,7 @@ class Counter:
         ("token", "force released", "refused"),
         ("token and epoch", "force released", "refused"),
         ("none", "taken over", "written"),
-        ("token", "taken over", "written"),  # a lease keeps its token, whichever attempt of its owner acts for it
+        ("token", "taken over", "refused"),  # in ZooKeeper; elsewhere a lease keeps its token when it is taken over
         ("token and epoch", "taken over", "refused"),
     ],
 )

@@ -4,7 +4,7 @@ Some of its requests are more urgent than others, some are late, as a task's is 
 some are counted among the few leases of a group.
 
 What it works on are counters, a file a partition, read and written without any protection but the lock: two holders at
-once would lose an update. Each completed update is logged.
+once would lose an update. Each completed update is logged, and so is each lease that it gets.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ def main(url: str, directory: Path, seed: int) -> None:
     chance = random.Random(seed)
     over = threading.Event()
     threading.Thread(target=_until_told, args=(over,), daemon=True).start()
-    with (directory / f"log-{os.getpid()}").open("a") as log, _connected(url, over) as manager:
+    log_path, returned_path = (directory / f"{kind}-{os.getpid()}" for kind in ("log", "returned"))
+    with log_path.open("a") as log, returned_path.open("a") as returned, _connected(url, over) as manager:
         turn = 0
         while not over.is_set():
             turn += 1
             lease = acquire(manager, f"{os.getpid()}-{turn}", chance)
             if lease is None:
                 continue
+            print(lease.id, file=returned, flush=True)
             for name in work(manager, lease, directory, chance):
                 log.write(f"{name}\n")
             log.flush()

@@ -1,13 +1,13 @@
-"""One owner's way to its lease: at once, or by ticket, turn, try, verify, grant. The heart of the protocol.
+"""One owner's way to its lease: create, then look. The heart of the protocol.
 
-Tickets first: only the request whose turn it is touches Hive's namespace (:mod:`.turn`). Every step compares and sets the
-owner's record, so that of two processes which act for one owner only the later goes on; and a reply that was lost is settled
-by reading the record, never by sending again.
+A look tells whether any other request is in the way. If not, one transaction creates the tickets and all lock nodes, and writes
+the owner's record GRANTED; the reads behind it tell whether the lease can be returned (:mod:`.verification`). If so, the request
+takes its tickets, and waits for its turn (:mod:`.turn`). The look is only advice: what it misses, the verification sees.
 
-Most are alone: where nobody is in the way at a first look, the rest is one transaction, which fails if anybody has come
-since (:func:`.layout.unchanged`). A request that is outrun takes its ticket and goes the long way, on which it cannot be.
+Every transaction compares and sets the owner's record, so that of two processes that act for one owner only the later one can
+continue. A reply that was lost is settled by reading the record, never by sending again.
 
-A late request ends where another would be granted: it gives up its place, and its record says AWAY. It makes no lock nodes.
+A late request ends where another would be granted: it gives up its position, and its record says AWAY. It has no lock nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import parking, places, retry
+from airflow_hivelock.locks.backends.zookeeper import parking, positions, retry
 from airflow_hivelock.locks.backends.zookeeper import record as records
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -26,23 +26,23 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Delete,
     Exists,
     Get,
+    Node,
     Op,
     Refused,
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
 from airflow_hivelock.locks.backends.zookeeper.layout import fitting
-from airflow_hivelock.locks.backends.zookeeper.queue import named, place
+from airflow_hivelock.locks.backends.zookeeper.queue import position
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.store import SnapshotReads
-from airflow_hivelock.locks.backends.zookeeper.turn import Again, Turn
-from airflow_hivelock.locks.errors import AccessDenied, LockLost, RequestTooLarge, StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockRequest, owner_key
+from airflow_hivelock.locks.backends.zookeeper.turn import Again, Turn, lost
+from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, RequestTooLarge, StoreUnavailable, Superseded
+from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.queue import Claim
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
 
 STEP_S = 1.0
@@ -138,181 +138,172 @@ class ZooKeeperAcquisition:
                 return
             withdrawing.again()
 
-    # The first transaction: the record, a ticket a table, and the sign of life.
+    # The first transaction.
 
     def _start(self) -> None:
         store, client, turn = self._store, self._store.client, self._turn
         self._session = client.session
-        turn.unpassed = None
-        reads = self._reads(() if self._begin else self._request.locks)  # started again, it goes step by step
-        _, node, alive, *replies = client.submit(Sync(), Get(self.path), Get(self._alive), *reads.all())
+        # A verification follows what is granted, so the look may be old; nothing follows a late request that steps aside.
+        fresh_look = [Sync()] if self._request.late else []
+        node, *replies = client.submit(*fresh_look, Get(self.path), *store.reads(self._request.locks))[
+            len(fresh_look) :
+        ]
         self._begin = self._begin or client.zxid
         if not self._begin:  # the session ended right after its answer
             raise Again
-        existing = Record.decode(node, self.path) if node else None
-        if existing and existing.process != self._process:
-            turn.granting = 0  # what it holds was granted to another process, which has been told
-        elif existing and existing.aside:  # the reply was lost
+        try:
+            mine, existing = self._begins(node)
+        except (Superseded, LeaseMismatch, LockLost):
+            # A server that lags behind may have answered: only what is read after a sync decides.
+            mine, existing = self._begins(client.submit(Sync(), Get(self.path))[1])
+        if existing and existing.aside and existing.process == self._process:  # the reply was lost
             turn.record = existing
             return
-        mine = records.start(existing, self._request, self._process, self._begin)
-        if mine.state is State.LOST:  # and not taken over: its holder has to stop, and release it
-            raise LockLost(
-                f"{self._request.owner}: one of the locks of its lease {mine.lease_id} was "
-                "removed behind its back. Stop the work under it and release it; then acquire again"
-            )
         fresh = mine.ticket_epoch == mine.epoch
-        if fresh and turn.place is not None:  # it was taken for dead
+        if fresh and turn.position is not None:  # it was taken for dead
             self._bring_back_earlier_waiters()
-        life = [Delete(self._alive)] if alive is not None else []
+        life = self._delete_alive() if existing and existing.waits else []
         look = store.groups.look(mine.share) if fresh and mine.share else None
         if look and look.free(mine, None) is None:
-            parked, stands_there = parking.park(store, mine, turn.passing_s)
-            self._enter(parked, existing, [*life, stands_there])
+            parked, at = parking.park(store, mine, turn.passing_s)
+            self._enter(parked, existing, [*life, at])
         elif fresh:
-            self._arrive(mine, existing, reads.snapshot(replies) if reads.queues else None, life, look)
+            self._arrive(mine, existing, store.looked(self._request.locks, replies), life, look)
         else:
             self._enter(mine, existing, life)
+
+    def _begins(self, node: Node | None) -> tuple[Record, Record | None]:
+        """The record that this process writes first, and the one that exists."""
+        existing = Record.decode(node, self.path) if node else None
+        if existing and existing.process != self._process:
+            self._turn.granting = 0  # what it holds was granted to another process, which may have got it
+        mine = records.start(existing, self._request, self._process, self._begin)
+        if mine.state is State.LOST and self._turn.granting != mine.ticket_epoch:
+            raise LockLost(lost(mine))  # and not taken over: its holder has to stop, and release it
+        return mine, existing
 
     def _arrive(
         self,
         mine: Record,
         existing: Record | None,
-        snapshot: Snapshot | None,
+        look: Snapshot,
         life: Sequence[Op],
-        look: GroupLook | None = None,
+        group: GroupLook | None = None,
     ) -> None:
-        """A new arrival among those that want its locks: at once, or with tickets."""
-        if snapshot and self._request.late and self._step_aside_at_once(mine, existing, snapshot, life):
-            return
-        if snapshot and not self._request.late and self._grant_at_once(mine, existing, snapshot, life, look):
-            return
-        claim = places.claim(self._store, mine, snapshot and snapshot.queues, self._turn.passing_s)
-        self._enter(mine, existing, life, self._store.queues.creates(mine, claim), claim)
+        """A new arrival among those that want its locks: granted at once, or with tickets."""
+        store = self._store
+        tickets = store.queues.conflicting(mine.locks, look.queues)
+        if not tickets:
+            if self._request.late:
+                if self._step_aside_at_once(mine, existing, look, life):
+                    return
+            elif self._grant_at_once(mine, existing, look, life, group):
+                return
+        claim = self._claim(mine, tickets)
+        self._enter(mine, existing, life, store.queues.creates(mine, claim), claim)
+
+    def _claim(self, mine: Record, tickets: Sequence[Ticket]) -> Claim | None:
+        """The position that *mine* claims before those of *tickets* that it may overtake."""
+        store = self._store
+        if all(ticket.priority >= mine.priority for ticket in tickets):
+            return None
+        # A look may be old, and so lack a request that it may not overtake.
+        _, *listings = store.client.submit(Sync(), *store.queues.reads(mine.locks))
+        return positions.claim(store, mine, store.queues.conflicting(mine.locks, listings), self._turn.passing_s)
 
     def _enter(
         self,
         mine: Record,
         existing: Record | None,
         also: Sequence[Op],
-        creates: Mapping[str, Create] | None = None,
+        creates: Sequence[Create] = (),
         claim: Claim | None = None,
     ) -> None:
-        """Write the record, with *also*, the sign of life, and the tickets that it *creates*."""
+        """Write the record, with *also*, the liveness node, and the tickets that it *creates*."""
         store, turn = self._store, self._turn
-        ops = store.writes(mine, existing)
-        written = len(ops) - 1
-        creates = creates or {}
-        ops += creates.values()
-        if not (existing and existing.parked and mine.queued):  # a parked request keeps its sign of life
+        writes = store.writes(mine, existing)
+        ops = [*writes, *creates]
+        if not (existing and existing.parked and mine.queued):  # a parked request keeps its liveness node
             ops += [*also, *([Create(self._alive, mine.process.encode(), ephemeral=True)] if mine.waits else [])]
-        ops += [*store.queues.announces(creates), *(store.queues.claims(mine.locks) if claim else ())]
-        reads = self._reads(mine.locks)._replace(urgents=store.queues.urgents(mine.locks))
-        outcome, *replies = store.client.submit(Commit(tuple(ops)), *reads.all())
+        outcome, *replies = store.client.submit(Commit(tuple(ops)), *store.reads(mine.locks))
         if isinstance(outcome, Refused):
-            if creates and outcome.reason == Refused.NO_NODE:
+            if outcome.op in creates:
                 store.make_queues(mine.locks)
             raise Again
-        turn.record = record = mine.at(outcome[written])
-        turn.snapshot = reads.snapshot(replies)
-        store.tell_time(outcome[written])
+        turn.record = record = mine.at(outcome[len(writes) - 1])
+        turn.look = store.looked(mine.locks, replies)
+        store.tell_time(outcome[len(writes) - 1])
         if record.queued:
-            made = outcome[written + 1 : written + 1 + len(creates)]
-            tickets = store.queues.made(record, made, claim) if creates else store.queues.of(record)
-            store.waiters.stands(self, turn.take_place(record, tickets))
+            tickets = store.queues.created(record, claim) if creates else store.queues.of(record)
+            store.waiters.stands(self, turn.takes_position(record, tickets))
         elif record.parked:
             turn.parks(record)
             store.waiters.leaves(self)
 
-    def _reads(self, locks: tuple[Lock, ...]) -> SnapshotReads:
-        store = self._store
-        return SnapshotReads((), Get(store.layout.queues), store.queues.reads(locks), store.namespace.reads(locks))
-
     def _bring_back_earlier_waiters(self) -> None:
-        """Queue again for the waiters of this process that were taken for dead with this one and stood before it."""
-        assert self._turn.place is not None
-        before = self._store.waiters.before(self._turn.place)
+        """Queue again for the waiters of this process that were taken for dead with this one and were before it."""
+        assert self._turn.position is not None
+        before = self._store.waiters.before(self._turn.position)
         _, *nodes = self._store.client.submit(Sync(), *(Get(other.path) for other in before))
         for other, node in zip(before, nodes, strict=True):
             if node is not None:
                 other.queue_again(Record.decode(node, other.path))
 
     def queue_again(self, free: Record) -> None:
-        """A new ticket for a request that was taken for dead; what it asks for next finds it. Refused if it was quicker."""
+        """A new ticket for a request that was taken for dead; its next step finds it. Refused if that was quicker."""
         if free.process != self._process or free.state is not State.FREE:
             return
+        store = self._store
         mine = records.start(free, self._request, self._process, self._begin)
-        claim = places.claim(self._store, mine, None, self._turn.passing_s)
-        creates = self._store.queues.creates(mine, claim)
+        claim = self._claim(mine, store.queues.conflicting(mine.locks))
         life = Create(self._alive, mine.process.encode(), ephemeral=True)
-        ops = [*self._store.writes(mine, free), *creates.values(), life, *self._store.queues.announces(creates)]
-        ops += self._store.queues.claims(mine.locks) if claim else ()
-        outcome = self._store.client.submit(Commit(tuple(ops)))[0]
+        ops = [*store.writes(mine, free), *store.queues.creates(mine, claim), life]
+        outcome = store.client.submit(Commit(tuple(ops)))[0]
         if isinstance(outcome, Refused):
             return
-        if not self._store.waiters.is_back(self, place(outcome[0].mzxid, mine.priority, claim)):
+        if not store.waiters.is_back(self, position(outcome[0].mzxid, mine.priority, claim)):
             self._withdraw()  # it left meanwhile, and did not see this
 
-    # At once, where nobody is in the way.
+    # At once, where no other request is in the way.
 
     def _grant_at_once(
-        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Op], look: GroupLook | None
+        self, mine: Record, existing: Record | None, look: Snapshot, life: Sequence[Op], group: GroupLook | None
     ) -> bool:
-        """The tickets, all lock nodes and GRANTED in one transaction, if nobody is in the way. False: nothing happened."""
-        store, locks, now_ms = self._store, mine.locks, self._store.now_ms()
-        if now_ms is None and existing is not None and existing.aside and existing.stat is not None:
-            now_ms = existing.stat.mtime_ms  # a worker's first request: its lock nodes say when its turn came
-        tickets = store.queues.creates_at_once(mine, snapshot.queues)
-        if now_ms is None or snapshot.root is None or tickets is None:
-            return False
-        if store.queues.conflicting(locks, snapshot.queues):
-            return False
-        survey = store.namespace.survey(locks, snapshot.objects)
-        if not store.namespace.tells_all(locks, survey) or store.namespace.foreign_conflicts(
-            locks, survey.children, {}
-        ):
+        """Tickets, lock nodes and GRANTED in one transaction, verified. False: a lock of Hive's is in the way, or no permit is
+        free, or the transaction is too large."""
+        store, turn, locks = self._store, self._turn, mine.locks
+        seen = store.namespace.survey(locks, look.objects)
+        if store.namespace.foreign_conflicts(locks, seen, {}):
             return False
         permit: list[Op] = []
         if mine.share:
-            if (permitted := store.groups.permitted(mine, look)) is None:
+            if (permitted := store.groups.permitted(mine, group)) is None:
                 return False
             mine, permit = permitted
-        granted = replace(mine, state=State.GRANTED, tickets=named(check.path for _, check in tickets))
-        written = self._store.writes(granted, existing)
-        first = [*written, Check(store.layout.queues, snapshot.root.stat.version)]
-        first += [op for pair in tickets for op in pair]
-        first += store.namespace.unchanged(survey, f"unchanged-{self._process}")
-        guards = store.queues.guards(locks)
-        said = store.layout.lock_data(self._request, now_ms)
-        creates = [*store.namespace.absent(survey), *store.namespace.lock_nodes(locks, survey.children, said)]
-        self._turn.granting = granted.ticket_epoch
+        granted = replace(mine, state=State.GRANTED)
+        if existing and existing.aside:
+            turn.returns(existing)
+        writes, tickets = store.writes(granted, existing), store.queues.creates(mine)
         try:
-            outcome = store.client.submit(Commit((*first, *guards, *creates, *permit, *life)))[0]
-        except RequestTooLarge:  # it says more than a try does
+            turn.outcome = turn.grant(granted, writes, seen, {}, [*permit, *life], tickets)
+        except RequestTooLarge:  # with its tickets it is larger than a try
             return False
-        except AccessDenied:  # and writes to more nodes
-            store.namespace.probed = False
-            return False
-        if isinstance(outcome, Refused):
-            return False
-        self._turn.record = granted = granted.at(outcome[len(written) - 1])
-        store.removal.remember(granted, guards, creates, outcome[len(first) :])
-        store.remember(granted)
+        if turn.outcome is None and turn.record is None:
+            raise Again  # refused: look again
+        if turn.record is not None and turn.record.queued:
+            assert turn.position is not None
+            store.waiters.stands(self, turn.position)
         return True
 
-    def _step_aside_at_once(
-        self, mine: Record, existing: Record | None, snapshot: Snapshot, life: Sequence[Op]
-    ) -> bool:
-        """AWAY in one transaction, if nobody is in the way, without a ticket. False: nothing happened."""
-        if self._store.queues.conflicting(mine.locks, snapshot.queues):
-            return False
-        if self._turn.foreign(mine.locks, self._store.namespace.survey(mine.locks, snapshot.objects).children, {}):
+    def _step_aside_at_once(self, mine: Record, existing: Record | None, look: Snapshot, life: Sequence[Op]) -> bool:
+        """AWAY in one transaction, without a ticket. False: a lock of Hive's is in the way."""
+        if self._turn.foreign(mine.locks, self._store.namespace.survey(mine.locks, look.objects), {}):
             return False
         away = replace(mine.outside(), state=State.AWAY)
         written = self._store.writes(away, existing)
         outcome = self._store.client.submit(Commit((*written, *gives_back(self._store.layout, mine), *life)))[0]
         if isinstance(outcome, Refused):
-            return False
+            raise Again
         self._turn.record = away.at(outcome[len(written) - 1])
         self._store.tell_time(outcome[len(written) - 1])
         return True
@@ -320,28 +311,30 @@ class ZooKeeperAcquisition:
     # The next steps.
 
     def _advance(self) -> Lease | Free | Blocked | None:
-        """One step of what has been entered. None: somebody was quicker, look again."""
-        turn, record = self._turn, self._turn.record
+        """One step of what has been entered. None: another client was quicker, look again."""
+        turn = self._turn
+        outcome, turn.outcome = turn.outcome, None
+        record = turn.record
         assert record is not None
-        if settled := self._settled():
-            return settled
+        if outcome is not None:
+            return outcome
+        if record.aside:
+            return Free(turn.waited_s)
+        if record.holds:
+            outcome = turn.verify_standing(record)
+            if turn.record is not None and turn.record.queued and turn.position is not None:
+                self._store.waiters.stands(self, turn.position)
+            return outcome
         if record.queued:
             return turn.advance(record)
         self._store.waiters.leaves(self)
-        outcome = turn.wait_for_permit(record)
-        if isinstance(outcome, GroupLook):
-            # Its turn: a new arrival among those that want its locks, which keeps its place in the group while it tries.
-            reads = self._reads(record.locks)
-            snapshot = reads.snapshot(self._store.client.submit(*reads.all()))
-            self._arrive(replace(record, state=State.WAITING), record, snapshot, self._delete_alive())
-            return self._settled()
-        return outcome
-
-    def _settled(self) -> Lease | Free | None:
-        """What has become of the request, once that is decided."""
-        record = self._turn.record
-        assert record is not None
-        return Free(self._turn.waited_s) if record.aside else record.lease() if record.holds else None
+        permitted = turn.wait_for_permit(record)
+        if not isinstance(permitted, GroupLook):
+            return permitted
+        # Its turn: a new arrival among those that want its locks, which keeps its place in the group while it tries.
+        look = self._store.looked(record.locks, self._store.client.submit(*self._store.reads(record.locks)))
+        self._arrive(replace(record, state=State.WAITING), record, look, self._delete_alive())
+        return self._advance() if turn.record is not None and not turn.record.waits else None
 
     def _delete_alive(self) -> list[Delete]:
         there = self._store.client.submit(Exists(self._alive))[0]

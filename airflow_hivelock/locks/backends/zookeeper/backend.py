@@ -13,7 +13,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, NamespaceUse, check_newest
-from airflow_hivelock.locks.backends.zookeeper import foreign, listings, neighbours, parking, parts
+from airflow_hivelock.locks.backends.zookeeper import foreign, listings, neighbours, parking
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -36,7 +36,6 @@ from airflow_hivelock.locks.model import (
     Holder,
     Lease,
     Lock,
-    LockMode,
     LockObject,
     LockRequest,
     Tenure,
@@ -189,15 +188,13 @@ class ZooKeeperBackend:
 
     def renew(self, lease: Lease) -> None:
         record = self.store.known(lease) or self.store.held(lease)
-        known = self.store.removal.exclusive_nodes(record)  # need no look: the write checks that they stand
         renewing = self.store.retry(f"{lease.owner}: its record changed while it was renewed")
         while True:
-            unknown = [lock for lock in record.locks if lock.mode is LockMode.SHARED or not known]
-            self.store.look_for_losses(lease, record, unknown)
-            if self.store.rewrite(record, replace(record, lease_s=lease.lease_s), *(Check(path, -1) for path in known)):
+            record = self.store.look_for_losses(lease, record, record.locks)
+            if self.store.rewrite(record, replace(record, lease_s=lease.lease_s)):
                 return
             renewing.again()
-            record, known = self.store.held(lease), []
+            record = self.store.held(lease)
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.store.layout.record(owner_key(lease.owner))
@@ -237,7 +234,20 @@ class ZooKeeperBackend:
         return False
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
-        return parts.release(self.store, lease, objects)
+        releasing = self.store.retry(f"{lease.owner}: its record changed while a part of its lease was released")
+        while (record := self.store.standing(lease)) is not None:
+            if record.state is State.LOST:
+                record = self.store.held(lease)  # raises, and says so
+            left = rules.left(record.lease(), objects, lease.locks)
+            if left == record.locks:
+                return record.lease()
+            if not left:
+                if self.store.entomb(record):
+                    return None
+            elif written := self.store.shrink(record, left):
+                return written.lease()
+            releasing.again()
+        return None
 
     def find(self, lease_id: str) -> Lease | None:
         record = self.store.read_lease(lease_id)

@@ -23,6 +23,7 @@ class Stat(NamedTuple):
     """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock.
 
     :param created: how many children it ever had.
+    :param pzxid: the last write that created or deleted one of them.
     """
 
     czxid: int
@@ -32,6 +33,7 @@ class Stat(NamedTuple):
     mtime_ms: int
     ephemeral: bool
     created: int
+    pzxid: int = 0
 
 
 class Node(NamedTuple):
@@ -42,12 +44,10 @@ class Node(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A node's children, the zxid that made the node itself, and how many children it ever had: no more than those
-    from which *names* are what is left."""
+    """A node's children, and the zxid that created the node itself, which is never older than *names*."""
 
     names: tuple[str, ...]
     czxid: int
-    created: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Children:
 
 @dataclass(frozen=True)
 class Names(Children):
-    """Children's names alone; the rest of its listing says nothing: half the work where thousands are wanted."""
+    """The children's names alone, with 0 for the zxid: half the work where thousands are read."""
 
 
 @dataclass(frozen=True)

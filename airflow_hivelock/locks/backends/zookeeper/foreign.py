@@ -12,13 +12,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Refused
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
 from airflow_hivelock.locks.errors import AccessDenied, Unsupported
 from airflow_hivelock.locks.model import Lock, locks_to_json
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.backends.zookeeper.client import Node
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Op
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.model import LockObject
@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 
 def free(store: ZooKeeperStore, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
     """See :meth:`.FreesForeign.force_unlock`."""
-    store.namespace.ready()
-    if not store.namespace.probed:
+    above = store.layout.above
+    try:
+        store.client.submit(Get(above))
+    except AccessDenied as error:
         raise AccessDenied(
-            f"{query_id}: its locks are not freed, for {store.layout.above} in ZooKeeper may not be looked at, and so "
-            "nobody can tell them from later ones; give this user the right to read there and to create"
-        )
+            f"{query_id}: its locks are not freed, because this user cannot read {above} in ZooKeeper, and so cannot tell them "
+            "from later ones; give it the right to read there and to create"
+        ) from error
     name = f"unchanged-{uuid.uuid4().hex}"
     freeing = store.retry(f"locks came and went where those of {query_id} lie")
     while found := _locks_of(store, query_id, target):
         locks = [Lock(placed.object, placed.node.mode) for placed, _ in found]
-        survey = store.namespace.survey(rules.with_parents([lock.object for lock in locks], ()))
+        objects = [lock.object for lock in rules.with_parents([lock.object for lock in locks], ())]
+        paths = [above, store.layout.namespace, *map(store.layout.object, objects)]
+        nodes = store.client.submit(*map(Get, dict.fromkeys(paths)))  # each behind the one above it
         looked = [(placed, node.stat.czxid) for placed, node in store.namespace.read([placed for placed, _ in found])]
         if looked == [(placed, node.stat.czxid) for placed, node in found]:
             what = {
@@ -48,7 +52,11 @@ def free(store: ZooKeeperStore, query_id: str, target: LockObject | None, *, rea
             }
             entry = json.dumps(what, ensure_ascii=False).encode()
             ops = [
-                *store.namespace.unchanged(survey, name),
+                *(
+                    op
+                    for path, node in zip(dict.fromkeys(paths), nodes, strict=True)
+                    for op in _unchanged(path, node, name)
+                ),
                 *(Delete(placed.path) for placed, _ in found),
                 Create(f"{store.layout.audit}/", entry, sequential=True),
             ]
@@ -56,6 +64,24 @@ def free(store: ZooKeeperStore, query_id: str, target: LockObject | None, *, rea
                 return locks
         freeing.again()
     return []
+
+
+def _unchanged(path: str, node: Node | None, name: str) -> list[Op]:
+    """Operations that fail unless the *node* at *path* still had as many children in all. They leave nothing behind.
+
+    ZooKeeper compares a node's version, and not which children it has. But it numbers a sequential node by how many children
+    its parent ever had, and an operation sees what the earlier ones of its transaction have done
+    (``PrepRequestProcessor``). So a node under a name that no other process uses gets the number that the look makes us
+    expect, or the transaction fails.
+
+    A node that was deleted and created again counts from 0 again, and may have come as far. Its creation counts with its
+    parent. So every node above is checked as well, up to the one that contains Hive's namespace, because Hive's clean-up
+    (``hive.zookeeper.clean.extra.nodes``) deletes the namespace itself.
+    """
+    if node is None:
+        return []
+    probe = Create(f"{path.rstrip('/')}/{name}-", sequential=True)
+    return [probe, Delete(f"{probe.path}{node.stat.created:010}")]
 
 
 def _locks_of(store: ZooKeeperStore, query_id: str, target: LockObject | None) -> list[tuple[PlacedLock, Node]]:

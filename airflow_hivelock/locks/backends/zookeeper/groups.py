@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Client,
@@ -33,6 +33,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,6 +62,10 @@ class Parked(NamedTuple):
     key: str
     name: str
     placed_ms: int = 0
+
+    @property
+    def position(self) -> Position:
+        return Position(self.place, self.rank, self.epoch)
 
     @classmethod
     def parse(cls, name: str) -> Parked | None:
@@ -92,19 +97,19 @@ class GroupLook(NamedTuple):
     parked: tuple[Parked, ...]
 
     def ahead(self, mine: Parked) -> list[Parked]:
-        """Who waits before *mine*, in order."""
-        return [other for other in self.parked if other < mine and other.key != mine.key]
+        """The requests that wait before *mine*, in order."""
+        return [other for other in self.parked if other.position < mine.position and other.key != mine.key]
 
     def free(self, mine: Record, place: Parked | None) -> int | None:
-        """The number of the permit that *mine* may take; None: none is free, or somebody waits before *place*.
+        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.
 
         :param place: None for a newcomer, which comes after all that wait.
         """
         assert mine.share is not None
-        before = self.ahead(place) if place else [other for other in self.parked if other.key != mine.key]
-        if before or len(self.numbers) >= mine.share.most:
-            return None
-        return next(number for number in count() if number not in self.numbers)
+        position = place.position if place else Position.newcomer(mine.priority)
+        waiting = [other.position for other in self.parked if other.key != mine.key]
+        may = queueing.permit_free(position, mine.share.most, len(self.numbers), waiting)
+        return queueing.free_number(self.numbers) if may else None
 
 
 class Groups:
@@ -149,7 +154,7 @@ class Groups:
         assert record.share is not None
         place = Parked.of(record)
         share = record.share._replace(permit=None, ticket=place.name, place=place.place)
-        parked = replace(record, state=State.PARKED, written=0, barrier=(), tickets=(), share=share)
+        parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share)
         return parked, Create(f"{self._layout.parked(owner_key(share.group))}/{place.name}")
 
     def placed_ms(self, key: str, places: Iterable[Parked]) -> list[int]:
@@ -206,7 +211,7 @@ def gives_back(layout: Layout, record: Record) -> list[Delete]:
     if (share := record.share) is None:
         return []
     key, found = owner_key(share.group), []
-    if share.permit is not None and (record.holds or record.state is State.TRYING):
+    if share.permit is not None and record.holds:
         found.append(Delete(f"{layout.permits(key)}/{share.permit}"))
     if share.ticket and record.waits:
         found.append(Delete(f"{layout.parked(key)}/{share.ticket}"))
@@ -217,7 +222,7 @@ def has(record: Record | None, number: int, lease_id: str) -> bool:
     """Whether the permit *number*, which says that it is *lease_id*'s, is *record*'s."""
     if record is None or record.share is None or record.lease_id != lease_id:
         return False
-    return record.share.permit == number and (record.holds or record.state is State.TRYING)
+    return record.share.permit == number and record.holds
 
 
 def stands_at(record: Record | None, place: Parked) -> bool:

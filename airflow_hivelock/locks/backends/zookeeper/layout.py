@@ -6,9 +6,8 @@
     /airflow_hivelock/requests/<owner key>         the owner's record
     /airflow_hivelock/alive/<owner key>            ephemeral: the process that waits for the owner lives
     /airflow_hivelock/away/<owner key>             the owner's request has stepped aside
-    /airflow_hivelock/queue/<db.table>             the table's queue; its version is the table's guard
-    /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<sequence>       a place in it
-    /airflow_hivelock/urgent/<db.table>            its version is how often somebody has claimed a place in the queue
+    /airflow_hivelock/queue/<db.table>             the table's queue
+    /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<scope>          a ticket in it
     /airflow_hivelock/groups/<group's key>/permits/<number>    one of the group's leases stands
     /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
     /airflow_hivelock/audit/<sequence>             force releases
@@ -28,7 +27,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, owner_key
 
@@ -153,13 +151,13 @@ class Layout:
         """What must exist before the first request, parents first."""
         ours = (
             self.root,
-            *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "urgent", "audit")),
+            *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit")),
         )
         return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
 
     @property
     def above(self) -> str:
-        """What Hive's namespace lies in. Hive's clean-up removes the namespace as well, but nothing above it."""
+        """What Hive's namespace lies in. Hive's clean-up deletes the namespace as well, but nothing above it."""
         return self.namespace.rpartition("/")[0] or "/"
 
     def lock_data(self, request: LockRequest, now_ms: int) -> bytes:
@@ -193,9 +191,6 @@ class Layout:
 
     def queue(self, unit: str) -> str:
         return f"{self.root}/queue/{unit}"
-
-    def urgent(self, unit: str) -> str:
-        return f"{self.root}/urgent/{unit}"
 
     @property
     def groups(self) -> str:
@@ -233,29 +228,6 @@ def _host() -> str:
     return _field(socket.gethostname())
 
 
-def expected(create: Create, created: int) -> str:
-    """The path that the sequential *create* gets, if its parent still had *created* children in all."""
-    return f"{create.path}{created:010}"
-
-
-def unchanged(path: str, created: int, name: str) -> tuple[Create, Delete]:
-    """Operations that fail unless the node at *path* still had *created* children in all. They leave nothing behind.
-
-    ZooKeeper compares what a node says, not which children it has. But it numbers a sequential node by how many children
-    its parent ever had, and an operation sees what the earlier ones of its transaction have done
-    (``PrepRequestProcessor``). So a node under a name that nobody else uses gets the number which the snapshot makes us
-    expect, or the transaction fails.
-
-    A node that was deleted and made anew counts from 0 again, and may have come as far. Its making counts with its
-    parent. So the node above is read as well, and first: up to the one that Hive's namespace lies in, for Hive's clean-up
-    (``hive.zookeeper.clean.extra.nodes``) removes the namespace itself.
-
-    :param name: one that no other process uses.
-    """
-    probe = Create(f"{path.rstrip('/')}/{name}-", sequential=True)
-    return probe, Delete(expected(probe, created))
-
-
 def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:
     """*request* as one transaction can carry it: where its partitions are too many, EXCLUSIVE on their table, of the
     table with the most of them first. All or nothing would be lost by several transactions.
@@ -268,8 +240,7 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
     def size_bytes(lock: Lock) -> int:
         # Its object, itself, its line in the record; an object's name is as long as its path below the namespace.
         name_bytes = len(str(lock.object).encode())
-        checked = 0 if lock.object.partition else _OP_BYTES + len(layout.urgent("")) + name_bytes
-        return fixed_bytes + 3 * name_bytes + checked
+        return fixed_bytes + 3 * name_bytes
 
     said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from operator import attrgetter
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import queueing, rules, validate
 from airflow_hivelock.locks.backends.zookeeper import groups, parking
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData
-from airflow_hivelock.locks.backends.zookeeper.line import MOST_NAMED, Line
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State, instant
 from airflow_hivelock.locks.model import (
@@ -29,17 +30,77 @@ from airflow_hivelock.locks.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
     from airflow_hivelock.locks.backends.zookeeper.parking import Group
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 
 _BEFORE_ALL = Claim(0, 0)
-"""The place of those that are in everybody's way."""
+"""The position of requests that are in the way of all others."""
+
+MOST_NAMED = 1_000
+"""How many requests ahead of another a listing names: all of them for each would grow with the square of the queue."""
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """The requests that lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
+
+    positions: list[Position] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    blockers: list[Blocker] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, ticket: Ticket, blocker: Blocker) -> None:
+        self.positions.append(ticket.position)
+        self.keys.append(ticket.key)
+        self.blockers.append(blocker)
+        self.waiting.append(blocker.waiting + (self.waiting[-1] if self.waiting else 0))
+
+
+class Line:
+    """Tickets by what they lock, so that the requests ahead of another are found without a look at everybody."""
+
+    def __init__(
+        self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
+    ) -> None:
+        """:param tickets: in the order of their positions.
+        :param wanted: what will be asked for; nothing else is looked at.
+        """
+        self._all: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
+        self._exclusive: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
+        for ticket in tickets:
+            for lock in ticket.locks:
+                mode = wanted.get(lock.object)
+                if mode is None or not queueing.conflict(mode, lock.mode):
+                    continue
+                blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
+                self._all[lock.object].add(ticket, blocker)
+                if lock.mode is LockMode.EXCLUSIVE:
+                    self._exclusive[lock.object].add(ticket, blocker)
+
+    def ahead(self, locks: Iterable[Lock], position: Position) -> tuple[tuple[Blocker, ...], int]:
+        """The requests that conflict with *locks* and come before *position*, each once, the nearest :data:`MOST_NAMED` first;
+        and how many of them all wait themselves."""
+        lanes = []
+        for lock in locks:
+            lane = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object)
+            if lane and (earlier := bisect_left(lane.positions, position)):
+                lanes.append((lane, earlier))
+        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # a table's queue has nobody twice
+            lane, earlier = lanes[0]
+            return tuple(lane.blockers[max(0, earlier - MOST_NAMED) : earlier][::-1]), lane.waiting[earlier - 1]
+        found: dict[str, tuple[Position, Blocker]] = {}
+        for lane, earlier in lanes:
+            for at in range(earlier):
+                found.setdefault(lane.keys[at], (lane.positions[at], lane.blockers[at]))
+        nearest = [blocker for _, blocker in sorted(found.values(), key=itemgetter(0), reverse=True)]
+        return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
 def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
@@ -117,7 +178,7 @@ def _waiters(
     in_all_ways = {key for key, record in records.items() if record.has_nodes}
     placed = [replace(ticket, claim=_BEFORE_ALL) if ticket.key in in_all_ways else ticket for ticket in tickets]
     placed = [_as_held(ticket, records.get(ticket.key)) for ticket in placed]
-    placed.sort(key=attrgetter("place"))
+    placed.sort(key=attrgetter("position"))
     queued: dict[str, Ticket] = {}
     for ticket in placed:
         record = records.get(ticket.key)
@@ -129,7 +190,7 @@ def _waiters(
     line = Line(placed, lambda ticket: ticket.key in waiting, wanted)
     found = []
     for key, record in asked.items():
-        blockers, ahead = line.ahead(record.locks, queued[key].place)
+        blockers, ahead = line.ahead(record.locks, queued[key].position)
         since = instant(queued[key].since_ms)
         priority, attempt = queued[key].priority, record.attempt
         found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, priority, WaitsFor.LOCK, attempt))
@@ -181,7 +242,7 @@ def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObj
     if not modes:
         return []
     wanted = [Lock(target, mode) for target, mode in sorted(modes.items())]
-    children = store.namespace.survey(wanted).children
+    children = store.namespace.survey(wanted)
     placed = store.namespace.foreign_conflicts(wanted, children, {})
     placed += store.namespace.foreign_below(wanted, children, store.client.zxid + 1)
     return [
@@ -203,8 +264,8 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
     modes = {lock.object: lock.mode for lock in waiter.locks}
 
     def blocks(target: LockObject, mode: LockMode) -> bool:
-        if (mine := modes.get(target)) is not None:
-            return rules.conflict(mine, mode)
+        if (mine := modes.get(target)) is not None and queueing.conflict(mine, mode):
+            return True
         return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
 
     return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))

@@ -6,22 +6,22 @@ import math
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
     Client,
+    Commit,
     Create,
     Exists,
     Get,
     Listing,
     Names,
     Node,
-    Op,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData, LockNode, unchanged
-from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MADE_HERE, Layout, LockData, LockNode
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION, unescape
 
@@ -42,85 +42,49 @@ class PlacedLock(NamedTuple):
     path: str
 
 
-class Survey(NamedTuple):
-    """Objects and their children, each object read after the one above it.
-
-    :param above: how many nodes there ever were in what the namespace lies in.
-    :param databases: how many there ever were in the namespace; None while there is no namespace.
-    :param children: of each object that exists.
-    """
-
-    above: int
-    databases: int | None
-    children: Mapping[LockObject, Listing]
-
-
 class Namespace:
     """Hive's namespace through one session."""
 
     def __init__(self, client: Client, layout: Layout) -> None:
         self._client = client
         self._layout = layout
-        self.probed = True
-        """Whether this session may look, and write, wherever :meth:`unchanged` does."""
 
-    def ready(self) -> None:
-        """Snapshot once whether what the namespace lies in may be looked at."""
-        try:
-            self._client.submit(Get(self._layout.above))
-        except AccessDenied:
-            self.probed = False
-
-    def reads(self, locks: Sequence[Lock]) -> list[Get | Children]:
-        """What to read, behind the transaction that takes the tickets, for the first :meth:`survey`."""
+    def reads(self, locks: Sequence[Lock]) -> list[Names]:
+        """What to read for the first :meth:`survey`."""
         tops = (lock.object for lock in locks if len(lock.object.path) <= _TABLE)
-        roots = self._layout.above if self.probed else self._layout.namespace, self._layout.namespace
-        return [*map(Get, roots), *(Children(self._layout.object(target)) for target in tops)]
+        return [Names(self._layout.object(target)) for target in tops]
 
-    def survey(self, locks: Sequence[Lock], upper: Sequence[Any] | None = None) -> Survey:
+    def survey(self, locks: Sequence[Lock], tops: Sequence[Listing | None] | None = None) -> dict[LockObject, Listing]:
         """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
 
-        One round trip a level below the tables; what its parent does not list is not asked for.
+        One round trip per level below the tables. An object that its parent does not list is not read.
 
-        :param upper: the replies to :meth:`reads`, if they are at hand.
-        :raises StoreUnavailable: what the namespace lies in is gone, which nobody but an administrator removes.
+        :param tops: the replies to :meth:`reads`, if they are at hand.
         """
-        tops = [lock.object for lock in locks if len(lock.object.path) <= _TABLE]
-        above, root, *listings = self._client.submit(*self.reads(locks)) if upper is None else upper
-        if above is None and self.probed:
-            raise StoreUnavailable(
-                f"{self._layout.above} is gone from ZooKeeper, and Hive's namespace with it; connect again"
-            )
-        seen = self._present(tops, listings)
+        listings = self._client.submit(*self.reads(locks)) if tops is None else tops
+        seen = self._present([lock.object for lock in locks if len(lock.object.path) <= _TABLE], listings)
         level = seen
         while listed := {(*target.path, name) for target, listing in level.items() for name in listing.names}:
             below = [lock.object for lock in locks if lock.object.path in listed and lock.object not in seen]
-            level = self._present(below, self._client.submit(*(Children(self._layout.object(t)) for t in below)))
+            level = self._present(below, self._client.submit(*(Names(self._layout.object(t)) for t in below)))
             seen |= level
-        return Survey(above.stat.created if above else 0, root.stat.created if root else None, seen)
+        return seen
+
+    def listings(self, targets: Sequence[LockObject]) -> list[Children]:
+        """What to read of objects that exist."""
+        return [Children(self._layout.object(target)) for target in targets]
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
-    def tells_all(self, locks: Collection[Lock], survey: Survey) -> bool:
-        """Whether *survey* and :meth:`unchanged` tell of every lock of Hive's in the way: not of locks below what *locks*
-        takes EXCLUSIVE."""
-        return self.probed and not any(
-            _has_objects(listing) and Lock(target, LockMode.EXCLUSIVE) in locks
-            for target, listing in survey.children.items()
-        )
+    def make(self) -> None:
+        """Create the namespace again: Hive's clean-up removes it where it is empty."""
+        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another client was quicker
 
-    def unchanged(self, survey: Survey, name: str) -> list[Op]:
-        """Operations that fail where a lock or an object has come to *survey*'s objects since; *name*: nobody else's."""
-        created = {self._layout.above: survey.above}
-        if survey.databases is not None:
-            created[self._layout.namespace] = survey.databases
-        created |= {self._layout.object(target): listing.created for target, listing in survey.children.items()}
-        return [op for path, number in created.items() for op in unchanged(path, number, name)]
-
-    def absent(self, survey: Survey) -> list[Create]:
-        """Operations that make the namespace where Hive's clean-up has removed it, as each of Hive's sessions does."""
-        return [Create(self._layout.namespace)] if survey.databases is None else []
+    def make_partitions(self, targets: Iterable[LockObject]) -> None:
+        """Create the partition nodes among *targets* in transactions of their own, parents first."""
+        partitions = [self._layout.object(target) for target in targets if target.partition]
+        self._client.submit(*(Commit((Create(path),)) for path in partitions))
 
     def lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], data: bytes) -> list[Create]:
         """Operations that make a lock node for each of *locks*, and the objects that are not among *children*."""
@@ -147,7 +111,7 @@ class Namespace:
             for lock in locks
             if lock.object in children
             for placed in self.placed(lock.object, children[lock.object])
-            if not placed.node.ours and rules.conflict(placed.node.mode, lock.mode)
+            if not placed.node.ours and queueing.conflict(placed.node.mode, lock.mode)
             if lock.object not in own or placed.node.sequence < own[lock.object].sequence
         ]
 
@@ -200,9 +164,9 @@ class Namespace:
         ]
 
     def own_nodes(self, locks: Sequence[Lock], zxids: Collection[int]) -> dict[LockObject, PlacedLock]:
-        """Those lock nodes for *locks* that the transactions *zxids* made and that are still there.
+        """The lock nodes for *locks* that the transactions *zxids* created and that still exist.
 
-        To be asked while the request's tickets stand: until they go, an EXCLUSIVE node of ours can be no other's.
+        Only the zxid tells: after UNLOCK TABLE in Hive, another request's node can have the path of one of these.
         """
         if not zxids:
             return {}
@@ -211,8 +175,8 @@ class Namespace:
             [p for p in self.placed(lock.object, listing) if p.node.ours and p.node.mode is lock.mode]
             for lock, listing in zip(locks, listings, strict=True)
         ]
-        mine = self._made([nodes for nodes in listed if nodes and nodes[0].node.mode is LockMode.SHARED], zxids)
-        return {p.object: p for nodes in listed for p in nodes if p.node.mode is LockMode.EXCLUSIVE or p.path in mine}
+        made = self._made([nodes for nodes in listed if nodes], zxids)
+        return {p.object: p for nodes in listed for p in nodes if p.path in made}
 
     def _made(self, listed: Sequence[Sequence[PlacedLock]], zxids: Collection[int]) -> set[str]:
         """The paths of those that the transactions *zxids* made; each of *listed* is one object's, in their order.

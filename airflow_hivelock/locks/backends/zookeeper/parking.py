@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import groups
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Parked
-from airflow_hivelock.locks.backends.zookeeper.places import DEAD_RECHECK_S
+from airflow_hivelock.locks.backends.zookeeper.positions import DEAD_RECHECK_S
 from airflow_hivelock.locks.backends.zookeeper.record import Record
 from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.queueing import Position, QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,7 @@ MOST_SAID = 3
 def park(store: ZooKeeperStore, record: Record, passing_s: float) -> tuple[Record, Create]:
     """*record* as it is parked, at a place that is chosen once; and what takes it.
 
-    As in the tables' queues (:mod:`.places`), it is the place of the earliest of lower priority that may be passed.
+    As in the tables' queues (:mod:`.positions`), it is the place of the earliest of lower priority that may be passed.
     """
     share = record.share
     assert share is not None
@@ -38,15 +39,14 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> tuple[Recor
 
 
 def _claim(store: ZooKeeperStore, record: Record, share: Share, passing_s: float) -> tuple[int, int] | None:
-    behind = takewhile(lambda other: other.rank > -record.priority, reversed(store.groups.look(share).parked))
-    if not (lower := [other for other in behind if other.key != record.key]):
+    others = [other for other in store.groups.look(share).parked if other.key != record.key]
+    if all(other.rank <= -record.priority for other in others):
         return None
-    claimed, oldest_ms = None, store.time_ms() - passing_s * 1000
-    for other, placed_ms in zip(lower, store.groups.placed_ms(owner_key(share.group), lower), strict=True):
-        if placed_ms < oldest_ms:
-            break
-        claimed = other.place, placed_ms
-    return claimed
+    since = store.groups.placed_ms(owner_key(share.group), others)
+    places = [QueuePlace(other.position, placed_ms) for other, placed_ms in zip(others, since, strict=True)]
+    oldest_ms = store.time_ms() - int(passing_s * 1000)
+    found = queueing.claim(Position.newcomer(record.priority), places, oldest_ms)
+    return (found.position.turn, found.since) if found else None
 
 
 def wait(store: ZooKeeperStore, record: Record, wake: Callable[[], None]) -> Blocked | GroupLook | None:
@@ -62,14 +62,12 @@ def wait(store: ZooKeeperStore, record: Record, wake: Callable[[], None]) -> Blo
         if look.ahead(mine):
             return None
         if look.free(record, mine) is None:
-            return _wait_for_one(store, record, look, wake)
+            return _wait_for_one(store, record, look)
     return look
 
 
-def _wait_for_one(
-    store: ZooKeeperStore, record: Record, look: GroupLook, wake: Callable[[], None] | None
-) -> Blocked | None:
-    """All permits are taken: whose they are. None: look again, for one was a dead request's, or nobody's."""
+def _wait_for_one(store: ZooKeeperStore, record: Record, look: GroupLook) -> Blocked | None:
+    """All permits are taken: by which leases. None: look again, because one was left behind."""
     assert record.share is not None
     key = owner_key(record.share.group)
     leases = store.groups.leases(key, look.numbers)
@@ -78,16 +76,8 @@ def _wait_for_one(
     if void := [number for number, other, lease_id in owners if not groups.has(other, number, lease_id)]:
         store.groups.strike(key, look, void)
         return None
-    holders = [other for _, other, _ in owners if other is not None]
-    trying = [other for other in holders if other.queued]
-    lives = store.client.submit(*(Exists(store.layout.alive(other.key), wake) for other in trying))
-    dead = [other for other, life in zip(trying, lives, strict=True) if life is None]
-    for other in dead:
-        store.break_dead(other)
-    if dead or not holders:
-        return None
-    by = [groups.blocker(other, other.queued) for other in holders[:MOST_SAID]]
-    return Blocked(tuple(by), passing=bool(trying))
+    by = [groups.blocker(other, False) for _, other, _ in owners[:MOST_SAID] if other is not None]
+    return Blocked(tuple(by)) if by else None
 
 
 def _wait_behind(
@@ -128,7 +118,7 @@ def _wait_behind(
             if look.free(leader, first) is not None:
                 store.break_dead(leader)
                 return None
-            if _wait_for_one(store, leader, look, wake) is None:
+            if _wait_for_one(store, leader, look) is None:
                 return None
     by = [groups.blocker(other, True)] + ([groups.blocker(leader, True)] if first != nearest else [])
     # One before its group at the tables' queues is granted or leaves the group's queue at once.

@@ -2,15 +2,15 @@
 
 ::
 
-    FREE ──▶ WAITING ──▶ TRYING ──▶ GRANTED ──▶ TOMBSTONE
-     ▲          │ ▲         │          └──▶ LOST ──▲
-     └──────────┘ └─────────┘ (refused by Hive)
+    FREE ──▶ WAITING ──▶ GRANTED ──▶ TOMBSTONE
+     ▲          │ ▲         │ └──▶ LOST ──▲
+     └──────────┘ └─────────┘ (the verification found a conflict)
 
-WAITING has tickets, TRYING has lock nodes that are not verified yet, GRANTED holds. One that is granted at once leaves
-out those between. A late request goes from WAITING, or from FREE at once, to AWAY: its turn has come, it has stepped
-aside, and its owner starts as from FREE. PARKED, from FREE or WAITING and back to WAITING, waits for one of its group's
-permits without a ticket (:mod:`.groups`). A TOMBSTONE keeps a slow first process of the owner from acquiring again after the
-release, and is the history of the lease.
+WAITING has tickets. GRANTED has tickets and lock nodes; its lease is returned to the caller once it has been verified
+(:mod:`.verification`). A request that no other is in the way of goes from FREE to GRANTED at once. A late request goes from
+WAITING, or from FREE at once, to AWAY: its turn has come, it has stepped aside, and its owner starts as from FREE. PARKED,
+from FREE or WAITING and back to WAITING, waits for one of its group's permits without a ticket (:mod:`.groups`). A TOMBSTONE
+keeps a slow first process of the owner from acquiring again after the release, and is the history of the lease.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backends.zookeeper.share import Share
-from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
+from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     MAX_PRIORITY,
@@ -40,12 +40,13 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.queueing import Call, Earlier
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
     from airflow_hivelock.locks.model import LeaseLimit
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
 
 
@@ -53,7 +54,6 @@ class State(enum.StrEnum):
     FREE = "free"
     WAITING = "waiting"
     PARKED = "parked"
-    TRYING = "trying"
     GRANTED = "granted"
     LOST = "lost"
     AWAY = "away"
@@ -69,12 +69,12 @@ class Record:
     :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
     :param priority: as its tickets say; there for listings.
-    :param tickets: the tickets' node names by queue; known from TRYING on.
-    :param written: the zxid that wrote the lock nodes, by which they are known; 0 while it is the record's own.
-    :param barrier: objects on which a waiter holds its place against Hive's clients with a lock node, each with the zxid
-        that made the node; 0 for one that was made with this very record.
-    :param token: the zxid that granted it or last started work under it; 0, here and in *works*, while it is the record's own.
-    :param asked_ms: when its tickets were made, by the store's clock; known from TRYING on, in AWAY, and where it has been
+    :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the record's own.
+    :param placeholders: objects on which a waiter has a lock node among Hive's clients, each with the zxid that created the
+        node; 0 for one that was created with this very record.
+    :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while it is
+        the record's own.
+    :param asked_ms: when its tickets were created, by the store's clock; known from GRANTED on, in AWAY, and where it has been
         PARKED. 0 while that is when it was granted, parked, or stepped aside.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     :param share: its part in a group of leases, where the request is limited.
@@ -95,9 +95,8 @@ class Record:
     query: str = ""
     named: str = ""
     priority: int = 1
-    tickets: tuple[tuple[str, str], ...] = ()
     written: int = 0
-    barrier: tuple[tuple[str, int], ...] = ()
+    placeholders: tuple[tuple[str, int], ...] = ()
     token: int = 0
     works: tuple[Work, ...] = ()
     asked_ms: int = 0
@@ -116,9 +115,12 @@ class Record:
         return f"{self.key}-{self.ticket_epoch}"
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        """Orders the owner's calls. Two that began at once are told apart by their processes, lest each take over for ever."""
-        return self.attempt, self.begin, self.process
+    def earlier(self) -> Earlier:
+        """What it tells of the owner's last call: of a lease that has ended, the end counts."""
+        ended = self.state is State.TOMBSTONE
+        zxid = self.stat.mzxid if ended and self.stat else self.begin
+        call = Call(self.attempt, zxid, "" if ended else self.process)
+        return Earlier(call, self.waits or self.holds, ended, self.locks, self.named, bool(self.given))
 
     @property
     def holds(self) -> bool:
@@ -128,7 +130,7 @@ class Record:
     @property
     def queued(self) -> bool:
         """Whether it waits with tickets in the tables' queues."""
-        return self.state in (State.WAITING, State.TRYING)
+        return self.state is State.WAITING
 
     @property
     def aside(self) -> bool:
@@ -156,13 +158,13 @@ class Record:
 
     def at(self, stat: Stat) -> Record:
         """This record as it was written: what it says of *this very* write gets that write's zxid."""
-        barrier = tuple((name, zxid or stat.mzxid) for name, zxid in self.barrier)
+        placeholders = tuple((name, zxid or stat.mzxid) for name, zxid in self.placeholders)
         own, own_ms = (stat.mzxid, stat.mtime_ms) if self.holds else (0, 0)
         return replace(
             self,
             stat=stat,
-            barrier=barrier,
-            written=self.written or (stat.mzxid if self.state is State.TRYING else own),
+            placeholders=placeholders,
+            written=self.written or own,
             token=self.token or own,
             works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
             asked_ms=self.asked_ms or (stat.mtime_ms if self.state in (State.AWAY, State.PARKED) else own_ms),
@@ -180,12 +182,16 @@ class Record:
 
     @property
     def node_zxids(self) -> frozenset[int]:
-        """The zxids that made its lock nodes; empty if it has none."""
-        return frozenset(zxid for zxid in (self.written, *(zxid for _, zxid in self.barrier)) if zxid)
+        """The zxids that created its lock nodes; empty if it has none."""
+        return frozenset(zxid for zxid in (self.written, *(zxid for _, zxid in self.placeholders)) if zxid)
+
+    def made(self, target: LockObject) -> int:
+        """The zxid that created its lock node on *target*; 0 if it has none there."""
+        return dict(self.placeholders).get(str(target), self.written)
 
     @property
     def has_nodes(self) -> bool:
-        """Whether it has lock nodes: it holds, or tries, or holds a place among Hive's clients; in everybody's way."""
+        """Whether it has lock nodes: it holds, or has a placeholder among Hive's clients."""
         return not self.idle and bool(self.node_zxids)
 
     @property
@@ -213,16 +219,13 @@ class Record:
             whole=self.whole,
         )
 
-    def without(self, left: tuple[Lock, ...], tickets: tuple[tuple[str, str], ...]) -> Record:
-        """This record once all but *left* has been given back.
-
-        :param tickets: those that stay.
-        """
+    def without(self, left: tuple[Lock, ...]) -> Record:
+        """This record once all but *left* has been given back."""
         names = {str(lock.object) for lock in left}
-        barrier = tuple(entry for entry in self.barrier if entry[0] in names)
+        placeholders = tuple(entry for entry in self.placeholders if entry[0] in names)
         kept = set(left)
         given = tuple(lock for lock in self.locks if lock not in kept)
-        return replace(self, locks=left, tickets=tickets, barrier=barrier, given=in_order((*self.given, *given)))
+        return replace(self, locks=left, placeholders=placeholders, given=in_order((*self.given, *given)))
 
     def tenure(self) -> Tenure | None:
         """Its history, once it has been granted."""
@@ -256,9 +259,8 @@ class Record:
             "query": self.query,
             "named": self.named,
             "priority": self.priority,
-            "tickets": self.tickets,
             "written": self.written,
-            "barrier": self.barrier,
+            "placeholders": self.placeholders,
             "token": self.token,
             "works": [(work.name, work.application, work.token) for work in self.works],
             "asked_ms": self.asked_ms,
@@ -282,13 +284,10 @@ class Record:
             raise ValueError("no locks")
         if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
             raise ValueError("locks without those above them")
-        for unit, name in self.tickets:
-            if "/" in validate.text(unit, "queue") + validate.text(name, "ticket"):
-                raise ValueError("tickets elsewhere")
-        for name, zxid in self.barrier:
+        for name, zxid in self.placeholders:
             validate.number(zxid, "zxid")
             if name not in map(str, objects):
-                raise ValueError("a barrier where no lock is")
+                raise ValueError("a placeholder where no lock is")
         if self.share:
             self.share.check()
         if self.key != path.rpartition("/")[2]:
@@ -300,15 +299,19 @@ class Record:
         try:
             data = validate.load(node.data)
             found = validate.number(data.pop("format"), "format")
-            if found > FORMAT:
+            if found != FORMAT:
                 raise StoreCorrupted(
-                    f"{path} has format {found}, this version reads up to {FORMAT}: upgrade airflow-hivelock here too"
+                    f"{path} has format {found}, this version reads {FORMAT}: "
+                    + (
+                        "upgrade airflow-hivelock here too"
+                        if found > FORMAT
+                        else "stop what runs the older one, and delete it"
+                    )
                 )
             data |= {
                 "state": State(data["state"]),
                 "locks": locks_from_json(data["locks"]),
-                "tickets": tuple((unit, name) for unit, name in data["tickets"]),
-                "barrier": tuple((name, zxid) for name, zxid in data["barrier"]),
+                "placeholders": tuple((name, zxid) for name, zxid in data["placeholders"]),
                 "works": tuple(Work(*work) for work in data["works"]),
                 "share": Share(*data["share"]) if "share" in data else None,
                 "whole": frozenset(map(LockObject.parse, data.get("whole", ()))),
@@ -335,36 +338,25 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     :raises Superseded: a later call acts for the owner, or has released since this one began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    if existing is None:
-        epoch = begin
-    else:
-        epoch = max(existing.epoch + 1, begin)
-        if existing.state is State.TOMBSTONE:
-            ended = existing.stat.mzxid if existing.stat else 0
-            stale = (request.attempt, begin) < (existing.attempt, ended)
-        else:
-            stale = (request.attempt, begin, process) < existing.order
-        if stale:
-            raise Superseded(
-                f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
-                f"and is {existing.state.value}; this one must stop"
-            )
-        if existing.waits or existing.holds:
-            by_name = request.named and not existing.given
-            if not (existing.named == request.named if by_name else existing.locks == request.locks):
-                standing = existing.locks, request.locks
-                raise rules.mismatch(request.owner, *standing, held=existing.holds, given=existing.given)
-            return replace(
-                existing,
-                process=process,
-                epoch=epoch,
-                attempt=request.attempt,
-                begin=begin,
-                wait=request.wait,
-                lease_s=request.lease_s,
-                share=_retaken(existing.share, request.limit),
-                whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
-            )
+    epoch = begin if existing is None else max(existing.epoch + 1, begin)
+    held, given = (existing.holds, existing.given) if existing else (False, ())
+    call = Call(request.attempt, begin, process)
+    if rules.takes_over(call, request, existing and existing.earlier, held=held, given=given):
+        assert existing is not None
+        # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
+        unverified = existing.state is State.GRANTED and existing.process != process
+        return replace(
+            existing,
+            process=process,
+            epoch=epoch,
+            attempt=request.attempt,
+            begin=begin,
+            wait=request.wait,
+            lease_s=request.lease_s,
+            share=_retaken(existing.share, request.limit),
+            whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
+            token=0 if unverified else existing.token,
+        )
     return Record(
         request.owner,
         State.WAITING,

@@ -1,4 +1,4 @@
-"""What a record says of the group whose leases its request is counted among."""
+"""What a record contains about the group that limits its request's leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Share(NamedTuple):
     """What a record says of the group whose leases its request is counted among.
 
     :param most: how many leases of *group* may stand, its own included.
-    :param permit: the number of its permit, which it has from the try to the end of the lease; None: it has none.
+    :param permit: the number of its permit, which it has from the grant to the end of the lease; None: it has none.
     :param ticket: its node in the group's queue; ``""``: it does not stand there.
     :param place: its constant place in that queue, chosen when it is parked first; 0 before.
     :param placed_ms: when that place was first taken, by the store's clock; 0 where that is when the request asked.

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import validate
@@ -30,7 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.groups import Groups
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units, unit
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
 from airflow_hivelock.locks.backends.zookeeper.retry import Retry
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Children, Listing, Node, Op, Stat
+    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-    from airflow_hivelock.locks.backends.zookeeper.queue import Place
     from airflow_hivelock.locks.model import Lease, Lock
+    from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 
@@ -55,32 +55,10 @@ HISTORY_S = 7 * 86_400.0
 
 
 class Snapshot(NamedTuple):
-    """Who has claimed a place, the root of the queues, the queues, and Hive's objects, as they were: whatever is in the way is
-    among these.
+    """What may be in the way of a request, as it was: queues, and Hive's objects."""
 
-    :param objects: None where they have not been looked at.
-    """
-
-    urgents: Sequence[Node | None]
-    root: Node | None
     queues: Sequence[Listing | None]
-    objects: Sequence[Any] | None
-
-
-class SnapshotReads(NamedTuple):
-    """What to read for that, in this order."""
-
-    urgents: Sequence[Get]
-    root: Get
-    queues: Sequence[Children]
-    objects: Sequence[Get | Children]
-
-    def all(self) -> list[Get | Children]:
-        return [*self.urgents, self.root, *self.queues, *self.objects]
-
-    def snapshot(self, replies: Sequence[Any]) -> Snapshot:
-        urgents, (root, *others) = replies[: len(self.urgents)], replies[len(self.urgents) :]
-        return Snapshot(urgents, root, others[: len(self.queues)], others[len(self.queues) :])
+    objects: Sequence[Listing | None]
 
 
 class LocalWaiter(Protocol):
@@ -101,29 +79,29 @@ class LocalWaiters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: WeakKeyDictionary[LocalWaiter, Place] = WeakKeyDictionary()
+        self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
 
-    def stands(self, waiter: LocalWaiter, place: Place) -> None:
+    def stands(self, waiter: LocalWaiter, place: Position) -> None:
         with self._lock:
-            self._places[waiter] = place
+            self._positions[waiter] = place
 
     def leaves(self, waiter: LocalWaiter) -> None:
         """It has got its lease, or waits no more."""
         with self._lock:
-            self._places.pop(waiter, None)
+            self._positions.pop(waiter, None)
 
-    def before(self, place: Place) -> list[LocalWaiter]:
+    def before(self, place: Position) -> list[LocalWaiter]:
         """The waiters with an earlier place, in their order."""
         with self._lock:
-            earlier = [(theirs, waiter) for waiter, theirs in self._places.items() if theirs < place]
+            earlier = [(theirs, waiter) for waiter, theirs in self._positions.items() if theirs < place]
         return [waiter for _, waiter in sorted(earlier, key=lambda entry: entry[0])]
 
-    def is_back(self, waiter: LocalWaiter, place: Place) -> bool:
+    def is_back(self, waiter: LocalWaiter, place: Position) -> bool:
         """Note the place that it was given again; False if it has left meanwhile."""
         with self._lock:
-            if waiter not in self._places:
+            if waiter not in self._positions:
                 return False
-            self._places[waiter] = place
+            self._positions[waiter] = place
             return True
 
 
@@ -151,7 +129,8 @@ class ZooKeeperStore:
         self.namespace = Namespace(client, layout)
         self.queues = Queues(client, layout)
         self.groups = Groups(client, layout)
-        self.removal = Removal(client, layout, self.namespace, self.queues, self.retry)
+        self.removal = Removal(client, layout, self.namespace, self.retry)
+        self.settled: OrderedDict[str, int] = OrderedDict()  # databases' nodes, by path: see :mod:`.verification`
         self.waiters = LocalWaiters()
         self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
@@ -160,7 +139,6 @@ class ZooKeeperStore:
         self._ahead_ms: int | None = None
         self._read_before: dict[str, Record] = {}
         self._make(layout.directories)
-        self.namespace.ready()
 
     # The store's time.
 
@@ -321,6 +299,14 @@ class ZooKeeperStore:
         tombstone = replace(record.outside(), state=State.TOMBSTONE)
         return self.removal.commit(record, tombstone, (*self.queues.deletes(record), *also))
 
+    def shrink(self, record: Record, left: tuple[Lock, ...]) -> Record | None:
+        """Give back all but *left* in one transaction. The tickets stay where they are, with fewer locks, so that no request
+        overtakes it; those that wait behind them watch them. None: the record has changed, read again."""
+        written = self.removal.commit(record, record.without(left), self.queues.shrinks(record, left), part=True)
+        if written:
+            self.remember(written)
+        return written
+
     def break_dead(self, record: Record) -> Record | None:
         """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
         return self.removal.commit(record, record.freed(), self.queues.deletes(record))
@@ -331,17 +317,25 @@ class ZooKeeperStore:
 
     # What requests leave to one another.
 
-    def make_queues(self, locks: Iterable[Lock]) -> None:
-        """Make the queues that a request needs: those of its tickets, and the guards of its locks; with what tells of claims."""
-        given = tuple(locks)
-        names = sorted({*ticket_units(given), *map(unit, given)})
-        self._make([*map(self.layout.urgent, names), *map(self.layout.queue, names)])
+    def reads(self, locks: tuple[Lock, ...]) -> list[Names]:
+        """What to read for :meth:`looked`."""
+        return [*self.queues.reads(locks), *self.namespace.reads(locks)]
 
-    def look(self, locks: tuple[Lock, ...]) -> Snapshot:
-        """Who has claimed a place for *locks*, then the queues."""
-        urgents = self.queues.urgents(locks)
-        replies = self.client.submit(*urgents, *(Names(read.path) for read in self.queues.reads(locks)))
-        return Snapshot(replies[: len(urgents)], None, replies[len(urgents) :], None)
+    def looked(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Snapshot:
+        """The replies to :meth:`reads`."""
+        queues = len(self.queues.reads(locks))
+        return Snapshot(replies[:queues], replies[queues:])
+
+    def settle(self, path: str, czxid: int) -> None:
+        """Every request that had a lock node on what was at *path* before *czxid* has been marked."""
+        with self._known_lock:
+            self.settled[path] = czxid
+            while len(self.settled) > REMEMBERED:
+                self.settled.popitem(last=False)
+
+    def make_queues(self, locks: Iterable[Lock]) -> None:
+        """Create the queues of a request's tickets."""
+        self._make(map(self.layout.queue, sorted(ticket_units(locks))))
 
     def abandon(self, end: Callable[[], None]) -> None:
         """Remember how to end what could not be withdrawn or handed over; it is ended with the next step of any request."""

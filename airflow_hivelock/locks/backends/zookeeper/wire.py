@@ -235,16 +235,15 @@ def by_request(requests: Iterable[Request], found: Iterable[Any]) -> list[tuple[
 
 
 def _reads(request: Request) -> list[Any]:
-    """The operations of a request that reads many. A listing's node is read before its names and after them: one made
-    anew in between is younger than they tell, never older, and they lack none of the children that it is said to have had."""
+    """The operations of a request that reads many. A listing's node is read after its names: where it was created again in
+    between, its zxid is younger than they are, never older."""
     match request:
         case Get(path):
             return [serialization.GetData(path, None)]
         case Names(path):
             return [serialization.GetChildren(path, None)]
         case Children(path):
-            get = serialization.GetData(path, None)
-            return [get, serialization.GetChildren(path, None), get]
+            return [serialization.GetChildren(path, None), serialization.GetData(path, None)]
     raise AssertionError(request)
 
 
@@ -256,9 +255,9 @@ def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
         case Get(), (found,):
             return node(found)
         case _, (names,):
-            return Listing(tuple(names), 0, 0)
-        case _, ((_, before), names, (_, after)):
-            return Listing(tuple(names), after.czxid, _created(before))
+            return Listing(tuple(names), 0)
+        case _, (names, (_, after)):
+            return Listing(tuple(names), after.czxid)
     raise AssertionError(values)
 
 
@@ -268,12 +267,12 @@ def node(value: Any) -> Node:
 
 
 def listing(value: Any) -> Listing:
-    return Listing(tuple(value[0]), value[1].czxid, _created(value[1]))
+    return Listing(tuple(value[0]), value[1].czxid)
 
 
 def stat(said: Any) -> Stat:
     ephemeral = said.ephemeralOwner != 0
-    return Stat(said.czxid, said.mzxid, said.version, said.ctime, said.mtime, ephemeral, _created(said))
+    return Stat(said.czxid, said.mzxid, said.version, said.ctime, said.mtime, ephemeral, _created(said), said.pzxid)
 
 
 def _created(said: Any) -> int:

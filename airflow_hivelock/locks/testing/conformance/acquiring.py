@@ -120,7 +120,8 @@ class Acquiring(Suite):
     def test_the_same_owner_gets_the_same_lease(self, manager: LockManager, other: LockManager) -> None:
         first = manager.acquire(owner="me", writes=[DAY1])
         again = other.acquire(owner="me", writes=[DAY1])
-        assert (again.id, again.token) == (first.id, first.token)
+        assert again.id == first.id
+        assert again.token >= first.token  # a take-over may raise it: the grant may not have been verified yet
         with pytest.raises(LeaseMismatch, match="me holds"):
             other.acquire(owner="me", writes=[DAY2])
         assert other.release(again)

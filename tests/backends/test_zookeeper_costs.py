@@ -1,0 +1,146 @@
+"""What an acquire and its release cost on a real ZooKeeper: writes, and requests to the server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import Lease, LockManager
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Exists, Get, Refused, Request
+from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.servers import ZooKeeperServer
+
+pytestmark = pytest.mark.integration
+
+CLIENTS = 16
+ROUNDS = 5
+
+
+class Counting(KazooSession):
+    """Counts what it sends: packets, transactions, those that were refused, and reads by path."""
+
+    def __init__(self, hosts: str) -> None:
+        self.packets = self.writes = self.refused = 0
+        self.read: Counter[str] = Counter()
+        super().__init__(hosts)
+
+    def submit(self, *requests: Request) -> list[Any]:
+        replies = super().submit(*requests)
+        for request, reply in zip(requests, replies, strict=True):
+            match request:
+                case Commit():
+                    self.writes += 1
+                    self.refused += isinstance(reply, Refused)
+                case Get(path) | Exists(path) | Children(path):
+                    self.read[path] += 1
+        return replies
+
+    def _send(self, *given: Any) -> Any:
+        self.packets += 1
+        return super()._send(*given)
+
+    def reset(self) -> None:
+        self.packets = self.writes = self.refused = 0
+        self.read.clear()
+
+
+@pytest.fixture
+def counting(
+    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
+) -> Iterator[tuple[Counting, LockManager, LockManager]]:
+    """A counting session's manager, and another one, over a table that exists: each process has locked it once before."""
+    with connect_zookeeper() as others:
+        store: Any = others.backend.store  # type: ignore[attr-defined]
+        session = Counting(zookeeper.hosts)
+        with LockManager(ZooKeeperBackend(session, store.layout)) as manager:
+            for one in (manager, others):
+                one.release(one.acquire(owner="the first of the process", writes=["dw.t/n=0"]))
+            session.reset()
+            yield session, manager, others
+
+
+@pytest.mark.parametrize("holders", [0, CLIENTS - 1])
+def test_a_partition_costs_two_writes_and_four_requests_however_many_hold_others_of_its_table(
+    counting: tuple[Counting, LockManager, LockManager], holders: int
+) -> None:
+    session, manager, others = counting
+    for number in range(holders):
+        others.acquire(owner=f"holder {number}", writes=[f"dw.t/n={number + 1}"])
+    manager.release(manager.acquire(owner="me", writes=["dw.t/n=100"]))
+    assert (session.writes, session.refused) == (2, 0)
+    assert session.packets <= 4, session.read
+
+
+def test_a_partition_that_others_read_costs_its_reader_two_writes_and_six_requests(
+    counting: tuple[Counting, LockManager, LockManager],
+) -> None:
+    """Once its process has read the ticket of the reader that created the partition's node."""
+    session, manager, others = counting
+    for number in range(CLIENTS - 1):
+        others.acquire(owner=f"reader {number}", reads=["dw.t/n=1"])
+    manager.release(manager.acquire(owner="before", reads=["dw.t/n=1"]))
+    session.reset()
+    manager.release(manager.acquire(owner="me", reads=["dw.t/n=1"]))
+    assert (session.writes, session.refused) == (2, 0)
+    assert session.packets <= 6, session.read
+
+
+def test_clients_that_want_different_partitions_never_refuse_each_other(
+    counting: tuple[Counting, LockManager, LockManager],
+    zookeeper: ZooKeeperServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_back: list[str] = []
+    give_back = Turn.give_back
+
+    def noted(self: Turn, *given: Any) -> Any:
+        given_back.append(self.request.owner)
+        return give_back(self, *given)
+
+    monkeypatch.setattr(Turn, "give_back", noted)
+    layout = counting[1].backend.store.layout  # type: ignore[attr-defined]
+    sessions = [Counting(zookeeper.hosts) for _ in range(4)]
+    managers = [LockManager(ZooKeeperBackend(session, layout)) for session in sessions]
+    for number, manager in enumerate(managers):
+        manager.release(manager.acquire(owner=f"the first of process {number}", writes=["dw.t/n=0"]))
+        sessions[number].reset()
+
+    def client(number: int) -> None:
+        manager = managers[number % len(managers)]
+        for turn in range(ROUNDS):
+            manager.release(manager.acquire(owner=f"client {number}-{turn}", writes=[f"dw.t/n={number}"], timeout_s=60))
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(client, range(CLIENTS)))
+    for manager in managers:
+        manager.close()
+    assert given_back == []
+    assert sum(session.refused for session in sessions) == 0
+    assert sum(session.writes for session in sessions) == 2 * CLIENTS * ROUNDS
+
+
+def test_partitions_that_the_grant_has_created_are_not_read(
+    counting: tuple[Counting, LockManager, LockManager],
+) -> None:
+    """A thousand reads behind each grant, and before each release, would be most of the time that it takes."""
+    session, manager, _ = counting
+    names = [f"dw.t/day={number:04d}" for number in range(1_000)]
+    lease = manager.acquire(owner="rerun", writes=names)
+    assert len(lease.locks) == 1_002
+    below = [path for path in session.read if "/day=" in path]
+    assert below == []
+    manager.verify(lease)
+    session.read.clear()
+    assert manager.release(lease)
+    assert [path for path in session.read if "/day=" in path] == []
+    assert isinstance(manager.acquire(owner="next", writes=names[:1]), Lease)
+    assert (session.writes, session.refused) == (3, 0)
