@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
 from airflow_hivelock.locks.backends.zookeeper.listings import MOST_NAMED, Line
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
@@ -18,6 +18,7 @@ from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
 from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +170,7 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
         expected = [
             Blocker(t.owner, lock.object, lock.mode, waiting[t.key])
             for t in ahead
-            for lock in rules.conflicts(mine.locks, t.locks)[:1]
+            for lock in queueing.conflicts(mine.locks, t.locks)[:1]
         ]
         blockers, waiters = line.ahead(mine.locks, mine.position)
         assert list(blockers) == expected
@@ -182,7 +183,7 @@ def test_of_a_long_line_the_nearest_are_named_and_all_are_counted() -> None:
         Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, (lock,)) for zxid in range(MOST_NAMED + 500)
     ]
     line = Line(tickets, lambda ticket: ticket.zxid > 0, {lock.object: lock.mode})
-    blockers, waiters = line.ahead((lock,), (MOST_NAMED + 400, -1, MOST_NAMED + 400))
+    blockers, waiters = line.ahead((lock,), Position(MOST_NAMED + 400, -1, MOST_NAMED + 400))
     assert [blocker.owner for blocker in blockers[:2]] == [f"owner {MOST_NAMED + 399}", f"owner {MOST_NAMED + 398}"]
     assert (len(blockers), waiters) == (MOST_NAMED, MOST_NAMED + 399)
 

@@ -47,7 +47,7 @@ def ticket_kept_aside(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def late_one_tries(patch: Patch) -> None:
     """It holds while it waits for its worker slot, and Hive is locked out."""
-    edit(patch, Turn, "_try", "if self.request.late:", "if False:")
+    edit(patch, Turn, "_try", "if self.steps_aside:", "if False:")
 
 
 @mutation(a_late_one_has_its_turn)
@@ -87,7 +87,7 @@ def hive_reads_what_a_late_one_writes(stage: Stage) -> None:
 @mutation(hive_reads_what_a_late_one_writes)
 def late_one_holds_a_place(patch: Patch) -> None:
     """Its barrier keeps Hive out for one who has no work to do yet."""
-    edit(patch, Turn, "_wait_for_hive", "below or self.request.late", "below")
+    edit(patch, Turn, "_wait_for_hive", "below or self.steps_aside", "below")
 
 
 @mutation(hive_reads_what_a_late_one_writes)
@@ -104,7 +104,7 @@ def hive_reads_below_what_a_late_one_writes(stage: Stage) -> None:
 @mutation(hive_reads_below_what_a_late_one_writes)
 def late_one_overlooks_locks_below(patch: Patch) -> None:
     """The same for Hive's locks on partitions."""
-    edit(patch, Turn, "foreign", " or self.request.late", "")
+    edit(patch, Turn, "foreign", " or self.steps_aside", "")
 
 
 def a_late_one_takes_up_a_barrier(stage: Stage) -> None:
@@ -121,7 +121,7 @@ def a_late_one_takes_up_a_barrier(stage: Stage) -> None:
 @mutation(a_late_one_takes_up_a_barrier)
 def barrier_taken_up(patch: Patch) -> None:
     """Its owner's earlier process was not late, and had made lock nodes."""
-    edit(patch, Turn, "_advance", "self.request.late and", "False and")
+    edit(patch, Turn, "_advance", "self.steps_aside and", "False and")
 
 
 def nobody_hears_that_it_has_stepped_aside(stage: Stage) -> None:

@@ -16,6 +16,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import parking, positions, retry
 from airflow_hivelock.locks.backends.zookeeper import record as records
@@ -38,6 +39,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.turn import Again, Turn, lost
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, RequestTooLarge, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,7 +146,7 @@ class ZooKeeperAcquisition:
         store, client, turn = self._store, self._store.client, self._turn
         self._session = client.session
         # A verification follows what is granted, so the look may be old; nothing follows a late request that steps aside.
-        fresh_look = [Sync()] if self._request.late else []
+        fresh_look = [Sync()] if self._turn.steps_aside else []
         node, *replies = client.submit(*fresh_look, Get(self.path), *store.reads(self._request.locks))[
             len(fresh_look) :
         ]
@@ -194,7 +196,7 @@ class ZooKeeperAcquisition:
         store = self._store
         tickets = store.queues.conflicting(mine.locks, look.queues)
         if not tickets:
-            if self._request.late:
+            if self._turn.steps_aside:
                 if self._step_aside_at_once(mine, existing, look, life):
                     return
             elif self._grant_at_once(mine, existing, look, life, group):
@@ -205,7 +207,7 @@ class ZooKeeperAcquisition:
     def _claim(self, mine: Record, tickets: Sequence[Ticket]) -> Claim | None:
         """The position that *mine* claims before those of *tickets* that it may overtake."""
         store = self._store
-        if all(ticket.priority >= mine.priority for ticket in tickets):
+        if not queueing.may_overtake(Position.newcomer(mine.priority), [ticket.position for ticket in tickets]):
             return None
         # A look may be old, and so lack a request that it may not overtake.
         _, *listings = store.client.submit(Sync(), *store.queues.reads(mine.locks))

@@ -98,7 +98,8 @@ class GroupLook(NamedTuple):
 
     def ahead(self, mine: Parked) -> list[Parked]:
         """The requests that wait before *mine*, in order."""
-        return [other for other in self.parked if other.position < mine.position and other.key != mine.key]
+        waiting = {other: other.position for other in self.parked if other.key != mine.key}
+        return queueing.earlier(mine.position, waiting)
 
     def free(self, mine: Record, place: Parked | None) -> int | None:
         """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.

@@ -79,7 +79,9 @@ class Namespace:
 
     def make(self) -> None:
         """Create the namespace again: Hive's clean-up removes it where it is empty."""
-        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another client was quicker
+        self._client.submit(
+            Commit((Create(self._layout.namespace, MADE_HERE),))
+        )  # refused where another client was quicker
 
     def make_partitions(self, targets: Iterable[LockObject]) -> None:
         """Create the partition nodes among *targets* in transactions of their own, parents first."""
@@ -172,7 +174,11 @@ class Namespace:
             return {}
         listings = self._client.submit(*(Names(self._layout.object(lock.object)) for lock in locks))
         listed = [
-            [p for p in self.placed(lock.object, listing) if p.node.ours and p.node.mode is lock.mode]
+            [
+                p
+                for p in self.placed(lock.object, listing)
+                if p.node.ours and p.node.name.startswith(LOCK_PREFIXES[lock.mode])
+            ]
             for lock, listing in zip(locks, listings, strict=True)
         ]
         made = self._made([nodes for nodes in listed if nodes], zxids)

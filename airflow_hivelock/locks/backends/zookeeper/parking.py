@@ -40,12 +40,13 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> tuple[Recor
 
 def _claim(store: ZooKeeperStore, record: Record, share: Share, passing_s: float) -> tuple[int, int] | None:
     others = [other for other in store.groups.look(share).parked if other.key != record.key]
-    if all(other.rank <= -record.priority for other in others):
+    own = Position.newcomer(record.priority)
+    if not queueing.may_overtake(own, [other.position for other in others]):
         return None
     since = store.groups.placed_ms(owner_key(share.group), others)
     places = [QueuePlace(other.position, placed_ms) for other, placed_ms in zip(others, since, strict=True)]
     oldest_ms = store.time_ms() - int(passing_s * 1000)
-    found = queueing.claim(Position.newcomer(record.priority), places, oldest_ms)
+    found = queueing.claim(own, places, oldest_ms)
     return (found.position.turn, found.since) if found else None
 
 

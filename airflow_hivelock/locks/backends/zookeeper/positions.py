@@ -88,7 +88,7 @@ def wait(
 
     :param check_mine: raises if the record, which has been looked at first, is no longer *record*.
     """
-    passed = nearest.position > position  # only its record tells when it has given its nodes back
+    passed = position.passed(nearest.position)  # only its record tells when it has given its nodes back
     # A liveness node is read after the record: missing while that waits means dead. It is watched while the owner holds,
     # too: a grant that its verification refuses goes back to waiting, and creates it.
     mine, stat, node, life, leading, head, leaders_life = store.client.submit(
@@ -113,7 +113,10 @@ def wait(
         void = {ticket.path for ticket, owner in ((nearest, other), (first, leader)) if owner is None}
         store.client.submit(*(Commit((Delete(path),)) for path in sorted(void)))
         return None
-    if any(ticket.position > position and not owner.has_nodes for ticket, owner in ((nearest, other), (first, leader))):
+    if any(
+        position.passed(ticket.position) and not owner.has_nodes
+        for ticket, owner in ((nearest, other), (first, leader))
+    ):
         return None
     by = [_blocker(record, nearest, other)]
     if first.path != nearest.path:

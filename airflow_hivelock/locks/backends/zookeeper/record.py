@@ -341,7 +341,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     epoch = begin if existing is None else max(existing.epoch + 1, begin)
     held, given = (existing.holds, existing.given) if existing else (False, ())
     call = Call(request.attempt, begin, process)
-    if rules.takes_over(call, request, existing and existing.earlier, held=held, given=given):
+    if rules.takes_over(call, request, existing.earlier if existing else None, held=held, given=given):
         assert existing is not None
         # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
         unverified = existing.state is State.GRANTED and existing.process != process

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import parking, positions, verification
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -34,6 +35,7 @@ from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
 from airflow_hivelock.locks.backends.zookeeper.verification import Verification
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockObject, LockRequest, owner_key
+from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +85,11 @@ class Turn:
     _refused_at: float | None = None
     _outrun: int = 0
 
+    @property
+    def steps_aside(self) -> bool:
+        """Whether the request, where it would be granted, leaves its locks to others until it is asked for again."""
+        return queueing.at_turn(self.request.late) is Ruling.STEP_ASIDE
+
     def takes_position(self, record: Record, tickets: Sequence[Ticket]) -> Position:
         """Remember the position, and how long the owner had had it when this acquisition began."""
         if not tickets:
@@ -119,9 +126,7 @@ class Turn:
 
     def _advance(self, record: Record) -> Lease | Free | Blocked | None:
         look, self.look = self.look, None
-        if (
-            self.request.late and record.node_zxids
-        ):  # an earlier process of the owner was not late, and has created them
+        if self.steps_aside and record.node_zxids:  # an earlier process of the owner was not late, and has created them
             return self.give_back(record, Verification(missing=True))
         if record.has_nodes:  # a placeholder is in the way of all, also of those before it: they see it, and wait
             return self._try(record, look and look.objects)
@@ -165,7 +170,7 @@ class Turn:
         held = self._placeholders(record)
         if foreign := self.foreign(locks, seen, held):
             return self._wait_for_hive(record, foreign)
-        if self.request.late:
+        if self.steps_aside:
             return self._step_aside(record)
         granted = replace(mine, state=State.GRANTED, written=0, token=0, since_ms=0, asked_ms=self._asked_ms)
         write = SetData(self._path(record), granted.encode(), record.version)
@@ -298,7 +303,7 @@ class Turn:
         namespace = self.store.namespace
         foreign = namespace.foreign_conflicts(locks, seen, held)
         # Another try in vain would write my record, and so wake me; a late request has no try to find out.
-        if not foreign and (self._refused_at is not None or self.request.late):
+        if not foreign and (self._refused_at is not None or self.steps_aside):
             foreign = namespace.foreign_below(locks, seen, _NO_POSITION)
         return foreign
 
@@ -314,7 +319,7 @@ class Turn:
         # Below what I lock (Hive's LOCK TABLE … PARTITION under my table) there is no lock of mine for a placeholder.
         below = nearest.object not in {lock.object for lock in record.locks}
         # Nor does a request that steps aside need one.
-        holding = below or self.request.late or str(nearest.object) in dict(record.placeholders)
+        holding = below or self.steps_aside or str(nearest.object) in dict(record.placeholders)
         if left_s <= 0 and self.request.wait and not holding:
             self._place(record, nearest.object)
             return None

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.model import LockMode
@@ -133,7 +134,8 @@ def _before(tickets: Iterable[Ticket], record: Record, position: Position, own: 
     """The tickets that come before *position* and are older than the request's lock nodes: the owner of a younger one, which
     has claimed its position, sees these nodes at its turn."""
     since = min((record.made(target) for target in own), default=record.written)
-    return [ticket for ticket in tickets if ticket.position < position and ticket.zxid < since]
+    before = queueing.earlier(position, {ticket: ticket.position for ticket in tickets})
+    return [ticket for ticket in reversed(before) if ticket.zxid < since]
 
 
 def _own(
