@@ -122,9 +122,7 @@ def test_an_error_of_our_own_is_logged_with_its_place(
         rounds(HiveLockKeeper(), 1)
         monkeypatch.setattr(hooks, "_shared_manager", broken)
         rounds(HiveLockKeeper(), 1)
-    told = [
-        (entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be kept" in str(entry["event"])
-    ]
+    told = [(entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be kept" in str(entry["event"])]
     assert [level for level, _ in told] == ["warning", "error"]
     assert told[0][1] is None
     assert isinstance(told[1][1], KeyError)

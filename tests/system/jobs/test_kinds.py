@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import dataproc, emr, kubernetes
 
 if TYPE_CHECKING:
@@ -338,7 +339,9 @@ class TestDataproc:
             else:
                 assert job.running() is (state.name in ("PENDING", "RUNNING", "CANCELLING"))
         job.cancel()
-        hook.get_operations_client.return_value.cancel_operation.assert_called_once_with(name="o-1")
+        hook.get_operations_client.return_value.cancel_operation.assert_called_once_with(
+            name="o-1", retry=None, timeout=ANSWER_S
+        )
         hook.get_batch.return_value = api.Batch(state="RUNNING", uuid="u-2")
         assert not job.running(), "a later one of its name"
 
@@ -366,6 +369,8 @@ class TestDataproc:
 
 
 class TestKubernetes:
+    LABELS: ClassVar = {"kubernetes_pod_operator": "True"}
+
     @pytest.fixture(autouse=True)
     def connection(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         config = tmp_path / "config"
@@ -400,7 +405,7 @@ class TestKubernetes:
 
     def pod(self, k8s: Any, phase: str, uid: str = "u-1", **status: Any) -> Any:
         return k8s.V1Pod(
-            metadata=k8s.V1ObjectMeta(name="work", namespace="jobs", uid=uid, labels={}),
+            metadata=k8s.V1ObjectMeta(name="work", namespace="jobs", uid=uid, labels=dict(self.LABELS)),
             spec=k8s.V1PodSpec(
                 restart_policy="Never",
                 containers=[k8s.V1Container(name="base"), k8s.V1Container(name="airflow-xcom-sidecar")],
@@ -431,6 +436,7 @@ class TestKubernetes:
             job.running()
         cluster.read_pod.return_value = self.pod(k8s, "Running", uid="u-2")
         assert not job.running(), "a later one of its name"
+        assert self.LABELS.items() <= operator.pod_request_obj.metadata.labels.items()
         job.cancel()
         assert cluster.delete_pod.call_args.kwargs["body"].preconditions.uid == "u-1"
 
@@ -493,6 +499,9 @@ class TestKubernetes:
         pod.metadata.owner_references = [k8s.V1OwnerReference(api_version="v1", kind="Job", name="work", uid="u-1")]
         cluster.list_pods.return_value = k8s.V1PodList(items=[pod])
         assert job.running(), "one of its pods"
+        template = operator.job_request_obj.spec.template
+        assert self.LABELS.items() <= template.metadata.labels.items()
+        cluster.read_job.return_value.spec = k8s.V1JobSpec(template=template)
         job.cancel()
         assert cluster.delete_job.call_args.kwargs["body"].propagation_policy == "Foreground"
 
