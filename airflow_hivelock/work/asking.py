@@ -1,7 +1,7 @@
 """The one way to ask a cluster something: the answer comes in time, and no answer harms the process that asks.
 
-A provider's code may wait for ever, or raise SystemExit. Each question therefore has a thread of its own. What is raised
-in the process's own threads, as when Airflow ends a task, is never taken for an answer.
+A provider's code may wait for ever, or raise SystemExit. A separate thread therefore asks each question. An exception in
+another thread, as when Airflow ends a task, is never taken for an answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
     :raises Exception: what *ask* raises.
     """
     if getattr(_here, "asks", False):
-        return ask()  # a part of a larger question, whose time it shares
+        return ask()  # a part of another question, and within its time
     question = _put(what, ask)
     if not question.done.wait(max(0.0, question.began + within_s - time.monotonic())):
         raise CannotTell(f"no answer within {within_s:g} s")

@@ -20,6 +20,7 @@ from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.spark import URL
 from airflow_hivelock.work import yarn
 from airflow_hivelock.work.asking import ANSWER_S
+from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SparkJob(Job):
     @classmethod
     def submitted_by(cls, operator: Any, job_id: str) -> Self:
         """The job of that id, which *operator*, a SparkSubmitOperator, has submitted."""
+        trust.learn(cls.names_of(operator))
         return cls(operator._conn_id, job_id, operator._deploy_mode)
 
     @classmethod

@@ -123,7 +123,7 @@ class TestConnection:
 
     @pytest.fixture(autouse=True)
     def warehouse(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """A connection to something else. The hooks that have read it, but for the look at its type."""
+        """A connection to something else. Returns the hooks that have read it."""
         connection = {"conn_type": "postgres", "host": "db", "login": "etl", "password": "tiger-tiger"}
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
         read: list[str] = []
@@ -195,7 +195,7 @@ class TestArguments:
 
     @pytest.mark.parametrize("region", ["evil.com/", "evil.com", "a:1", "x@y", "", "a" * 64, "Ünited"])
     def test_a_region_is_no_host(self, region: str) -> None:
-        """It becomes the first part of the name of a host, to which a token is sent."""
+        """It becomes the first part of a host name. A token is sent to that host."""
         for job in (DATAPROC, EMR, DataprocBatch("g", (), "p", "r", "b"), EmrSteps("aws", "r", "j-1", ("s-1",))):
             with pytest.raises(ValueError, match="region"):
                 replace(job, region=region)

@@ -178,7 +178,7 @@ _STRANGE = st.sampled_from(
 
 @st.composite
 def strange(draw: st.DrawFn) -> bytes:
-    """A job of some kind, of which some fields name what a stranger would like to reach."""
+    """A job of some kind. Some of its fields name what a stranger would like to reach."""
     data = json.loads(json.dumps(draw(st.sampled_from(JOBS))))
     for name in draw(st.lists(st.sampled_from([each for each in data if each != "kind"]), min_size=1, max_size=3)):
         value = draw(_STRANGE)

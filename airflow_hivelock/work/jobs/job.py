@@ -41,8 +41,8 @@ class Job(ABC):
     It checks what it records (``__post_init__``), because it comes out of a store. None of it is secret.
     Its module imports no provider before it asks.
 
-    ``running``, ``cancel`` and ``reconnects`` of each kind run in a thread of their own, for a limited time. Whatever they
-    raise is CannotTell.
+    ``running``, ``cancel`` and ``reconnects`` of each kind run in a separate thread, for a limited time. Every error of
+    theirs becomes CannotTell.
     """
 
     kind: ClassVar[str]
@@ -152,7 +152,7 @@ class Job(ABC):
 
 
 def _asking(method: Callable[..., Any], within_s: float) -> Callable[..., Any]:
-    """*method* of a job, in time, with whatever it raises as CannotTell."""
+    """*method* of a job, in time. Every error of it becomes CannotTell."""
 
     @wraps(method)
     def asked(self: Job, *args: Any) -> Any:

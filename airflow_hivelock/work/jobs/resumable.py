@@ -265,7 +265,7 @@ class ResumableJob(Job):
         return allowed
 
     def _imported(self, asking: Asking | None) -> type:
-        """Its operator's class, of which :meth:`_allowed` has approved."""
+        """Its operator's class. :meth:`_allowed` has checked its module."""
         module, _, name = self.operator.rpartition(".")
         try:
             found = vars(import_module(module)).get(name)

@@ -4,7 +4,7 @@ A record comes out of the lock store, where strangers may be able to write. It n
 never leads credentials to another place than the one that Airflow's connection names. It never has a file read, or a
 module imported, that Airflow or this process does not itself name. SECURITY.md has the decision for each field.
 
-What the operator of the task in this process names is the DAG author's own, so that a record may repeat it here.
+A record may also name what the operator of a task in this process names: the DAG's author chose it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def learn(names: Iterable[tuple[str, ...]]) -> None:
 
 
 def is_own(*name: str) -> bool:
-    """Whether the operator of a task in this process names it, too."""
+    """Whether the operator of a task in this process also names it."""
     return name in _own
 
 
@@ -86,7 +86,7 @@ def check_accounts(chain: Collection[str], extra: dict[str, Any]) -> None:
     """
     :param chain: the service accounts to act as.
     :param extra: of the connection to Google.
-    :raises CannotTell: neither Airflow nor the task of this process allows it.
+    :raises CannotTell: Airflow does not name one of them, and no task in this process does.
     """
     said = extra.get("impersonation_chain") or extra.get("extra__google_cloud_platform__impersonation_chain") or []
     of_connection = [each.strip() for each in said.split(",")] if isinstance(said, str) else list(said)
