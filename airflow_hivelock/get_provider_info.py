@@ -49,7 +49,23 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "hivelock_default,hivelock_staging",
                         "default": "",
-                    }
+                    },
+                    "kube_config_files": {
+                        "description": "Kubeconfig files, comma separated, that are read to ask for the jobs of operators "
+                        "with that config_file. Those that connections name need not be listed.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/etc/airflow/kube/prod.yaml",
+                        "default": "",
+                    },
+                    "impersonated_accounts": {
+                        "description": "Google service accounts, comma separated, that are impersonated to ask for the jobs of "
+                        "operators with an impersonation_chain. Those that connections name need not be listed.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "etl@project.iam.gserviceaccount.com",
+                        "default": "",
+                    },
                 },
             }
         },

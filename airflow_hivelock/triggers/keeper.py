@@ -98,7 +98,7 @@ class HiveLockKeeper(BaseEventTrigger):
             await asyncio.sleep(self.every_s)
             try:
                 suspects = await self._keep()
-            except Exception as error:  # noqa: BLE001 - a keeper that ended of it would let every lease lapse
+            except Exception as error:  # noqa: BLE001 - a keeper that ended here would let every lease lapse
                 if not self._goes_on(error):
                     return
             else:
@@ -125,12 +125,14 @@ class HiveLockKeeper(BaseEventTrigger):
                 error,
             )
             return False
-        self.log.warning(
+        foreseen = isinstance(error, HiveLockError | TimeoutError)
+        (self.log.warning if foreseen else self.log.error)(
             "The leases of connection %r cannot be kept; trying again in %g s%s: %r",
             self.hivelock_conn_id,
             pause_s or self.every_s,
             ", or when the connection has changed" if pause_s else "",
             error,
+            exc_info=None if foreseen else error,
         )
         return True
 
@@ -147,7 +149,7 @@ class HiveLockKeeper(BaseEventTrigger):
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
         whys = await asyncio.gather(
-            *(self._free(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
+            *(self._freed(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
         )
         suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
         for owner, lease in owned:
@@ -183,6 +185,9 @@ class HiveLockKeeper(BaseEventTrigger):
         except CannotTell as error:
             # It is not asked again: to wait for each lease in turn would be too late for the last renewal.
             self.log.warning("Keeping the leases of which Airflow says nothing: %s", error)
+        except Exception:
+            # The rest still have to be renewed.
+            self.log.exception("Keeping the leases of which Airflow's answer cannot be read")
         return verdicts, gone
 
     async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
@@ -197,6 +202,18 @@ class HiveLockKeeper(BaseEventTrigger):
         for owner, lease in leases:
             if owner.run_id in over:
                 yield owner, lease
+
+    async def _freed(
+        self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
+    ) -> str | None:
+        """As :meth:`_free`, for this lease alone: what fails for it keeps no other from being freed or renewed."""
+        try:
+            return await self._free(manager, installation, owner, lease, verdict)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            self.log.exception("Lease %s of %s cannot be judged; it stays", lease.id, lease.owner)
+            return f"{verdict.reason}, but {error!r}"
 
     async def _free(
         self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
@@ -247,8 +264,10 @@ class HiveLockKeeper(BaseEventTrigger):
         def look() -> None:
             try:
                 looking.set_result(judge_work(owner, lease, verdict))
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 looking.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 - SystemExit would end the triggerer's event loop there
+                looking.set_exception(RuntimeError(f"the look raised {error!r}"))
 
         threading.Thread(target=look, name="hivelock-look", daemon=True).start()
         return await asyncio.wait_for(asyncio.wrap_future(looking), LOOK_S)
@@ -269,6 +288,8 @@ class HiveLockKeeper(BaseEventTrigger):
             raise
         except HiveLockError as error:  # this one alone: the others have to be renewed all the same
             self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
+        except Exception:
+            self.log.exception("Lease %s cannot be renewed", lease.id)
 
     async def _load(self) -> tuple[HiveLockHook, bool]:
         """The connection, and whether Airflow answers; where it does not, as while its database is away, as it was last."""

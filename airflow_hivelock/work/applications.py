@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import in_time
 from airflow_hivelock.work.jobs import table
 from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.processes import Processes
@@ -33,13 +34,19 @@ def encode(application: Application) -> str:
 def decode(text: str) -> Application:
     """The inverse of :func:`encode`.
 
-    :raises CannotTell: somebody else recorded it, or a newer version.
+    :raises CannotTell: another program recorded it, or a newer version.
     """
     try:
         data = validate.load(text)
         kind = validate.text(data.pop("kind"), "kind")
-        return Processes(**data) if kind == Processes.kind else table.kind(kind)(**data)
-    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        if kind == Processes.kind:
+            return Processes(**data)
+        # Another package's kind is loaded in a thread: its import may fail in any way.
+        made = table.kind(kind) if kind in table.KINDS else in_time(f"kind of jobs {kind}", lambda: table.kind(kind))
+        return made(**data)
+    except CannotTell as error:
+        raise CannotTell(f"{text[:80]!r} cannot be read here: {error}") from error
+    except Exception as error:
         raise CannotTell(f"{text[:80]!r} is no application that this version knows: {error!r}") from error
 
 

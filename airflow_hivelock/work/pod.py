@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ANSWER_S, in_time
 
 POD_UID = "AIRFLOW_HIVELOCK_POD_UID"
 """The environment variable that says a pod's uid, by Kubernetes' downward API, where its mounts do not."""
@@ -21,7 +22,6 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 MOUNTS = Path("/proc/self/mountinfo")
 
-ANSWER_S = 10.0
 PAGE = 500
 ENDED = ("Succeeded", "Failed")
 
@@ -61,16 +61,11 @@ class Pod:
         :raises CannotTell: the cluster does not answer, or not to this process.
         """
         try:
-            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+            ours, found = in_time(f"{self!r}", self._ask)
         except ImportError as error:
             raise CannotTell(
                 f"{self} cannot be asked for without pip install 'airflow-hivelock[kubernetes]' here: {error}"
             ) from error
-        try:
-            api = KubernetesHook().core_v1_client
-            authority = Path(api.api_client.configuration.ssl_ca_cert or "").read_bytes()
-            ours = digest(authority) == self.cluster
-            found = self._find(api) if ours else None
         except Exception as error:
             hint = (
                 "; its service account needs get and list on pods there" if getattr(error, "status", 0) == 403 else ""
@@ -80,6 +75,15 @@ class Pod:
         if not ours:
             raise CannotTell(f"{self} is of another cluster than the one that kubernetes_default leads to")
         return found is None or found.status.phase in ENDED
+
+    def _ask(self) -> tuple[bool, Any]:
+        """Whether the default connection leads to its cluster, and what that has of it."""
+        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+        api = KubernetesHook().core_v1_client
+        authority = Path(api.api_client.configuration.ssl_ca_cert or "").read_bytes()
+        ours = digest(authority) == self.cluster
+        return ours, self._find(api) if ours else None
 
     def _find(self, api: Any) -> Any:
         """The pod as the cluster has it; None: it is not there.

@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -18,10 +19,12 @@ from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.spark import URL
 from airflow_hivelock.work import yarn
-from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.asking import ANSWER_S
+from airflow_hivelock.work.jobs import trust
+from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
 """``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
@@ -39,6 +42,7 @@ class SparkJob(Job):
     """
 
     kind: ClassVar = "spark"
+    conn_types: ClassVar = ("spark", "yarn", "k8s")
     over_with_success: ClassVar = True
 
     conn_id: str
@@ -58,41 +62,75 @@ class SparkJob(Job):
         """None: :class:`TellsItsJob` tells of it before the operator knows."""
         return None
 
+    @classmethod
+    def submitted_by(cls, operator: Any, job_id: str) -> Self:
+        """The job of that id, which *operator*, a SparkSubmitOperator, has submitted."""
+        trust.learn(cls.names_of(operator))
+        return cls(operator._conn_id, job_id, operator._deploy_mode)
+
+    @classmethod
+    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
+        return [("connection", getattr(operator, "_conn_id", ""))]
+
     def running(self) -> bool:
         """Whether the cluster has it as neither ended nor unknown.
 
         :raises CannotTell: the cluster does not answer.
         """
-        with self.asking(self.conn_id):
-            asking = self._operator()
-            hook = asking._get_hook()
-            if hook._is_yarn_cluster_mode:
-                return yarn.running(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
-            status = asking.get_job_status(self.job_id, {})
-            active = bool(asking.is_job_active(status))
-        if not active and status.upper() == "UNKNOWN":  # a pod whose node does not answer
-            raise CannotTell(f"{self}: the cluster does not know how it is")
-        return active
+        asking = self._operator()
+        asking._hook = hook = asking._get_hook()
+        if hook._is_yarn_cluster_mode:
+            return yarn.running(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
+        if hook._is_kubernetes:
+            return self._driver_pod_runs()
+        status = asking.get_job_status(self.job_id, {})
+        return bool(asking.is_job_active(status))
+
+    def reconnects(self, operator: Any, context: Any) -> bool:
+        return knows(operator, context, self.job_id) and self.running()
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            self._kill()
-
-    def __str__(self) -> str:
-        return f"Spark job {self.job_id}"
-
-    def _kill(self) -> None:
         operator = self._operator()
         operator._hook = hook = operator._get_hook()
         if hook._is_yarn_cluster_mode:
             hook._yarn_application_id = self.job_id
         elif hook._is_kubernetes:
-            _, hook._kubernetes_driver_pod = operator._parse_k8s_external_id(self.job_id)
-            hook._delete_driver_pod()  # its on_kill() does so only while it tracks
+            self._delete_driver_pod()
             return
         else:
             hook._driver_id = self.job_id
         operator.on_kill()
+
+    def __str__(self) -> str:
+        return f"Spark job {self.job_id}"
+
+    def _driver_pod_runs(self) -> bool:
+        """As SparkSubmitOperator asks, which has no time-out for it."""
+        client, namespace, name = self._driver_pod()
+        try:
+            phase = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S).status.phase or "Pending"
+        except Exception as error:
+            if getattr(error, "status", None) == NOT_FOUND:
+                return False
+            raise
+        if phase == "Unknown":  # its node does not answer
+            raise CannotTell(f"{self}: the cluster does not know how it is")
+        return phase in ("Pending", "Running")
+
+    def _delete_driver_pod(self) -> None:
+        client, namespace, name = self._driver_pod()
+        pod = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S)
+        if (pod.metadata.labels or {}).get("spark-role") != "driver":
+            raise CannotTell(f"{self} is not deleted: it has no label spark-role=driver, so Spark did not make it")
+        uid = import_module("kubernetes.client").V1Preconditions(uid=pod.metadata.uid)
+        options = import_module("kubernetes.client").V1DeleteOptions(preconditions=uid)
+        client.delete_namespaced_pod(name, namespace, body=options, _request_timeout=ANSWER_S)
+
+    def _driver_pod(self) -> tuple[Any, str, str]:
+        """What asks for driver pods, and the namespace and name of its own."""
+        namespace, name = SparkSubmitOperator._parse_k8s_external_id(self.job_id)
+        client = import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
+        return client, namespace, name
 
     def _operator(self) -> SparkSubmitOperator:
         return SparkSubmitOperator(
@@ -138,7 +176,7 @@ class TellsItsJob(SparkSubmitOperator):
 
     def spark_job(self, job_id: str) -> SparkJob:
         """The job of that id, submitted as this operator does."""
-        return SparkJob(self._conn_id, job_id, self._deploy_mode)
+        return SparkJob.submitted_by(self, job_id)
 
 
 def _driver_environment(hook: Any) -> dict[str, str]:

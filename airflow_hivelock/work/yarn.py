@@ -16,7 +16,7 @@ from airflow_hivelock.locks.errors import CannotTell
 if TYPE_CHECKING:
     from requests.auth import AuthBase
 
-ASK_S = 30.0
+ASK_S = 20.0
 
 LINGERS_S = 15.0
 """How long a driver may go on, in seconds, after the end of an application that has not succeeded. The ResourceManager calls

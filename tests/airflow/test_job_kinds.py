@@ -12,7 +12,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.work.jobs.dataproc import _ANSWER_S, DataprocBatch, DataprocJob
+from airflow_hivelock.work.asking import ANSWER_S
+from airflow_hivelock.work.jobs.dataproc import DataprocBatch, DataprocJob
 from airflow_hivelock.work.jobs.emr import EmrJobFlow, EmrOnEksRun, EmrServerlessRun, EmrSteps
 from airflow_hivelock.work.jobs.kubernetes import KubernetesJob, KubernetesPod, SparkApplication
 
@@ -43,6 +44,9 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Any]:
 
     def make(module: str, name: str) -> Any:
         made, found = MagicMock(), ModuleType(module)
+        if module == EMR:
+            monkeypatch.setitem(sys.modules, "botocore.config", MagicMock())
+            made.conn = made.get_client_type.return_value
         setattr(found, name, MagicMock(return_value=made))
         monkeypatch.setitem(sys.modules, module, found)
         return made
@@ -147,7 +151,7 @@ class TestDataproc:
         google.get_job.return_value = SimpleNamespace(status=self.answer(state))
         assert JOB.running() is running
         google.get_job.assert_called_with(
-            job_id="job-1", project_id="p", region="europe-west3", retry=None, timeout=_ANSWER_S
+            job_id="job-1", project_id="p", region="europe-west3", retry=None, timeout=ANSWER_S
         )
 
     def test_a_job_that_was_deleted_has_ended(self, google: Any) -> None:

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
 from airflow_hivelock.locks.errors import CannotTell, StoreUnavailable
 from airflow_hivelock.work import applications, lease_holder
-from airflow_hivelock.work.jobs import resumable, table
+from airflow_hivelock.work.jobs import resumable, table, trust
 from airflow_hivelock.work.jobs.resumable import Asking, ResumableJob
 from airflow_hivelock.work.processes import Processes
 from tests.airflow.test_mixin import DAY, NAMES, dag
@@ -374,6 +374,14 @@ def test_a_job_is_recorded_once_the_lock_store_answers_again(
     assert seen == [1]
 
 
+@pytest.fixture
+def provided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This module is one of operators of an installed provider, and no task of its has run in this process."""
+    monkeypatch.setattr(trust, "_providers", lambda: {__name__: frozenset({"batch"})})
+    monkeypatch.setattr(resumable, "_own_classes", {})
+    monkeypatch.setattr(trust, "_own", set())
+
+
 class TestRecord:
     JOB = ResumableJob(PATH, 7, {"batch_conn_id": "batch_default"}, "batch_id")
 
@@ -397,11 +405,16 @@ class TestRecord:
         with pytest.raises(CannotTell):
             applications.decode(json.dumps({"kind": "resumable", **asdict(self.JOB), **damage}))
 
-    def test_nothing_but_resumable_operators_is_made(self) -> None:
+    @pytest.mark.parametrize("name", ["Submits", "json", "dag", "nothing"])
+    def test_nothing_but_resumable_operators_is_made(self, name: str, provided: None) -> None:
         with pytest.raises(CannotTell, match="no ResumableJobMixin"):
-            replace(self.JOB, operator="subprocess.Popen", arguments={"args": "true"}).running()
+            replace(self.JOB, operator=f"{__name__}.{name}").running()
 
-    def test_a_job_that_its_cluster_does_not_know_is_not_over(self) -> None:
+    def test_nothing_of_another_module_is_made(self, provided: None) -> None:
+        with pytest.raises(CannotTell, match="not imported because a record names it"):
+            replace(self.JOB, operator="subprocess.Popen", arguments={}).running()
+
+    def test_a_job_that_its_cluster_does_not_know_is_not_over(self, provided: None) -> None:
         CLUSTER.clear()
         with pytest.raises(CannotTell, match="not known"):
             self.JOB.running()
@@ -412,7 +425,7 @@ class TestRecord:
         if importlib.util.find_spec("airflow.providers.apache.livy"):
             pytest.skip("installed")
         with pytest.raises(CannotTell, match="install apache-airflow-providers-apache-livy"):
-            replace(self.JOB, operator=livy).running()
+            ResumableJob(livy, 7, {"livy_conn_id": "livy_default"}).running()
 
     def test_secrets_stay_where_they_are(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         CLUSTER.clear()

@@ -34,7 +34,7 @@ from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_hivelock.locks import Lease, LockManager
 
@@ -224,6 +224,34 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
         assert manager.find(later.id) is None
     finally:
         answered.set()
+
+
+@pytest.mark.parametrize("error", [SystemExit("a program"), AttributeError("a bug")])
+def test_a_lease_that_cannot_be_judged_keeps_no_other_from_being_freed_and_renewed(
+    error: BaseException,
+    airflow: Airflow,
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Callable[[], str],
+) -> None:
+    """A stranger's record would otherwise end the triggerer, or let every lease of the store lapse."""
+    judge = module.judge_work
+    odd, over, working = (works(manager, gone(), run=run, lease_s=60) for run in ("odd", "over", "working"))
+    for run, state in (("odd", "failed"), ("over", "failed"), ("working", "running")):
+        airflow.knows(run, state, load=state)
+
+    def judges(owner: Owner, lease: Lease, verdict: Any) -> Any:
+        if owner.run_id == "odd":
+            raise error
+        return judge(owner, lease, verdict)
+
+    monkeypatch.setattr(module, "judge_work", judges)
+    later = manager.now() + timedelta(seconds=30)
+    monkeypatch.setattr(manager.backend, "now", lambda: later)
+    assert str(error) in keep()[odd.id]
+    assert manager.find(over.id) is None
+    assert manager.find(working.id).expires == later + timedelta(seconds=60)  # type: ignore[union-attr]
+    assert "cannot be judged" in lines()
 
 
 def test_a_lock_task_s_lease_is_for_those_behind_it(airflow: Airflow, manager: LockManager) -> None:

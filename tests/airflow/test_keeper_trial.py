@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DRCount, GetDRCount
 
@@ -106,6 +107,25 @@ def test_a_store_that_has_not_answered_yet_is_tried_every_time(
     assert len(stores.tried) == 100
     assert lines().count("cannot be kept; trying again in 20 s") == len(stores.tried)
     assert "or when the connection has changed" in lines()
+
+
+def test_an_error_of_our_own_is_logged_with_its_place(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage needs no traceback; a bug cannot be found without one."""
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+
+    def broken(url: str, site: object = None) -> LockManager:
+        raise KeyError("a bug")
+
+    with structlog.testing.capture_logs() as entries:
+        rounds(HiveLockKeeper(), 1)
+        monkeypatch.setattr(hooks, "_shared_manager", broken)
+        rounds(HiveLockKeeper(), 1)
+    told = [(entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be kept" in str(entry["event"])]
+    assert [level for level, _ in told] == ["warning", "error"]
+    assert told[0][1] is None
+    assert isinstance(told[1][1], KeyError)
 
 
 def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(

@@ -11,9 +11,9 @@ import warnings
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator
@@ -21,6 +21,7 @@ from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spark import URL
 from airflow_hivelock.work import applications
+from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import SparkJob
 from airflow_hivelock.work.yarn import LINGERS_S
@@ -226,11 +227,44 @@ def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager
             ask()
 
 
-def test_an_unknown_state_is_not_taken_for_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod's, whose node does not answer."""
-    pytest.importorskip("airflow.providers.cncf.kubernetes")
-    connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "Unknown")
-    with pytest.raises(CannotTell, match="does not know"):
-        SparkJob("spark_default", JOB_ID).running()
+class TestDriverPod:
+    """Of a job on Kubernetes."""
+
+    JOB = SparkJob("spark_default", "jobs:load-driver")
+
+    @pytest.fixture
+    def pod(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        """What Kubernetes has of it."""
+        kube_client = pytest.importorskip("airflow.providers.cncf.kubernetes.kube_client")
+        connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "extra": {"deploy-mode": "cluster"}}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+        monkeypatch.setattr(kube_client, "get_kube_client", lambda: self.client)
+        self.client = MagicMock()
+        pod = self.client.read_namespaced_pod.return_value
+        pod.metadata.uid, pod.metadata.labels = "u-1", {"spark-role": "driver"}
+        return pod
+
+    def test_runs_until_its_phase_is_an_end(self, pod: Any) -> None:
+        for phase, runs in (("Pending", True), ("Running", True), ("Succeeded", False), ("Failed", False)):
+            pod.status.phase = phase
+            assert self.JOB.running() is runs
+        asked = self.client.read_namespaced_pod.call_args
+        assert asked.args == ("load-driver", "jobs")
+        assert asked.kwargs == {"_request_timeout": ANSWER_S}, "it would wait for ever"
+
+    def test_an_unknown_state_is_not_taken_for_an_end(self, pod: Any) -> None:
+        """Its node does not answer."""
+        pod.status.phase = "Unknown"
+        with pytest.raises(CannotTell, match="does not know"):
+            self.JOB.running()
+
+    def test_is_deleted_and_no_other_pod(self, pod: Any) -> None:
+        self.JOB.cancel()
+        deleted = self.client.delete_namespaced_pod.call_args
+        assert deleted.args == ("load-driver", "jobs")
+        assert deleted.kwargs["body"].preconditions.uid == "u-1"
+        assert deleted.kwargs["_request_timeout"] == ANSWER_S
+        pod.metadata.labels = {"app": "scheduler"}
+        with pytest.raises(CannotTell, match="spark-role"):
+            self.JOB.cancel()
+        assert self.client.delete_namespaced_pod.call_count == 1

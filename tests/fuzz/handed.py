@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import psutil
+from hypothesis import strategies as st
 
 from airflow_hivelock import comms, hooks
 from airflow_hivelock.hooks import HiveLockHook, Settings
@@ -25,7 +26,7 @@ from airflow_hivelock.triggers import connection
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.work.applications import decode
 from airflow_hivelock.work.processes import Processes
-from airflow_hivelock.work.spark_job import SparkJob
+from tests.fuzz import asked
 from tests.fuzz.hives import MetastoreStub
 from tests.fuzz.target import ODD, Target, damaged, loaded, text_of
 from tests.fuzz.znodes import ModelClient, Stage
@@ -93,9 +94,7 @@ def work(data: bytes) -> None:
         return
     assert "\n" not in str(application), "it would forge lines of a log"
     if not isinstance(application, Processes):
-        job_id = str(getattr(application, "job_id", ""))
-        assert not set("/?#% \n") & set(job_id), "it would lead elsewhere in a URL"
-        assert not isinstance(application, SparkJob) or not job_id.startswith("-"), "spark-submit: an option"
+        asked.check(application, json.loads(text))
         return
     nobody = [psutil.Process()] if application.mark == here.mark else []
     with mock.patch.object(psutil, "process_iter", return_value=[_Bystander(), *nobody]), suppress(CannotTell):
@@ -200,12 +199,6 @@ _PROCESSES: dict[str, Any] = {
     "boot": "BOOT",
     "mark": "0" * 32,
 }
-_JOB: dict[str, Any] = {
-    "kind": "spark",
-    "conn_id": "spark_default",
-    "job_id": "application_1_0001",
-    "deploy_mode": "cluster",
-}
 _ARGUMENTS: dict[str, Any] = {
     "hivelock_conn_id": "hivelock_default",
     "reads": ["dw.t/dt=1"],
@@ -223,6 +216,6 @@ _ARGUMENTS: dict[str, Any] = {
 }
 TARGETS = (
     Target("lease", lease, damaged(_LEASE) | ODD.map(lambda value: json.dumps(value).encode())),
-    Target("work", work, damaged(_PROCESSES) | damaged(_JOB)),
+    Target("work", work, damaged(_PROCESSES) | st.sampled_from(asked.JOBS).flatmap(damaged) | asked.strange()),
     Target("trigger", trigger, damaged(_ARGUMENTS)),
 )

@@ -7,23 +7,30 @@ not found has ended.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ANSWER_S
+from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _OPERATORS = "airflow.providers.google.cloud.operators.dataproc"
 _JOB_OVER = {"DONE", "ERROR", "CANCELLED"}
 """ATTEMPT_FAILURE is none: Dataproc starts such a job again."""
 _BATCH_OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
-_ANSWER_S = 20.0
-"""How long an answer may take. Google's own clients try again for a quarter of an hour, and keep the keeper from its looks."""
+_NAMES = {
+    "project": re.compile(r"[A-Za-z0-9][\w.:-]{0,127}"),
+    "region": trust.REGION,
+    "job_id": re.compile(r"[\w-]{1,128}"),
+}
+"""What Google calls a project, a region, a job and a batch. They become parts of a host's name and of paths."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class DataprocWork(Job):
     """
 
     package: ClassVar = "apache-airflow-providers-google"
+    conn_types: ClassVar = ("google_cloud_platform",)
 
     conn_id: str
     impersonation: tuple[str, ...]
@@ -42,13 +50,25 @@ class DataprocWork(Job):
     job_id: str
 
     def __post_init__(self) -> None:
-        for name in ("conn_id", "project", "region", "job_id"):
-            if not validate.one_line(getattr(self, name), name):
-                raise ValueError(f"{name} is empty")
+        if not validate.one_line(self.conn_id, "conn_id"):
+            raise ValueError("conn_id is empty")
+        for name, pattern in _NAMES.items():
+            if not pattern.fullmatch(validate.text(getattr(self, name), name)):
+                raise ValueError(f"{name}={getattr(self, name)!r:.80}")
         if not isinstance(self.impersonation, list | tuple):
             raise TypeError(f"impersonation={self.impersonation!r:.80}")
         chain = tuple(validate.one_line(account, "impersonation") for account in self.impersonation)
         object.__setattr__(self, "impersonation", chain)
+
+    @classmethod
+    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
+        return [
+            ("connection", getattr(operator, "gcp_conn_id", "")),
+            ("accounts", *_chain(getattr(operator, "impersonation_chain", None))),
+        ]
+
+    def check(self) -> None:
+        trust.check_accounts(self.impersonation, self.extra())
 
     def hook(self) -> Any:
         """Airflow's own, which holds the credentials."""
@@ -56,9 +76,12 @@ class DataprocWork(Job):
         return hooks.DataprocHook(gcp_conn_id=self.conn_id, impersonation_chain=list(self.impersonation) or None)
 
     def found(self, ask: Callable[..., Any], **which: str) -> Any:
-        """What *ask*, a method of a hook's, finds; None where it says that this, and not its project, is not found."""
+        """What *ask*, a method of a hook's, finds; None where it says that this, and not its project, is not found.
+
+        Google's own clients would try again for a quarter of an hour.
+        """
         try:
-            return ask(**which, project_id=self.project, region=self.region, retry=None, timeout=_ANSWER_S)
+            return ask(**which, project_id=self.project, region=self.region, retry=None, timeout=ANSWER_S)
         except Exception as error:
             if getattr(error, "code", None) == 404 and self.job_id in str(error):
                 return None
@@ -86,13 +109,11 @@ class DataprocJob(DataprocWork):
         return cls(operator.gcp_conn_id, chain, project, operator.region, job_id)
 
     def running(self) -> bool:
-        with self.asking(self.conn_id):
-            job = self.found(self.hook().get_job, job_id=self.job_id)
-            return job is not None and job.status.state.name not in _JOB_OVER
+        job = self.found(self.hook().get_job, job_id=self.job_id)
+        return job is not None and job.status.state.name not in _JOB_OVER
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            self.found(self.hook().cancel_job, job_id=self.job_id)
+        self.found(self.hook().cancel_job, job_id=self.job_id)
 
     def __str__(self) -> str:
         return f"Dataproc job {self.job_id} in {self.region} of {self.project}"
@@ -128,17 +149,16 @@ class DataprocBatch(DataprocWork):
         return None
 
     def running(self) -> bool:
-        with self.asking(self.conn_id):
-            batch = self._found(self.hook())
-            if batch is not None and batch.state.name == "STATE_UNSPECIFIED":
-                raise CannotTell(f"{self}: Dataproc does not say how it is")
-            return batch is not None and batch.state.name not in _BATCH_OVER
+        batch = self._found(self.hook())
+        if batch is not None and batch.state.name == "STATE_UNSPECIFIED":
+            raise CannotTell(f"{self}: Dataproc does not say how it is")
+        return batch is not None and batch.state.name not in _BATCH_OVER
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            hook = self.hook()
-            if (batch := self._found(hook)) is not None:
-                hook.get_operations_client(region=self.region).cancel_operation(name=batch.operation)
+        hook = self.hook()
+        if (batch := self._found(hook)) is not None:
+            client = hook.get_operations_client(region=self.region)
+            client.cancel_operation(name=batch.operation, retry=None, timeout=ANSWER_S)
 
     def __str__(self) -> str:
         return f"Dataproc batch {self.job_id} in {self.region} of {self.project}"

@@ -7,17 +7,18 @@ another account.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.trust import REGION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _OPERATORS = "airflow.providers.amazon.aws.operators.emr"
 _STEP_OVER = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
@@ -36,24 +37,35 @@ class AwsJob(Job):
     """
 
     package: ClassVar = "apache-airflow-providers-amazon"
+    conn_types: ClassVar = ("aws",)
     hook: ClassVar[str]
 
     conn_id: str
     region: str
 
     def __post_init__(self) -> None:
-        for name in ("conn_id", "region"):
-            validate.one_line(getattr(self, name), name)
+        validate.one_line(self.conn_id, "conn_id")
+        if not REGION.fullmatch(validate.text(self.region, "region")):
+            raise ValueError(f"region={self.region!r:.80}")
 
-    @contextmanager
-    def client(self) -> Iterator[Any]:
-        """The client of boto3, to be asked in the body.
+    @classmethod
+    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
+        return [("connection", getattr(operator, "aws_conn_id", None) or "")]
 
-        :raises CannotTell: whatever it answers but what it was asked for.
-        """
-        with self.asking(self.conn_id):
-            made = getattr(import_module("airflow.providers.amazon.aws.hooks.emr"), self.hook)
-            yield made(aws_conn_id=self.conn_id or None, region_name=self.region).conn
+    def client(self) -> Any:
+        """The client of boto3."""
+        made = getattr(import_module("airflow.providers.amazon.aws.hooks.emr"), self.hook)
+        return client_of(made(aws_conn_id=self.conn_id or None, region_name=self.region))
+
+
+def client_of(hook: Any) -> Any:
+    """The client of Airflow's *hook* for AWS, which waits for no answer for long.
+
+    The hook is not given these limits: they would replace those of the connection, with its proxies.
+    """
+    config = import_module("botocore.config").Config
+    limits = config(connect_timeout=ANSWER_S / 2, read_timeout=ANSWER_S, retries={"total_max_attempts": 2})
+    return hook.get_client_type(region_name=hook.region_name, config=hook.config.merge(limits))
 
 
 @dataclass(frozen=True)
@@ -103,28 +115,28 @@ class EmrSteps(AwsJob):
         events.register("after-call.emr.AddJobFlowSteps", answered)
 
     def running(self) -> bool:
-        with self.client() as client:
-            steps = self._steps(client)
-            if any(_state(step) not in _STEP_OVER for step in steps):
-                return True
-            if doubtful := [step["Id"] for step in steps if _was_cut_short(step) and not _is_in_client_mode(step)]:
-                cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
-                if cluster["Status"]["State"] not in _CLUSTER_GONE:
-                    raise CannotTell(
-                        f"step {', '.join(doubtful)} of EMR cluster {self.cluster_id} was cancelled while it ran, and YARN "
-                        "may still run its application"
-                    )
-            return False
+        client = self.client()
+        steps = self._steps(client)
+        if any(_state(step) not in _STEP_OVER for step in steps):
+            return True
+        if doubtful := [step["Id"] for step in steps if _was_cut_short(step) and not _is_in_client_mode(step)]:
+            cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
+            if cluster["Status"]["State"] not in _CLUSTER_GONE:
+                raise CannotTell(
+                    f"step {', '.join(doubtful)} of EMR cluster {self.cluster_id} was cancelled while it ran, and YARN "
+                    "may still run its application"
+                )
+        return False
 
     def cancel(self) -> None:
-        with self.client() as client:
-            for step in self._steps(client):
-                if _state(step) not in ("PENDING", *_STEP_OVER) and not _is_in_client_mode(step):
-                    raise CannotTell(
-                        f"step {step['Id']} of EMR cluster {self.cluster_id} runs, and was not cancelled, for YARN might go "
-                        "on with its application; wait for its end"
-                    )
-            client.cancel_steps(ClusterId=self.cluster_id, StepIds=list(self.step_ids))
+        client = self.client()
+        for step in self._steps(client):
+            if _state(step) not in ("PENDING", *_STEP_OVER) and not _is_in_client_mode(step):
+                raise CannotTell(
+                    f"step {step['Id']} of EMR cluster {self.cluster_id} runs, and was not cancelled, for YARN might go "
+                    "on with its application; wait for its end"
+                )
+        client.cancel_steps(ClusterId=self.cluster_id, StepIds=list(self.step_ids))
 
     def __str__(self) -> str:
         return f"EMR step {', '.join(self.step_ids)} of cluster {self.cluster_id}"
@@ -168,13 +180,12 @@ class EmrJobFlow(AwsJob):
         return cls(operator.aws_conn_id or "", operator.hook.conn_region_name, cluster_id) if cluster_id else None
 
     def running(self) -> bool:
-        with self.client() as client:
-            cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
+        client = self.client()
+        cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
         return cluster["Status"]["State"] not in _CLUSTER_IDLE
 
     def cancel(self) -> None:
-        with self.client() as client:
-            client.terminate_job_flows(JobFlowIds=[self.cluster_id])
+        self.client().terminate_job_flows(JobFlowIds=[self.cluster_id])
 
     def __str__(self) -> str:
         return f"EMR cluster {self.cluster_id}"
@@ -204,13 +215,12 @@ class EmrServerlessRun(AwsJob):
         return cls(operator.aws_conn_id or "", region, operator.application_id, operator.job_id)
 
     def running(self) -> bool:
-        with self.client() as client:
-            run = client.get_job_run(applicationId=self.application_id, jobRunId=self.run_id)
+        client = self.client()
+        run = client.get_job_run(applicationId=self.application_id, jobRunId=self.run_id)
         return run["jobRun"]["state"] not in _SERVERLESS_OVER
 
     def cancel(self) -> None:
-        with self.client() as client:
-            client.cancel_job_run(applicationId=self.application_id, jobRunId=self.run_id)
+        self.client().cancel_job_run(applicationId=self.application_id, jobRunId=self.run_id)
 
     def __str__(self) -> str:
         return f"EMR Serverless run {self.run_id} of application {self.application_id}"
@@ -240,13 +250,12 @@ class EmrOnEksRun(AwsJob):
         return cls(operator.aws_conn_id or "", region, operator.virtual_cluster_id, operator.job_id)
 
     def running(self) -> bool:
-        with self.client() as client:
-            run = client.describe_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
+        client = self.client()
+        run = client.describe_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
         return run["jobRun"]["state"] not in _ON_EKS_OVER
 
     def cancel(self) -> None:
-        with self.client() as client:
-            client.cancel_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
+        self.client().cancel_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
 
     def __str__(self) -> str:
         return f"EMR on EKS run {self.run_id} of virtual cluster {self.virtual_cluster_id}"

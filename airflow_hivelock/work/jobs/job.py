@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ASK_S, in_time
+from airflow_hivelock.work.jobs import trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 STOP_S = 120.0
 """How long a cluster may take to end a job that it was told to end."""
@@ -19,6 +21,12 @@ POLL_S = 0.5
 MOST_POLL_S = 5.0
 """How soon a cluster is asked again: later each time, up to the latter."""
 
+
+CANCEL_S = 90.0
+"""How long it may take to tell a cluster to end a job. ``spark-submit --kill`` starts a JVM for that."""
+
+_ASKS = {"running": ASK_S, "reconnects": ASK_S, "cancel": CANCEL_S}
+"""The methods that ask a cluster, and how long each may take."""
 
 NOT_FOUND = 404
 
@@ -30,8 +38,11 @@ class NotFound(CannotTell):
 class Job(ABC):
     """A job that a cluster runs, in words that another process can take up; a frozen dataclass.
 
-    What it records, it also checks (``__post_init__``), for it comes out of a store; and nothing of it is secret.
+    It checks what it records (``__post_init__``), because it comes out of a store. None of it is secret.
     Its module imports no provider before it asks.
+
+    ``running``, ``cancel`` and ``reconnects`` of each kind run in a separate thread, for a limited time. Every error of
+    theirs becomes CannotTell.
     """
 
     kind: ClassVar[str]
@@ -43,8 +54,19 @@ class Job(ABC):
     package: ClassVar[str] = ""
     """The distribution that is needed to ask."""
 
+    conn_types: ClassVar[Collection[str]] = ()
+    """The types of connections that its hook is for. A record that leads to another one is not asked for. Empty where
+    the kind itself looks at the connection."""
+
     over_with_success: ClassVar[bool] = False
     """Whether it has always ended once its operator's ``execute`` has returned."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Have each kind ask in the same way, those of other packages too."""
+        super().__init_subclass__(**kwargs)
+        for name, within_s in _ASKS.items():
+            if name in vars(cls):
+                setattr(cls, name, _asking(vars(cls)[name], within_s))
 
     @classmethod
     @abstractmethod
@@ -108,19 +130,68 @@ class Job(ABC):
                 raise
         return True
 
-    @contextmanager
-    def asking(self, conn_id: str) -> Iterator[None]:
-        """Around each call of a provider: whatever it raises becomes CannotTell."""
+    @classmethod
+    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
+        """What *operator*, of a task in this process, itself names: a record may then name it here (:mod:`trust`)."""
+        return ()
+
+    def check(self) -> None:
+        """Whether a record may lead to what it names. It is called before each question.
+
+        :raises CannotTell: it may not.
+        """
+        if self.conn_types:
+            self.extra()
+
+    def extra(self) -> dict[str, Any]:
+        """The extra of its connection.
+
+        :raises CannotTell: the connection is not one of ``conn_types``.
+        """
+        return trust.check_connection(_conn_id(self), self.conn_types)
+
+
+def _asking(method: Callable[..., Any], within_s: float) -> Callable[..., Any]:
+    """*method* of a job, in time. Every error of it becomes CannotTell."""
+
+    @wraps(method)
+    def asked(self: Job, *args: Any) -> Any:
+        if args:  # a later try asks, with its operator
+            trust.learn(self.names_of(args[0]))
+
+        def ask() -> Any:
+            self.check()
+            return method(self, *args)
+
         try:
-            yield
-        except CannotTell:
-            raise
+            return in_time(f"{method.__qualname__} of {self!r}", ask, within_s)
+        except CannotTell as error:
+            if type(error) is not CannotTell or str(self) in str(error):
+                raise
+            raise CannotTell(f"{self} cannot be asked for: {error}") from error
         except ImportError as error:
             raise CannotTell(f"{self} cannot be asked for here: install {self.package or error}") from error
         except Exception as error:
+            where = f"through connection {_conn_id(self)!r}"
             if any(_status(each) == NOT_FOUND for each in chain(error)):
-                raise NotFound(f"{self} is not known to connection {conn_id!r} (any more): {error!r:.500}") from error
-            raise CannotTell(f"{self} cannot be asked for through connection {conn_id!r}: {error!r:.500}") from error
+                raise NotFound(f"{self} is not known {where} (any more): {error!r:.500}") from error
+            raise CannotTell(f"{self} cannot be asked for {where}: {error!r:.500}") from error
+
+    return asked
+
+
+def knows(operator: Any, context: Any, job_id: int | str) -> bool:
+    """Whether *operator*, a ResumableJobMixin of a later try, finds that job in Airflow's store and goes on with it."""
+    store = context.get("task_state_store") if getattr(operator, "durable", False) else None
+    if store is None:
+        return False
+    if store.get(operator.external_id_key) != job_id:
+        store.set(operator.external_id_key, job_id)  # it was killed between the lease's record and Airflow's
+    return True
+
+
+def _conn_id(job: Job) -> str:
+    return str(getattr(job, "conn_id", ""))
 
 
 def lost_answer(error: BaseException) -> bool:

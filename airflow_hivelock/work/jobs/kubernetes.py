@@ -6,19 +6,27 @@ does not know it any more, by the word of the same cluster that it was created i
 
 from __future__ import annotations
 
+import logging
+import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.work.asking import ANSWER_S, ASK_S, in_time
+from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.pod import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+log = logging.getLogger(__name__)
 
 _OPERATORS = "airflow.providers.cncf.kubernetes.operators"
 _HOOKS = "airflow.providers.cncf.kubernetes.hooks.kubernetes"
@@ -27,6 +35,19 @@ _SIDECARS = {"airflow-xcom-sidecar", "istio-proxy"}
 _APPLICATION_OVER = {"COMPLETED", "FAILED"}
 """In its other states the Spark operator may still submit it, or submit it again."""
 _DRIVER = "-driver"
+
+_NAMES = {
+    "namespace": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
+    "name": re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"),
+    "uid": re.compile(r"[A-Za-z0-9-]{0,64}"),
+}
+"""What Kubernetes calls its objects. These become parts of a URL."""
+
+_GROUP, _VERSION, _PLURAL = "sparkoperator.k8s.io", re.compile(r"v\d+(?:(?:alpha|beta)\d+)?"), "sparkapplications"
+"""Of the Spark operator's API. By another group and plural, a record would have any object of the cluster deleted."""
+
+_OF_AIRFLOW = ("kubernetes_pod_operator", "True")
+"""The label of all pods that KubernetesPodOperator, and those derived from it, make. No other pod is deleted."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +60,7 @@ class KubernetesWork(Job):
     """
 
     package: ClassVar = "apache-airflow-providers-cncf-kubernetes"
+    conn_types: ClassVar = ("kubernetes",)
 
     conn_id: str
     in_cluster: bool | None
@@ -51,9 +73,12 @@ class KubernetesWork(Job):
 
     def __post_init__(self) -> None:
         """:raises ValueError: what cannot be asked for: it comes out of a store."""
-        for name in ("conn_id", "cluster", "namespace", "name", "uid"):
-            if not validate.one_line(getattr(self, name), name) and name != "uid":
+        for name in ("conn_id", "cluster"):
+            if not validate.one_line(getattr(self, name), name):
                 raise ValueError(f"{name} is empty")
+        for name, pattern in _NAMES.items():
+            if not pattern.fullmatch(validate.text(getattr(self, name), name)):
+                raise ValueError(f"{name}={getattr(self, name)!r:.80}")
         for name in ("cluster_context", "config_file"):
             if getattr(self, name) is not None:
                 validate.one_line(getattr(self, name), name, most=4096)
@@ -74,14 +99,24 @@ class KubernetesWork(Job):
             "cluster": _cluster(hook),
         }
 
+    @classmethod
+    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
+        attributes = {"connection": "kubernetes_conn_id", "config_file": "config_file"}
+        return [(name, value) for name, each in attributes.items() if (value := getattr(operator, each, None))]
+
+    def check(self) -> None:
+        trust.check_config_file(self.config_file, self.extra())
+
     def hook(self) -> Any:
-        """Airflow's own, which holds the credentials."""
-        return import_module(_HOOKS).KubernetesHook(
+        """Airflow's own, which holds the credentials, with a time-out for each request."""
+        hook = import_module(_HOOKS).KubernetesHook(
             conn_id=self.conn_id,
             in_cluster=self.in_cluster,
             cluster_context=self.cluster_context,
             config_file=self.config_file,
         )
+        limit(hook.api_client)
+        return hook
 
     def found(self, hook: Any, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What *ask*, a method of *hook* or of its clients, finds; None if it is gone.
@@ -101,6 +136,17 @@ class KubernetesWork(Job):
     def is_same(self, uid: str) -> bool:
         """Whether what is found has its *uid*; it is a later one of its name otherwise."""
         return self.uid in ("", uid)
+
+    def _check_is_airflows(self, pod: Any) -> None:
+        """
+        :param pod: what is to be deleted, or the template of its pods; None for nothing.
+        :raises CannotTell: Airflow has not made it.
+        """
+        name, value = _OF_AIRFLOW
+        if pod is not None and (pod.metadata.labels or {}).get(name) != value:
+            raise CannotTell(
+                f"{self} is not deleted: it has no label {name}={value}, so no operator of Airflow made it"
+            )
 
     def delete_options(self) -> Any:
         """By which nothing else of its name is deleted in its place."""
@@ -122,24 +168,21 @@ class KubernetesPod(KubernetesWork):
             return None
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         if not uid:  # the operator keeps what it has asked for, not what it was answered
-            with suppress(Exception):
-                uid = operator.hook.get_pod(name, namespace).metadata.uid
-        return cls(**where, namespace=namespace, name=name, uid=uid or "")
+            uid = _uid(f"pod {name}", lambda: operator.hook.get_pod(name, namespace).metadata.uid)
+        return cls(**where, namespace=namespace, name=name, uid=uid)
 
     def running(self) -> bool:
-        with self.asking(self.conn_id):
-            pod = self._pod()
-            return pod is not None and not _has_ended(pod)
+        pod = self._pod()
+        return pod is not None and not _has_ended(pod)
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            hook = self.hook()
-            delete = hook.core_v1_client.delete_namespaced_pod
-            self.found(hook, delete, name=self.name, namespace=self.namespace, body=self.delete_options())
+        hook = self.hook()
+        self._check_is_airflows(self.found(hook, hook.get_pod, self.name, self.namespace))
+        delete = hook.core_v1_client.delete_namespaced_pod
+        self.found(hook, delete, name=self.name, namespace=self.namespace, body=self.delete_options())
 
     def reconnects(self, operator: Any, context: Any) -> bool:
-        with self.asking(self.conn_id):
-            return bool(operator.reattach_on_restart) and _is_taken_up(self._pod(), operator)
+        return bool(operator.reattach_on_restart) and _is_taken_up(self._pod(), operator)
 
     def __str__(self) -> str:
         return f"pod {self.name} in namespace {self.namespace}"
@@ -164,27 +207,26 @@ class KubernetesJob(KubernetesWork):
             return None
         name, namespace, uid = job.metadata.name, job.metadata.namespace, job.metadata.uid
         if not uid:
-            with suppress(Exception):
-                uid = operator.hook.get_job(name, namespace).metadata.uid
-        return cls(**where, namespace=namespace, name=name, uid=uid or "")
+            uid = _uid(f"Job {name}", lambda: operator.hook.get_job(name, namespace).metadata.uid)
+        return cls(**where, namespace=namespace, name=name, uid=uid)
 
     def running(self) -> bool:
-        with self.asking(self.conn_id):
-            hook = self.hook()
-            job = self.found(hook, hook.get_job, self.name, self.namespace)
-            if job is not None and self.is_same(job.metadata.uid):
-                conditions = (job.status and job.status.conditions) or []
-                if not any(each.type in ("Complete", "Failed") and each.status == "True" for each in conditions):
-                    return True
-            pods = hook.core_v1_client.list_namespaced_pod(self.namespace, label_selector=f"job-name={self.name}")
-            return any(self._owns(pod) and not _has_ended(pod) for pod in pods.items)
+        hook = self.hook()
+        job = self.found(hook, hook.get_job, self.name, self.namespace)
+        if job is not None and self.is_same(job.metadata.uid):
+            conditions = (job.status and job.status.conditions) or []
+            if not any(each.type in ("Complete", "Failed") and each.status == "True" for each in conditions):
+                return True
+        pods = hook.core_v1_client.list_namespaced_pod(self.namespace, label_selector=f"job-name={self.name}")
+        return any(self._owns(pod) and not _has_ended(pod) for pod in pods.items)
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            hook, options = self.hook(), self.delete_options()
-            options.propagation_policy = "Foreground"  # it stays until its pods are gone
-            delete = hook.batch_v1_client.delete_namespaced_job
-            self.found(hook, delete, name=self.name, namespace=self.namespace, body=options)
+        hook, options = self.hook(), self.delete_options()
+        job = self.found(hook, hook.get_job, self.name, self.namespace)
+        self._check_is_airflows(job and job.spec.template)
+        options.propagation_policy = "Foreground"  # it stays until its pods are gone
+        delete = hook.batch_v1_client.delete_namespaced_job
+        self.found(hook, delete, name=self.name, namespace=self.namespace, body=options)
 
     def __str__(self) -> str:
         return f"Job {self.name} in namespace {self.namespace}"
@@ -235,35 +277,39 @@ class SparkApplication(KubernetesWork):
         if pod is None or (where := cls.where(operator)) is None:
             return None
         name, namespace = pod.metadata.name.removesuffix(_DRIVER), pod.metadata.namespace
-        launcher, uid = operator.launcher, ""
+        launcher = operator.launcher
         api = {"group": launcher.api_group, "version": launcher.api_version, "plural": launcher.plural}
-        with suppress(Exception):
-            uid = operator.hook.get_custom_object(name=name, namespace=namespace, **api)["metadata"]["uid"]
+        ask = partial(operator.hook.get_custom_object, name=name, namespace=namespace, **api)
+        uid = _uid(f"SparkApplication {name}", lambda: ask()["metadata"]["uid"])
         return cls(**where, namespace=namespace, name=name, uid=uid, **api)
 
     def running(self) -> bool:
-        with self.asking(self.conn_id):
-            hook = self.hook()
-            made = self.found(hook, hook.get_custom_object, name=self.name, namespace=self.namespace, **self._api())
-            if made is not None and self.is_same(made["metadata"]["uid"]):
-                state = made.get("status", {}).get("applicationState", {}).get("state")
-                if state not in _APPLICATION_OVER:
-                    return True
-            driver = self._driver(hook)
-            return driver is not None and not _has_ended(driver)
+        hook = self.hook()
+        made = self.found(hook, hook.get_custom_object, name=self.name, namespace=self.namespace, **self._api())
+        if made is not None and self.is_same(made["metadata"]["uid"]):
+            state = made.get("status", {}).get("applicationState", {}).get("state")
+            if state not in _APPLICATION_OVER:
+                return True
+        driver = self._driver(hook)
+        return driver is not None and not _has_ended(driver)
 
     def cancel(self) -> None:
-        with self.asking(self.conn_id):
-            hook = self.hook()
-            delete, options = hook.custom_object_client.delete_namespaced_custom_object, self.delete_options()
-            self.found(hook, delete, name=self.name, namespace=self.namespace, body=options, **self._api())
+        hook = self.hook()
+        delete, options = hook.custom_object_client.delete_namespaced_custom_object, self.delete_options()
+        self.found(hook, delete, name=self.name, namespace=self.namespace, body=options, **self._api())
 
     def reconnects(self, operator: Any, context: Any) -> bool:
-        with self.asking(self.conn_id):
-            return bool(operator.reattach_on_restart) and _is_taken_up(self._driver(self.hook()), operator)
+        return bool(operator.reattach_on_restart) and _is_taken_up(self._driver(self.hook()), operator)
 
     def __str__(self) -> str:
         return f"SparkApplication {self.name} in namespace {self.namespace}"
+
+    def check(self) -> None:
+        super().check()
+        if (self.group, self.plural) != (_GROUP, _PLURAL) or not _VERSION.fullmatch(self.version):
+            raise CannotTell(
+                f"{self}: {self.plural} of {self.group} {self.version} are no applications of the Spark operator"
+            )
 
     def _api(self) -> dict[str, str]:
         return {"group": self.group, "version": self.version, "plural": self.plural}
@@ -272,6 +318,34 @@ class SparkApplication(KubernetesWork):
         """Its driver, called as the operator expects it to be; None if there is none."""
         pod = self.found(hook, hook.get_pod, f"{self.name}{_DRIVER}", self.namespace)
         return pod if pod is not None and (not self.uid or self.uid in (_owners(pod) or {self.uid})) else None
+
+
+def limit(client: Any) -> None:
+    """Have each request of *client*, Kubernetes' own, end in time: it would wait for ever by default."""
+    call, until = client.call_api, time.monotonic() + ASK_S
+
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        if (left_s := until - time.monotonic()) <= 0:
+            raise TimeoutError("the time for this question is over")  # its hook would ask again and again
+        return call(*args, **{**kwargs, "_request_timeout": min(left_s, ANSWER_S)})
+
+    client.call_api = bounded
+
+
+def _uid(what: str, ask: Callable[[], str | None]) -> str:
+    """The uid of what an operator has just created; ``""`` if its cluster does not say it."""
+    try:
+        if uid := in_time(f"uid of {what} {ask!r}", ask):
+            return uid
+        error: Exception | None = None
+    except Exception as failed:  # noqa: BLE001 - the work runs all the same, and has to be recorded
+        error = failed
+    log.warning(
+        "The uid of %s is unknown (%r): it is recorded by its name only, so a later one of that name is taken for it",
+        what,
+        error or "the cluster has not set one",
+    )
+    return ""
 
 
 def _has_ended(pod: Any) -> bool:

@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.work.jobs import trust
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -94,14 +96,17 @@ def ends_with_process(operator: type) -> bool:
 def job_of(operator: object) -> Job | None:
     """What *operator* has submitted, by what it has set on itself."""
     cls: type = type(operator)
-    found = kind_of(cls)
-    return found[0].of(operator) if found else None
+    if (found := kind_of(cls)) is None:
+        return None
+    trust.learn(found[0].names_of(operator))
+    return found[0].of(operator)
 
 
 def watch(operator: object, record: Callable[[Job], None]) -> None:
     """Have *record* called with what *operator* submits, where what it sets on itself tells that late or never."""
     cls: type = type(operator)
     if (found := kind_of(cls)) is not None:
+        trust.learn(found[0].names_of(operator))
         found[0].watch(operator, record)
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
+import time
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.work.jobs import dataproc, emr, kubernetes
+from airflow_hivelock.work.asking import ANSWER_S
+from airflow_hivelock.work.jobs import dataproc, emr, kubernetes, resumable
+from airflow_hivelock.work.jobs.resumable import ResumableJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_hivelock.work.jobs.job import Job
@@ -338,7 +344,9 @@ class TestDataproc:
             else:
                 assert job.running() is (state.name in ("PENDING", "RUNNING", "CANCELLING"))
         job.cancel()
-        hook.get_operations_client.return_value.cancel_operation.assert_called_once_with(name="o-1")
+        hook.get_operations_client.return_value.cancel_operation.assert_called_once_with(
+            name="o-1", retry=None, timeout=ANSWER_S
+        )
         hook.get_batch.return_value = api.Batch(state="RUNNING", uuid="u-2")
         assert not job.running(), "a later one of its name"
 
@@ -366,6 +374,8 @@ class TestDataproc:
 
 
 class TestKubernetes:
+    LABELS: ClassVar = {"kubernetes_pod_operator": "True"}
+
     @pytest.fixture(autouse=True)
     def connection(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         config = tmp_path / "config"
@@ -400,7 +410,7 @@ class TestKubernetes:
 
     def pod(self, k8s: Any, phase: str, uid: str = "u-1", **status: Any) -> Any:
         return k8s.V1Pod(
-            metadata=k8s.V1ObjectMeta(name="work", namespace="jobs", uid=uid, labels={}),
+            metadata=k8s.V1ObjectMeta(name="work", namespace="jobs", uid=uid, labels=dict(self.LABELS)),
             spec=k8s.V1PodSpec(
                 restart_policy="Never",
                 containers=[k8s.V1Container(name="base"), k8s.V1Container(name="airflow-xcom-sidecar")],
@@ -431,6 +441,7 @@ class TestKubernetes:
             job.running()
         cluster.read_pod.return_value = self.pod(k8s, "Running", uid="u-2")
         assert not job.running(), "a later one of its name"
+        assert self.LABELS.items() <= operator.pod_request_obj.metadata.labels.items()
         job.cancel()
         assert cluster.delete_pod.call_args.kwargs["body"].preconditions.uid == "u-1"
 
@@ -493,6 +504,9 @@ class TestKubernetes:
         pod.metadata.owner_references = [k8s.V1OwnerReference(api_version="v1", kind="Job", name="work", uid="u-1")]
         cluster.list_pods.return_value = k8s.V1PodList(items=[pod])
         assert job.running(), "one of its pods"
+        template = operator.job_request_obj.spec.template
+        assert self.LABELS.items() <= template.metadata.labels.items()
+        cluster.read_job.return_value.spec = k8s.V1JobSpec(template=template)
         job.cancel()
         assert cluster.delete_job.call_args.kwargs["body"].propagation_policy == "Foreground"
 
@@ -530,3 +544,65 @@ class TestKubernetes:
         operator.pod_request_obj = object()
         operator.hook = MagicMock()  # as GKEStartPodOperator's
         assert kubernetes.KubernetesPod.of(operator) is None
+
+
+class TestSilence:
+    """A service that accepts, and never answers: the thread that asks it ends soon, whatever the hook would wait."""
+
+    @pytest.fixture
+    def at(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        for module in (emr, resumable):
+            monkeypatch.setattr(module, "ANSWER_S", 0.3)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+    @pytest.mark.parametrize(
+        ("job", "provider"),
+        [
+            (
+                ResumableJob(
+                    "airflow.providers.apache.livy.operators.livy.LivyOperator",
+                    1,
+                    {"livy_conn_id": "silent"},
+                    "_batch_id",
+                ),
+                "livy",
+            ),
+            (
+                ResumableJob(
+                    "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator",
+                    1,
+                    {"databricks_conn_id": "silent"},
+                    "run_id",
+                ),
+                "databricks",
+            ),
+            (
+                ResumableJob(
+                    "airflow.providers.amazon.aws.operators.glue.GlueJobOperator",
+                    "r-1",
+                    {"job_name": "j", "aws_conn_id": "silent", "region_name": "eu-central-1", "verify": None},
+                    "_job_run_id",
+                ),
+                "aws",
+            ),
+            (emr.EmrServerlessRun("silent", "eu-central-1", "a-1", "r-1"), "aws"),
+        ],
+        ids=lambda each: each if isinstance(each, str) else None,
+    )
+    def test_is_given_up(self, job: Any, provider: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("airflow.providers.amazon")
+        connection: dict[str, Any] = {"conn_type": provider, "host": at, "password": "token"}
+        if provider == "aws":
+            connection = {"conn_type": "aws", "login": "k", "password": "s", "extra": {"endpoint_url": at}}
+        monkeypatch.setenv("AIRFLOW_CONN_SILENT", json.dumps(connection))
+        job.check()
+        for ask in (job.running, job.cancel):
+            began = time.monotonic()
+            with pytest.raises(CannotTell, match=r"(?i)time"):
+                ask()
+            assert time.monotonic() - began < 25, "its hook waits for a minute or more"
+        deadline = time.monotonic() + 5
+        while any(thread.name == "hivelock-asks" for thread in threading.enumerate()):
+            assert time.monotonic() < deadline, "a thread waits on"
+            time.sleep(0.05)

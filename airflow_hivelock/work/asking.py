@@ -1,0 +1,100 @@
+"""The one way to ask a cluster something: the answer comes in time, and no answer harms the process that asks.
+
+A provider's code may wait for ever, or raise SystemExit. A separate thread therefore asks each question. An exception in
+another thread, as when Airflow ends a task, is never taken for an answer.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_hivelock.locks.errors import CannotTell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0
+"""How long a cluster may take for one request, in seconds, whatever the provider's hook would wait."""
+
+ASK_S = 30.0
+"""How long one question may take in all: its imports, its connection, its requests and their repetitions."""
+
+MOST_UNANSWERED = 64
+"""How many questions may wait for an answer at once. Each of them is a thread."""
+
+
+class _Question:
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        self.began = time.monotonic()
+        self.done = threading.Event()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self._ask = ask
+        self.thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._run,), name="hivelock-asks", daemon=True
+        )
+
+    def _run(self) -> None:
+        _here.asks = True
+        try:
+            self.answer = self._ask()
+        except BaseException as error:  # noqa: BLE001 - SystemExit, say, of a module that is a program
+            self.error = error
+        finally:
+            self.done.set()
+
+
+_here = threading.local()
+_asked: dict[str, _Question] = {}
+_lock = threading.RLock()  # a signal's handler may ask while its thread is about to
+
+
+def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
+    """What *ask* returns.
+
+    :param what: identifies the question. Threads that ask the same at the same time get the same answer.
+    :param within_s: how long it may take, in seconds.
+    :raises CannotTell: it takes longer, or raises what ends a process.
+    :raises Exception: what *ask* raises.
+    """
+    if getattr(_here, "asks", False):
+        return ask()  # a part of another question, and within its time
+    question = _put(what, ask)
+    if not question.done.wait(max(0.0, question.began + within_s - time.monotonic())):
+        raise CannotTell(f"no answer within {within_s:g} s")
+    if question.error is None:
+        answer: T = question.answer
+        return answer
+    if isinstance(question.error, Exception):
+        raise question.error
+    raise CannotTell(f"it raised {question.error!r}") from question.error
+
+
+def _put(what: str, ask: Callable[[], Any]) -> _Question:
+    with _lock:
+        for each in [key for key, question in _asked.items() if not question.thread.is_alive()]:
+            del _asked[each]
+        if (question := _asked.get(what)) is not None:
+            return question
+        if len(_asked) >= MOST_UNANSWERED:
+            raise CannotTell(f"{len(_asked)} earlier questions to clusters are still without an answer")
+        question = _asked[what] = _Question(ask)
+        question.thread.start()
+        return question
+
+
+def _forget() -> None:
+    """A forked process has its parent's questions, but not the threads that ask them."""
+    global _lock
+    _asked.clear()
+    _lock = threading.RLock()
+    _here.__dict__.pop("asks", None)
+
+
+os.register_at_fork(after_in_child=_forget)

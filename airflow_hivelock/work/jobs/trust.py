@@ -1,0 +1,125 @@
+"""What a record of work may decide when a cluster is asked for it.
+
+A record comes out of the lock store, where strangers may be able to write. It names a job, and whom to ask for it. It
+never leads credentials to another place than the one that Airflow's connection names. It never has a file read, or a
+module imported, that Airflow or this process does not itself name. SECURITY.md has the decision for each field.
+
+A record may also name what the operator of a task in this process names: the DAG's author chose it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow.configuration import conf
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from airflow_hivelock.locks.errors import CannotTell
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+CONN_ID = re.compile(r"(?!.*\.\.)[\w#!()\-.:/]{0,250}")
+"""A secrets backend makes a path of it: it never leads upwards."""
+
+REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+"""It becomes the first part of a host's name, to which credentials go: it never holds a dot or a slash."""
+
+CONFIG_FILES, ACCOUNTS = "kube_config_files", "impersonated_accounts"
+"""Options of ``[hivelock]``: what a record may name though neither its connection nor this process's task does."""
+
+_own: set[tuple[str, ...]] = set()
+
+
+def learn(names: Iterable[tuple[str, ...]]) -> None:
+    """Remember what the operator of a task in this process names."""
+    _own.update(names)
+
+
+def is_own(*name: str) -> bool:
+    """Whether the operator of a task in this process also names it."""
+    return name in _own
+
+
+def check_connection(conn_id: str, types: Collection[str]) -> dict[str, Any]:
+    """The extra of the connection that a record names; empty if it does not exist.
+
+    Hooks of Kubernetes and AWS do without a connection. They then go by what their own environment holds, which no
+    record can change.
+
+    :param types: of connections that fit the hook. Another one's credentials would go to a server that they are not for.
+    :raises CannotTell: it is of another type.
+    """
+    if not CONN_ID.fullmatch(conn_id):
+        raise CannotTell(f"connection {conn_id[:80]!r} cannot be meant")
+    try:
+        connection = BaseHook.get_connection(conn_id) if conn_id else None
+    except AirflowNotFoundException:
+        connection = None
+    if connection is None:
+        return {}
+    if connection.conn_type not in types and not is_own("connection", conn_id):
+        raise CannotTell(
+            f"connection {conn_id!r} is of type {connection.conn_type!r}, and a record may lead to one of type "
+            f"{' or '.join(sorted(types))} only; change the connection's type if it is the right one"
+        )
+    extra: dict[str, Any] = connection.extra_dejson
+    return extra
+
+
+def check_config_file(path: str | None, extra: dict[str, Any]) -> None:
+    """
+    :param extra: of the connection to Kubernetes.
+    :raises CannotTell: *path* must not be read: what it holds can run programs.
+    """
+    allowed = [extra.get("kube_config_path"), extra.get("extra__kubernetes__kube_config_path"), *_option(CONFIG_FILES)]
+    if path is not None and path not in allowed and not is_own("config_file", path):
+        raise CannotTell(
+            f"config_file {path[:200]!r} is not read because a record names it; name it in the connection, as its kube "
+            f"config path, or in [hivelock] {CONFIG_FILES}"
+        )
+
+
+def check_accounts(chain: Collection[str], extra: dict[str, Any]) -> None:
+    """
+    :param chain: the service accounts to act as.
+    :param extra: of the connection to Google.
+    :raises CannotTell: Airflow does not name one of them, and no task in this process does.
+    """
+    said = extra.get("impersonation_chain") or extra.get("extra__google_cloud_platform__impersonation_chain") or []
+    of_connection = [each.strip() for each in said.split(",")] if isinstance(said, str) else list(said)
+    if not chain or list(chain) == of_connection or is_own("accounts", *chain):
+        return
+    if not set(chain) <= set(_option(ACCOUNTS)):
+        raise CannotTell(
+            f"{', '.join(chain)[:300]} is not impersonated because a record names it; name it in the connection, as its "
+            f"impersonation chain, or in [hivelock] {ACCOUNTS}"
+        )
+
+
+def provider_types(module: str) -> frozenset[str] | None:
+    """The types of connections of the provider that has *module* as one of operators; None if no installed one has.
+
+    Nothing is imported but what describes the providers.
+    """
+    return _providers().get(module)
+
+
+@cache
+def _providers() -> dict[str, frozenset[str]]:
+    from airflow.providers_manager import ProvidersManager
+
+    found: dict[str, frozenset[str]] = {}
+    providers = ProvidersManager().providers  # type: ignore[no-untyped-call]
+    for provider in providers.values():
+        types = frozenset(each["connection-type"] for each in provider.data.get("connection-types", ()))
+        for group in provider.data.get("operators", ()):
+            found |= dict.fromkeys(group["python-modules"], types)
+    return found
+
+
+def _option(name: str) -> list[str]:
+    # Not fallback=[]: Airflow 3.1 would split it as text.
+    return [each for each in conf.getlist("hivelock", name, fallback="") if each]

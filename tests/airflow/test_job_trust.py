@@ -1,0 +1,442 @@
+"""What a record of work may decide, where it was written by a stranger with access to the lock store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from unittest.mock import MagicMock
+
+import pytest
+from airflow.providers.common.compat.sdk import BaseHook
+
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.ui import holders
+from airflow_hivelock.work import applications, asking
+from airflow_hivelock.work.jobs import resumable, table, trust
+from airflow_hivelock.work.jobs.dataproc import DataprocBatch, DataprocJob
+from airflow_hivelock.work.jobs.emr import EmrServerlessRun, EmrSteps
+from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.kubernetes import KubernetesJob, KubernetesPod, SparkApplication
+from airflow_hivelock.work.jobs.resumable import ResumableJob
+from airflow_hivelock.work.spark_job import SparkJob
+from tests.airflow.test_keeper_frees import Airflow, acquire, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+FASTAPI = {"kind": "resumable", "operator": "fastapi.__main__.x", "job_id": 1, "arguments": {}}
+"""Its module ends the process that imports it."""
+
+POISON = {**FASTAPI, "operator": "poison.x"}
+
+
+@pytest.fixture(autouse=True)
+def poison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that can be imported, and ends the process as fastapi.__main__ does."""
+    (tmp_path / "poison.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("poison", "fastapi.__main__"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+@pytest.fixture
+def recorded(manager: LockManager) -> Callable[[dict[str, Any]], Lease]:
+    """``recorded(record)``: a lease under which a stranger has recorded that work."""
+    return lambda record: manager.start_work(acquire(manager), "load", json.dumps(record))
+
+
+@pytest.mark.parametrize("record", [FASTAPI, POISON])
+class TestModule:
+    def test_the_page_imports_none_that_a_record_names(self, recorded: Any, record: dict[str, Any]) -> None:
+        lease = recorded(record)
+        assert holders.ask([lease]) == {lease.id: {"load": holders.UNTOLD}}
+        assert holders.how(lease.works[0]) == holders.UNTOLD
+        assert not {"poison", "fastapi.__main__"} & sys.modules.keys()
+
+    def test_the_keeper_imports_none_and_keeps_the_lease(
+        self, recorded: Any, record: dict[str, Any], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lease = recorded(record)
+        airflow_knows_it_over(monkeypatch)
+        assert "provider" in keep()[lease.id]
+        assert not {"poison", "fastapi.__main__"} & sys.modules.keys()
+        assert manager.find(lease.id)
+
+    def test_release_and_the_next_try_import_none(self, recorded: Any, record: dict[str, Any]) -> None:
+        lease = recorded(record)
+        with pytest.raises(CannotTell, match="provider"):
+            applications.running(lease.works)
+        ending = applications.decode(json.dumps({**record, "attribute": "job_id"}))
+        with pytest.raises(CannotTell, match="provider"):
+            ending.stop()
+        assert not {"poison", "fastapi.__main__"} & sys.modules.keys()
+
+
+def airflow_knows_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.execution_time import task_runner
+
+    from airflow_hivelock.triggers import keeper
+
+    played = Airflow()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
+    monkeypatch.setattr(keeper, "SETTLE_S", 0.0)
+    played.knows("run", "failed", load="failed")
+
+
+@pytest.fixture(autouse=True)
+def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task has run in this process, so that nothing is known but what Airflow itself says."""
+    monkeypatch.setattr(trust, "_own", set())
+    monkeypatch.setattr(resumable, "_own_classes", {})
+
+
+POD = KubernetesPod("kubernetes_default", None, None, None, "https://k8s:443", "jobs", "work", "u-1")
+K8S_JOB = KubernetesJob("kubernetes_default", None, None, None, "https://k8s:443", "jobs", "work", "u-1")
+APPLICATION = SparkApplication(
+    *("kubernetes_default", None, None, None, "https://k8s:443", "jobs", "work", "u-1"),
+    *("sparkoperator.k8s.io", "v1beta2", "sparkapplications"),
+)
+DATAPROC = DataprocJob("google_cloud_default", (), "p", "europe-west3", "job-1")
+EMR = EmrServerlessRun("aws_default", "eu-central-1", "a-1", "r-1")
+LIVY = ResumableJob(
+    "airflow.providers.apache.livy.operators.livy.LivyOperator", 1, {"livy_conn_id": "livy_default"}, "_batch_id"
+)
+GLUE = ResumableJob(
+    "airflow.providers.amazon.aws.operators.glue.GlueJobOperator", "r-1", {"aws_conn_id": "aws_default"}, "_job_run_id"
+)
+
+
+class TestConnection:
+    """A stranger would like to see one service's password sent to another."""
+
+    @pytest.fixture(autouse=True)
+    def warehouse(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """A connection to something else. Returns the hooks that have read it."""
+        connection = {"conn_type": "postgres", "host": "db", "login": "etl", "password": "tiger-tiger"}
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+        read: list[str] = []
+        original = BaseHook.get_connection.__func__  # type: ignore[attr-defined]
+
+        def get_connection(cls: type, conn_id: str) -> Any:
+            if cls is not BaseHook:
+                read.append(cls.__name__)
+            return original(cls, conn_id)
+
+        monkeypatch.setattr(BaseHook, "get_connection", classmethod(get_connection))
+        return read
+
+    @pytest.mark.parametrize(
+        "job",
+        [
+            *(replace(job, conn_id="warehouse") for job in (POD, K8S_JOB, APPLICATION, DATAPROC, EMR)),
+            SparkJob("warehouse", "driver-1", "cluster"),
+            replace(LIVY, arguments={"livy_conn_id": "warehouse"}),
+            replace(GLUE, arguments={"aws_conn_id": "warehouse", "job_name": "j"}),
+        ],
+        ids=lambda job: job.kind,
+    )
+    @pytest.mark.parametrize("ask", ["running", "cancel"])
+    def test_of_another_type_no_hook_reads(self, job: Any, ask: str, warehouse: list[str]) -> None:
+        with pytest.raises(CannotTell, match="is of type 'postgres', and a record may lead to one of type"):
+            getattr(job, ask)()
+        assert warehouse == []
+
+    @pytest.mark.parametrize("conn_id", ["../../secret", "a\nb", "a b", "x" * 300])
+    def test_of_no_possible_id_no_secrets_backend_is_asked_for(self, conn_id: str) -> None:
+        with pytest.raises(CannotTell, match="cannot be meant"):
+            trust.check_connection(conn_id, ("aws",))
+
+    def test_of_this_process_s_own_task_is_asked_through_whatever_its_type(self) -> None:
+        operator: Any = SimpleNamespace(_conn_id="warehouse")
+        trust.learn(SparkJob.names_of(operator))
+        assert trust.check_connection("warehouse", ("spark",)) == {}
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        "argument",
+        [
+            {"script_location": "/etc/passwd"},
+            {"s3_bucket": "a-stranger-s"},
+            {"botocore_config": "x"},
+            {"iam_role_arn": "x"},
+        ],
+    )
+    def test_of_a_known_operator_no_others_are_given(self, argument: dict[str, str]) -> None:
+        """With these GlueJobOperator uploads a file of the host to a bucket."""
+        with pytest.raises(CannotTell, match="is its own task's to give"):
+            replace(GLUE, arguments={"aws_conn_id": "", **argument}).running()
+
+    @pytest.mark.parametrize("argument", [{"endpoint": "http://a.stranger"}, {"verify": False}, {"command": "true"}])
+    def test_of_an_unknown_operator_only_its_connection_is_given(
+        self, argument: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trust, "_providers", lambda: {"poison": frozenset({"poisonous"})})
+        with pytest.raises(CannotTell, match="is its own task's to give"):
+            ResumableJob("poison.Operator", 1, argument).running()
+        assert "poison" not in sys.modules
+
+    @pytest.mark.parametrize("prefix", ["../admin", "x?y", "a b", "x#"])
+    def test_livy_s_prefix_leads_nowhere_else(self, prefix: str) -> None:
+        with pytest.raises(CannotTell, match="cannot be meant"):
+            replace(LIVY, arguments={"livy_conn_id": "livy", "livy_endpoint_prefix": prefix}).running()
+
+    @pytest.mark.parametrize("region", ["evil.com/", "evil.com", "a:1", "x@y", "", "a" * 64, "Ünited"])
+    def test_a_region_is_no_host(self, region: str) -> None:
+        """It becomes the first part of a host name. A token is sent to that host."""
+        for job in (DATAPROC, EMR, DataprocBatch("g", (), "p", "r", "b"), EmrSteps("aws", "r", "j-1", ("s-1",))):
+            with pytest.raises(ValueError, match="region"):
+                replace(job, region=region)
+        with pytest.raises(CannotTell, match="cannot be meant"):
+            replace(GLUE, arguments={"region_name": region or "."}).running()
+
+
+class TestKubeconfig:
+    """Such a file can name a program that Kubernetes' client then runs."""
+
+    JOB = replace(POD, config_file="/tmp/a-stranger-s")
+
+    @pytest.fixture(autouse=True)
+    def hook(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        hooks = pytest.importorskip("airflow.providers.cncf.kubernetes.hooks.kubernetes")
+        made = MagicMock()
+        made.return_value.get_pod.return_value = None
+        monkeypatch.setattr(hooks, "KubernetesHook", made)
+        return made
+
+    def test_that_only_a_record_names_is_not_read(self, hook: Any) -> None:
+        for ask in (self.JOB.running, self.JOB.cancel):
+            with pytest.raises(CannotTell, match=r"\[hivelock\] kube_config_files"):
+                ask()
+        hook.assert_not_called()
+
+    @pytest.mark.parametrize("way", ["connection", "setting", "task"])
+    def test_that_airflow_names_is_read(self, way: str, hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"kube_config_path": self.JOB.config_file} if way == "connection" else {}
+        connection = {"conn_type": "kubernetes", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
+        if way == "setting":
+            monkeypatch.setenv("AIRFLOW__HIVELOCK__KUBE_CONFIG_FILES", f"/etc/kube,{self.JOB.config_file}")
+        if way == "task":
+            operator: Any = SimpleNamespace(
+                kubernetes_conn_id="kubernetes_default", config_file=self.JOB.config_file, reattach_on_restart=False
+            )
+            assert not self.JOB.reconnects(operator, {})
+        assert not self.JOB.running()
+        assert hook.call_args.kwargs["config_file"] == self.JOB.config_file
+
+
+class TestImpersonation:
+    JOB = replace(DATAPROC, impersonation=("admin@p.iam.gserviceaccount.com",))
+
+    def test_of_whom_only_a_record_names_is_not_done(self) -> None:
+        with pytest.raises(CannotTell, match=r"\[hivelock\] impersonated_accounts"):
+            self.JOB.check()
+
+    @pytest.mark.parametrize("way", ["connection", "setting", "task"])
+    def test_of_whom_airflow_names_is_done(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        (account,) = self.JOB.impersonation
+        extra = {"impersonation_chain": account} if way == "connection" else {}
+        connection = {"conn_type": "google_cloud_platform", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(connection))
+        if way == "setting":
+            monkeypatch.setenv("AIRFLOW__HIVELOCK__IMPERSONATED_ACCOUNTS", f"etl@p,{account}")
+        if way == "task":
+            operator: Any = SimpleNamespace(gcp_conn_id="google_cloud_default", impersonation_chain=account)
+            trust.learn(DataprocJob.names_of(operator))
+        self.JOB.check()
+
+
+class TestDeleted:
+    """In place of a job, any object of the cluster could be named."""
+
+    @pytest.fixture
+    def hook(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        made = MagicMock()
+        for kind in (KubernetesPod, KubernetesJob, SparkApplication):
+            monkeypatch.setattr(kind, "hook", lambda self: made)
+        return made
+
+    def test_is_no_pod_that_airflow_has_not_made(self, hook: Any) -> None:
+        hook.get_pod.return_value.metadata.labels = {"app": "scheduler"}
+        with pytest.raises(CannotTell, match="no operator of Airflow made it"):
+            POD.cancel()
+        hook.core_v1_client.delete_namespaced_pod.assert_not_called()
+        hook.get_pod.return_value.metadata.labels = {"kubernetes_pod_operator": "True"}
+        POD.cancel()
+        hook.core_v1_client.delete_namespaced_pod.assert_called_once()
+
+    def test_is_no_job_that_airflow_has_not_made(self, hook: Any) -> None:
+        labels = {"app": "backup"}
+        hook.get_job.return_value.spec.template.metadata.labels = labels
+        with pytest.raises(CannotTell, match="no operator of Airflow made it"):
+            K8S_JOB.cancel()
+        hook.batch_v1_client.delete_namespaced_job.assert_not_called()
+        labels["kubernetes_pod_operator"] = "True"
+        K8S_JOB.cancel()
+        hook.batch_v1_client.delete_namespaced_job.assert_called_once()
+
+    @pytest.mark.parametrize("other", [{"group": "apps", "plural": "deployments"}, {"version": "../v1"}])
+    def test_is_nothing_but_a_spark_application(self, other: dict[str, str], hook: Any) -> None:
+        job = replace(APPLICATION, **other)
+        for ask in (job.running, job.cancel):
+            with pytest.raises(CannotTell, match="no applications of the Spark operator"):
+                ask()
+        assert not hook.mock_calls
+
+
+class TestInTime:
+    @pytest.fixture
+    def silent(self) -> Iterator[socket.socket]:
+        """A server that accepts, and never answers."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield server
+
+    @pytest.fixture
+    def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow_hivelock.work.jobs import kubernetes
+
+        monkeypatch.setattr(kubernetes, "ANSWER_S", 0.2)
+        monkeypatch.setattr(kubernetes, "ASK_S", 1.0)
+
+    def test_a_silent_api_server_is_given_up(
+        self, silent: socket.socket, short: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread that asks it ends, too: a hook of Kubernetes waits for a minute, and then asks again."""
+        pytest.importorskip("airflow.providers.cncf.kubernetes")
+        at = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": at}}],
+            "users": [{"name": "it", "user": {"token": "secret"}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+        connection = {"conn_type": "kubernetes", "extra": {"kube_config": json.dumps(config)}}
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
+        for job in (POD, K8S_JOB, APPLICATION):
+            began = time.monotonic()
+            with pytest.raises(CannotTell, match="kubernetes_default"):
+                job.running()
+            assert time.monotonic() - began < 15, "a hook waits for a minute by itself"
+        assert asking_threads() == 0
+
+    def test_any_other_silence_is_given_up_and_takes_one_thread(self) -> None:
+        answers = threading.Event()
+
+        def wait() -> None:
+            answers.wait(30)
+
+        try:
+            for _ in range(5):
+                with pytest.raises(CannotTell, match=r"no answer within 0.1 s"):
+                    asking.in_time("silence", wait, 0.1)
+            assert asking_threads(1) == 1
+        finally:
+            answers.set()
+
+    def test_many_silences_take_no_more_threads_than_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(asking, "MOST_UNANSWERED", 3)
+        answers = threading.Event()
+
+        def wait() -> None:
+            answers.wait(30)
+
+        try:
+            for number in range(3):
+                with pytest.raises(CannotTell, match="no answer"):
+                    asking.in_time(f"silence {number}", wait, 0.05)
+            with pytest.raises(CannotTell, match="3 earlier questions"):
+                asking.in_time("another", wait, 0.05)
+        finally:
+            answers.set()
+
+    def test_what_asks_at_the_same_time_gets_the_same_answer(self) -> None:
+        asked: list[int] = []
+        both = threading.Barrier(2)
+        got: list[int] = []
+
+        def ask() -> int:
+            asked.append(1)
+            time.sleep(0.3)
+            return len(asked)
+
+        def other() -> None:
+            both.wait()
+            got.append(asking.in_time("same", ask, 10))
+
+        threads = [threading.Thread(target=other) for _ in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert got == [1, 1]
+
+    @pytest.mark.parametrize(
+        "error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), MemoryError(), LookupError()]
+    )
+    def test_whatever_a_kind_of_jobs_raises_is_no_answer(
+        self, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        @dataclass(frozen=True)
+        class Raises(Job):
+            kind: ClassVar = "raises"
+
+            @classmethod
+            def of(cls, operator: Any) -> Self | None:
+                return None
+
+            def running(self) -> bool:
+                raise error
+
+            def cancel(self) -> None:
+                raise error
+
+        for ask in (Raises().running, Raises().cancel, partial(Raises().ends, 0)):
+            with pytest.raises(CannotTell, match=type(error).__name__):
+                ask()
+
+        def load(name: str) -> Any:
+            raise error
+
+        monkeypatch.setattr(table, "kind", load)
+        with pytest.raises(CannotTell):
+            applications.decode('{"kind": "raises"}')
+
+
+def asking_threads(most: int = 0) -> int:
+    """How many still ask, once there are *most* or fewer, or after a while."""
+    deadline = time.monotonic() + 5
+    while (found := [each.name for each in threading.enumerate()].count("hivelock-asks")) > most:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return found
+
+
+def test_an_unknown_uid_is_logged_and_the_job_is_recorded_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    pod = SimpleNamespace(metadata=SimpleNamespace(name="work-1", namespace="jobs", uid=None))
+    hook = type("KubernetesHook", (), {"__module__": "airflow.providers.cncf.kubernetes.hooks.kubernetes"})()
+    hook.conn_id, hook.in_cluster, hook.cluster_context, hook.config_file = "kubernetes_default", None, None, None
+    hook.api_client = SimpleNamespace(configuration=SimpleNamespace(ssl_ca_cert=None, host="https://k8s"))
+    hook.get_pod = MagicMock(side_effect=ConnectionError("the API server is away"))
+    operator: Any = SimpleNamespace(hook=hook, pod=pod, pod_request_obj=pod)
+    with caplog.at_level(logging.WARNING):
+        job = KubernetesPod.of(operator)
+    assert job is not None
+    assert (job.name, job.uid) == ("work-1", "")
+    assert "The uid of pod work-1 is unknown" in caplog.text
+    assert "the API server is away" in caplog.text
