@@ -18,6 +18,7 @@ from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
 from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
+from airflow_hivelock.locks.queueing import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_many_knows_multi_read_say_what_each_says_alone(
             found and found.names for found in alone[1:240:2]
         ]
         assert set(together[240].names) == {path[6:] for path in paths[::2]}
-        assert together[240][1:] == alone[240][1:] == (alone[240].czxid, 60)
+        assert together[240][1:] == alone[240][1:] == (alone[240].czxid,)
         assert together[241::2] == alone[241::2]
         assert together[-1] is None
         assert together[2] is None
@@ -182,7 +183,7 @@ def test_of_a_long_line_the_nearest_are_named_and_all_are_counted() -> None:
         Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, (lock,)) for zxid in range(MOST_NAMED + 500)
     ]
     line = Line(tickets, lambda ticket: ticket.zxid > 0, {lock.object: lock.mode})
-    blockers, waiters = line.ahead((lock,), (MOST_NAMED + 400, -1, MOST_NAMED + 400))
+    blockers, waiters = line.ahead((lock,), Position(MOST_NAMED + 400, -1, MOST_NAMED + 400))
     assert [blocker.owner for blocker in blockers[:2]] == [f"owner {MOST_NAMED + 399}", f"owner {MOST_NAMED + 398}"]
     assert (len(blockers), waiters) == (MOST_NAMED, MOST_NAMED + 399)
 
