@@ -79,7 +79,9 @@ class Namespace:
 
     def make(self) -> None:
         """Create the namespace again: Hive's clean-up removes it where it is empty."""
-        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another client was quicker
+        self._client.submit(
+            Commit((Create(self._layout.namespace, MADE_HERE),))
+        )  # refused where another client was quicker
 
     def make_partitions(self, targets: Iterable[LockObject]) -> None:
         """Create the partition nodes among *targets* in transactions of their own, parents first."""
