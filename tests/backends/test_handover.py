@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-ROUND_TRIPS_TO_ACQUIRE = 4
-ROUND_TRIPS_TO_RELEASE = 2
+ROUND_TRIPS_TO_ACQUIRE = 2
+ROUND_TRIPS_TO_RELEASE = 1
 WATCH_EVENTS_A_HAND_OVER = 3
 
 _numbers = itertools.count()
@@ -99,10 +99,9 @@ def writes(zookeeper: ZooKeeperServer, *acts: Callable[[], object]) -> int:
 
 def test_a_thousand_partitions_take_as_many_round_trips_as_one(session: CountingSession, manager: LockManager) -> None:
     manager.release(manager.acquire(owner="who makes the queue and the table", writes=days(1)))
-    costs = {cycle(session, manager, count) for count in (1, 10, 1_000)}
-    ((to_acquire, to_release),) = costs
-    assert to_acquire.round_trips <= ROUND_TRIPS_TO_ACQUIRE
-    assert to_release.round_trips <= ROUND_TRIPS_TO_RELEASE
+    costs = [cycle(session, manager, count) for count in (1, 10, 1_000)]
+    assert max(to_acquire.round_trips for to_acquire, _ in costs) <= ROUND_TRIPS_TO_ACQUIRE
+    assert max(to_release.round_trips for _, to_release in costs) <= ROUND_TRIPS_TO_RELEASE
 
 
 def test_who_shares_a_table_tries_nothing_in_vain(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
