@@ -445,9 +445,9 @@ def test_a_ticket_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> 
     with manager:
         manager.release(manager.acquire(owner="first", writes=[DAY]))
         queue = backend.store.layout.queue("dw.flights")
-        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-A", b"\x00 newer"),)))
+        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-1-A", b"\x00 newer"),)))
         backend.store.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
-        with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-A is a ticket that this version cannot read"):
+        with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-1-A is a ticket that this version cannot read"):
             manager.acquire(owner="second", writes=[DAY])
         assert manager.show() == []
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])

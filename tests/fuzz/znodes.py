@@ -302,7 +302,7 @@ INPUTS = st.one_of(
     _at(f"airflow_hivelock/requests/{_LATE_KEY}", damaged(_RECORD)),
     _at("airflow_hivelock/requests/0123456789abcdef", damaged(_RECORD)),
     *(
-        _at(f"airflow_hivelock/queue/{unit}/{key}-9-{scope}", damaged(_TICKET))
+        _at(f"airflow_hivelock/queue/{unit}/{key}-9-1-{scope}", damaged(_TICKET))
         for unit in ("dw.t", "dw.late", "é")
         for key in _KEYS[:2]
         for scope in ("A", "X", "S00000000", "0000000007")

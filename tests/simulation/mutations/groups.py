@@ -423,3 +423,9 @@ def one_comes_before_and_goes(stage: Stage) -> None:
 def one_that_is_gone_watched(patch: Patch) -> None:
     """Somebody came before me between two looks, goes away with nothing taken, and nobody tells me."""
     edit(patch, parking, "wait", "if look.ahead(mine):\n            return None", "if False:\n            return None")
+
+
+@mutation(theme=LIMITED_AND_LOCKED)
+def tickets_named_alike(patch: Patch) -> None:
+    """A request was parked, and comes back with tickets at the same paths: others go by the positions that they had before."""
+    edit(patch, ZooKeeperAcquisition, "_arrive", "entry=mine.entry + 1", "entry=1")

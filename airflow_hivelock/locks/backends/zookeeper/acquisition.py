@@ -194,6 +194,7 @@ class ZooKeeperAcquisition:
     ) -> None:
         """A new arrival among those that want its locks: granted at once, or with tickets."""
         store = self._store
+        mine = replace(mine, entry=mine.entry + 1)
         tickets = store.queues.conflicting(mine.locks, look.queues)
         if not tickets:
             if self._turn.steps_aside:

@@ -7,7 +7,7 @@
     /airflow_hivelock/alive/<owner key>            ephemeral: the process that waits for the owner lives
     /airflow_hivelock/away/<owner key>             the owner's request has stepped aside
     /airflow_hivelock/queue/<db.table>             the table's queue
-    /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<scope>          a ticket in it
+    /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<entry>-<scope>  a ticket in it
     /airflow_hivelock/groups/<group's key>/permits/<number>    one of the group's leases stands
     /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
     /airflow_hivelock/audit/<sequence>             force releases

@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 CACHED_TICKETS = 20_000
 """How many tickets are cached, unless one look needs more. An evicted ticket is read again."""
 
-_NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-(A|[SX](?:[0-9a-f]{8})?)")
-"""A ticket's node: the owner's key, the epoch, the scope."""
+_NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-(A|[SX](?:[0-9a-f]{8})?)")
+"""A ticket's node: the owner's key, the epoch, the record's entry, the scope. No name is ever used twice."""
 
 _ANY = "A"
 
@@ -227,7 +227,7 @@ class Queues:
         return [(self._path(record, name, locks), locks) for name, locks in units.items() if kept & set(locks)]
 
     def _path(self, record: Record, name: str, locks: Iterable[Lock]) -> str:
-        return f"{self._layout.queue(name)}/{record.lease_id}-{scope(locks) if '.' in name else _ANY}"
+        return f"{self._layout.queue(name)}/{record.lease_id}-{record.entry}-{scope(locks) if '.' in name else _ANY}"
 
     # The tickets of all requests.
 

@@ -68,6 +68,7 @@ class Record:
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
     :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
+    :param entry: how often it has entered the tables' queues, each time with new tickets: after it was parked it does so again.
     :param priority: as its tickets say; there for listings.
     :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the record's own.
     :param placeholders: objects on which a waiter has a lock node among Hive's clients, each with the zxid that created the
@@ -95,6 +96,7 @@ class Record:
     query: str = ""
     named: str = ""
     priority: int = 1
+    entry: int = 0
     written: int = 0
     placeholders: tuple[tuple[str, int], ...] = ()
     token: int = 0
@@ -259,6 +261,7 @@ class Record:
             "query": self.query,
             "named": self.named,
             "priority": self.priority,
+            "entry": self.entry,
             "written": self.written,
             "placeholders": self.placeholders,
             "token": self.token,
@@ -327,7 +330,7 @@ class Record:
 
 
 _TEXTS = ("owner", "process", "query", "named")
-_NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "written", "token")
+_NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token")
 _TIMES_MS = ("asked_ms", "since_ms")
 
 
