@@ -425,7 +425,7 @@ def one_that_is_gone_watched(patch: Patch) -> None:
     edit(patch, parking, "wait", "if look.ahead(mine):\n            return None", "if False:\n            return None")
 
 
-@mutation(theme=LIMITED_AND_LOCKED)
+@mutation(seed=56, theme=LIMITED_AND_LOCKED)
 def tickets_named_alike(patch: Patch) -> None:
     """A request was parked, and comes back with tickets at the same paths: others go by the positions that they had before."""
     edit(patch, ZooKeeperAcquisition, "_arrive", "entry=mine.entry + 1", "entry=1")

@@ -65,7 +65,8 @@ class Parked(NamedTuple):
 
     @property
     def position(self) -> Position:
-        return Position(self.place, self.rank, self.epoch)
+        # Two requests that began at once have the same epoch, and no other number of their own: their keys order them.
+        return Position(self.place, self.rank, self.epoch << 64 | int(self.key, 16))
 
     @classmethod
     def parse(cls, name: str) -> Parked | None:
