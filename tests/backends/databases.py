@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from sqlalchemy import event
 
-from airflow_hivelock.locks.backends.database import DatabaseBackend, store
+from airflow_hivelock.locks.backends.database import DatabaseBackend, postgresql_session, store
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def database(manager: LockManager) -> store.Store:
 
 
 def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What this thread asks from now on, with its values."""
+    """What this thread asks from now on, with its values, apart from what opens a session: the pool may open one at any time."""
     asked: list[tuple[str, object]] = []
     thread, execute = threading.get_ident(), psycopg.Cursor.execute
 
     def note(statement: str, values: object) -> None:
-        if threading.get_ident() == thread:
+        if threading.get_ident() == thread and statement not in postgresql_session.OPENING:
             asked.append((statement, values))
 
     def executed(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
