@@ -89,7 +89,7 @@ class HiveForceUnlockOperator(BaseOperator):
         manager = hook.manager()
         manager.sweep()
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
-        user = _by_whom(hook, context)
+        user = by_whom(hook, context)
         for holder in self._chosen(manager):
             lease = manager.find(str(holder.lease_id))
             verdict = self._judge(hook, manager, holder, lease)
@@ -126,8 +126,8 @@ class HiveForceUnlockOperator(BaseOperator):
         return verdict
 
 
-def _by_whom(hook: HiveLockHook, context: Any) -> str:
-    """Who the audit trail says it was: the task, and whoever has triggered its run."""
+def by_whom(hook: HiveLockHook, context: Any) -> str:
+    """Who the audit trail names: the task, and the person who has triggered its run."""
     task = str(Owner.of(hook.installation, context["ti"]))
     person = getattr(context.get("dag_run"), "triggering_user_name", None)
     return f"{person} by {task}" if person else task
