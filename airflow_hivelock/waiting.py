@@ -336,6 +336,7 @@ class Look(Polled[bool]):
         pending = manager.look(request, wake, timeout_s)
         super().__init__(pending, log)
         self._pending: PendingLook = pending
+        self._manager = manager  # one that nothing holds is closed once its connection has changed
 
     def _poll(self) -> bool | Silent | None:
         holders = self._pending.poll()
