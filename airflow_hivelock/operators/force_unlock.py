@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.operators.arguments import as_written, check_span, is_rendered
 from airflow_hivelock.spec import Owner
@@ -98,7 +99,9 @@ class HiveForceUnlockOperator(BaseOperator):
             what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
             said = "would free" if verdict.stale and self.only_report else what
-            self.log.info("%s lease %s of %s: %s", said, holder.lease_id, holder.owner, verdict.reason)
+            self.log.info(
+                "%s lease %s of %s: %s", said, holder.lease_id, printable(holder.owner), printable(verdict.reason)
+            )
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:

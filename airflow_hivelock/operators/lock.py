@@ -12,6 +12,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.arguments import check_span
@@ -163,7 +164,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                     return self._release_parts(leases, objects)
                 for manager, lease in leases:
                     if self._release(manager, lease, by_whom(hook, context)):
-                        self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                        self.log.info("Released lease %s of %s", lease.id, printable(lease.owner))
                         metrics.released(lease.since)
                         freed.append(lease.id)
                 return freed
@@ -197,7 +198,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 continue
             left = manager.release(lease, objects=named)
             stands = f"{len(left.locks)} locks stand" if left else "nothing is left"
-            self.log.info("Released %d objects of lease %s of %s; %s", len(named), lease.id, lease.owner, stands)
+            self.log.info(
+                "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), stands
+            )
             freed.append(lease.id)
         return freed
 
