@@ -371,7 +371,7 @@ def _close(backend: Backend, pid: int) -> None:
 
 def _shared_manager(url: str, site: Site | None = None) -> LockManager:
     key = fingerprint(url)
-    with _connecting[key]:  # who waits for a store that does not answer keeps nobody from the others
+    with _connecting[key]:  # a store that does not answer delays no other store
         if found := _managers.get(key) or _replaced.get(key):
             return found
         made = connect(url)

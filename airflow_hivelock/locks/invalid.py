@@ -6,7 +6,7 @@ from __future__ import annotations
 def printable(text: str) -> str:
     """*text* in one line of a terminal or a log: what has no sign of its own is shown as an escape, ``\\n`` or ``\\x1b``.
 
-    For all that others may have written into a lock store: with a line break it could forge a line of a log.
+    Use it for text from a lock store. With a line break, such a text could forge a line of a log.
     """
     if text.isprintable():
         return text

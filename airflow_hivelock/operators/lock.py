@@ -109,7 +109,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         task group for those of the same index. Another one, without *objects*, has to release the rest.
     :param lease: the lease to release, or a list of them, of HiveLockOperators of the same run; None: those of the
         HiveLockOperators directly upstream (its setups), or of all upstream where none is directly.
-    :param lease_dag_id: another DAG, any of whose runs may have acquired *lease*. Such a release goes to the audit trail. Not a
+    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Such a release goes to the audit trail. Not a
         template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """

@@ -74,7 +74,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     :param lease: what a HiveLockOperator of the same run returned (``lock.output``): the work then runs under that lease.
         The task does not acquire or release it.
-    :param lease_dag_id: another DAG, any of whose runs may have acquired *lease*. Not a template.
+    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Not a template.
     :param locks: ``"assets"``: reads its inlets and writes its outlets, as far as they are assets of Hive:
         ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
     """

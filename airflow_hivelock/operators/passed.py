@@ -37,7 +37,7 @@ def is_foreign(lease: Lease, me: Owner) -> bool:
 def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
     """The lease that was *passed* to the task *me*, as it is now: the lock task's next try may have taken it over.
 
-    :param lease_dag_id: the DAG whose leases the task may use in addition to those of its own run.
+    :param lease_dag_id: another DAG. The task may use its leases, in addition to those of its own run.
     :return: None if it is over.
     :raises InvalidRequest: the task may not use it.
     """

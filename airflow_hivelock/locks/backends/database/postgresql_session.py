@@ -70,7 +70,7 @@ class SessionFactory:
         self._trusted = False
 
     def open(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
-        """A session that nobody shares, with the settings of this class.
+        """A session that no other client shares, with the settings of this class.
 
         :param args: and *settings*: the driver's, for who logs in and where.
         :raises Unsupported: a pooler shares the session with other clients, or the settings do not hold.
@@ -141,8 +141,8 @@ def _server_pid(session: DeadlineConnection) -> int:
 class DeadlineConnection(psycopg.Connection[Any]):
     """A session with a deadline for each answer.
 
-    ``statement_timeout`` is the server's. A server that stands still, or that is cut off after it has taken the request,
-    answers nothing, and its system goes on acknowledging what is sent. Neither libpq nor the driver has a deadline.
+    The server itself applies ``statement_timeout``. A server that is stopped, or cut off after it has taken the request, does
+    not answer, while its system still acknowledges what is sent. libpq and the driver have no deadline.
 
     :ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown.
     """
