@@ -29,7 +29,7 @@ help:
 	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 races Spark jobs, too, and writes the table; installs Debian's maven where there is none)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies, each in an environment of its own: docs/compatibility.md (a quarter of an hour; FULL=1 tries all and writes the table, 40 min)"
-	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd and postgresql)"
+	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd, postgresql and pgbouncer)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
@@ -188,9 +188,9 @@ matrix: install
 	$(BIN)/python -m tests.system.matrix $(if $(FULL),--full)
 
 $(VENV)/security: $(VENV)/installed
-	command -v krb5kdc >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null && ls /usr/sbin/slapd >/dev/null || \
+	command -v krb5kdc >/dev/null && ls /usr/sbin/pgbouncer >/dev/null && ls /usr/lib/postgresql/*/bin >/dev/null && command -v krb5-config >/dev/null && ls /usr/sbin/slapd >/dev/null || \
 		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-		krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc postgresql slapd)
+		krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc postgresql pgbouncer slapd)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[kerberos]'
 	touch $@
 

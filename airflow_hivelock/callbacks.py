@@ -8,6 +8,7 @@ import structlog
 
 from airflow_hivelock import comms, metrics
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.operators.releasing import (
     acquires,
     holds_for_others,
@@ -84,10 +85,10 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
         if alive:
             _keep([(manager, lease)], f"{', '.join(alive)} not over yet")
         elif manager.release(lease):
-            log.info("Released lease %s of %s", lease.id, lease.owner)
+            log.info("Released lease %s of %s", lease.id, printable(lease.owner))
             metrics.released(lease.since)
 
 
 def _keep(leases: list[tuple[LockManager, Lease]], why: str) -> None:
     for _, lease in leases:
-        log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, why)
+        log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), printable(why))

@@ -7,11 +7,13 @@ import logging
 import os
 import re
 import threading
+import weakref
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
+from weakref import WeakValueDictionary
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
@@ -25,11 +27,12 @@ from airflow_hivelock.locks.hive.lock_store import Sourced
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TRANSACTIONS, Setting, TxnSettings
 from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.locks.plan import check_follows
-from airflow_hivelock.locks.url import check, secrets, shown
+from airflow_hivelock.locks.url import check, fingerprint, secrets, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_hivelock.locks.backend import Backend
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.plan import Follows
@@ -320,7 +323,9 @@ class HiveLockHook(BaseHook):
 
     def _read(self, connection: Any) -> Settings:
         try:
-            return Settings.of(connection)
+            found = Settings.of(connection)
+            _lead(self.hivelock_conn_id, found.url)
+            return found
         except InvalidRequest as error:
             raise InvalidRequest(f"connection {self.hivelock_conn_id!r}: {error}") from error
 
@@ -332,23 +337,61 @@ class HiveLockHook(BaseHook):
 
 
 _managers: dict[str, LockManager] = {}
+"""Those that connections lead to now, by the fingerprints of the lock stores."""
+
+_replaced: WeakValueDictionary[str, LockManager] = WeakValueDictionary()
+"""Those that connections led to before. Tasks that still wait keep them; the last one to let go closes the session."""
+
+_current: dict[str, str] = {}
+"""By connection, the fingerprint of its lock store."""
+
 _connecting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_leading = threading.Lock()
+
+
+def _lead(connection: str, url: str) -> None:
+    """The connection leads to *url* from now on: let go of where it led before, if no other one leads there."""
+    key = fingerprint(url)
+    with _leading:
+        before, _current[connection] = _current.get(connection, key), key
+        if before not in _current.values() and (old := _managers.pop(before, None)):
+            _let_go(before, old)
+
+
+def _let_go(key: str, manager: LockManager) -> None:
+    _replaced[key] = manager
+    weakref.finalize(manager, _close, manager.backend, os.getpid()).atexit = False
+
+
+def _close(backend: Backend, pid: int) -> None:
+    """In a thread of its own, for it may take seconds; in a forked process the session is the parent's."""
+    if os.getpid() == pid:
+        threading.Thread(target=backend.close, name="hivelock-close", daemon=True).start()
 
 
 def _shared_manager(url: str, site: Site | None = None) -> LockManager:
-    with _connecting[url]:  # who waits for a store that does not answer keeps nobody from the others
-        if url not in _managers:
-            _managers[url] = connect(url)
-            for finding in coverage.check(_managers[url], site) if site else ():
-                if finding.warning:
-                    log.warning("%s", finding.text)
-        return _managers[url]
+    key = fingerprint(url)
+    with _connecting[key]:  # a store that does not answer delays no other store
+        if found := _managers.get(key) or _replaced.get(key):
+            return found
+        made = connect(url)
+        for finding in coverage.check(made, site) if site else ():
+            if finding.warning:
+                log.warning("%s", finding.text)
+        with _leading:
+            if key in _current.values():
+                _managers[key] = made
+            else:  # the connection has changed since it was read
+                _let_go(key, made)
+        return made
 
 
 def _forget_managers() -> None:
-    """A forked process has its parent's sockets but not its threads: it connects anew."""
-    global _managers, _connecting
-    _managers, _connecting = {}, defaultdict(threading.Lock)
+    """A forked process has its parent's sockets but not its threads: it connects by itself."""
+    global _connecting, _leading
+    _managers.clear()
+    _replaced.clear()
+    _connecting, _leading = defaultdict(threading.Lock), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_managers)

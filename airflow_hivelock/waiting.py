@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Superseded
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease
 from airflow_hivelock.locks.pending import Silent
 
@@ -215,7 +216,9 @@ class Polled(Generic[Outcome]):
         if self._still_s is None:
             self._still_s = next_still_s(waited_s)
         for one in self.ahead.move(in_the_way)[:MOST_SHOWN]:
-            self._log.info("No longer in the way: %s, which %s", one.owner, "waited" if _waits(one) else "held it")
+            self._log.info(
+                "No longer in the way: %s, which %s", printable(one.owner), "waited" if _waits(one) else "held it"
+            )
         self._told = who
         self._log.info("Waiting for %s%s", wanted or self.wanted, f", {span(waited_s)} by now" if waited_s >= 1 else "")
         for one in in_the_way[:MOST_SHOWN]:
@@ -336,6 +339,7 @@ class Look(Polled[bool]):
         pending = manager.look(request, wake, timeout_s)
         super().__init__(pending, log)
         self._pending: PendingLook = pending
+        self._manager = manager  # one that nothing holds is closed once its connection has changed
 
     def _poll(self) -> bool | Silent | None:
         holders = self._pending.poll()

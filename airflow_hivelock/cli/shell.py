@@ -20,6 +20,7 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import LeaseLimit, LockObject
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
@@ -265,7 +266,10 @@ def _print(result: Result, output: str) -> None:
     elif output == "hive" and result.text is not None:
         text = result.text
     else:
-        rows = [list(record.values()) for record in result.records()]
+        rows = [
+            [printable(value) if isinstance(value, str) else value for value in record.values()]
+            for record in result.records()
+        ]
         text = tabulate(rows, result.columns, "simple", disable_numparse=True)
     if text:
         print(_shown(text) if sys.stdout.isatty() else text, flush=True)

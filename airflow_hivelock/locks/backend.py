@@ -98,6 +98,18 @@ class Explains(Protocol):
 
 
 @runtime_checkable
+class Warns(Protocol):
+    """A backend that knows who else may change what it keeps."""
+
+    def warnings(self) -> Sequence[str]:
+        """What leaves its locks unprotected in the store itself, each with the next step.
+
+        :raises StoreUnavailable: the store does not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class FreesForeign(Protocol):
     """A backend whose locks Hive's own sessions take, too, and leave behind."""
 

@@ -40,7 +40,7 @@ def connect(url: str) -> LockManager:
     ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``
         ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
         longest that a lease may last, renewals included. ``passing_s``: for how long a request that waits is passed by those
-        of higher priority; 0: never. What else is given is libpq's (``sslmode``, say).
+        of higher priority; 0: never. ``schema``: ``airflow_hivelock`` by default. What else is given is libpq's (``sslmode``, say).
     ``mysql://user:password@host/database[?…&ssl_ca=…&ssl_cert=…&ssl_key=…&ssl_key_password=…&ssl_mode=…&unix_socket=…]``
         The same in MySQL or MariaDB (``mariadb://`` is one with it), where ``schema`` is another database.
         ``ssl_mode=disabled|required|verify_ca|verify_identity``: the last where one of the files is given, and none is

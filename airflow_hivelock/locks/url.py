@@ -3,17 +3,25 @@ say; and the libraries that a store needs."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from importlib import import_module
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 DAY_S = 86_400.0
 YEAR_S = 366 * DAY_S
 
 _SECRET = re.compile(r"pass|secret|token|scram", re.IGNORECASE)
 """What an option is called that nobody may read: ``key_password`` here; ``sslpassword``, ``scram_client_key`` in libpq."""
+
+_SALT = os.urandom(16)
 
 _HOSTS = re.compile(r"(\[[^\]]*\]|[^:\[\],]*)(:\d*)?(,(\[[^\]]*\]|[^:\[\],]*)(:\d*)?)*")
 
@@ -24,20 +32,26 @@ def check(url: str, of: str = "the lock store") -> None:
         if not url.isprintable():  # urlsplit would leave some of it out
             raise ValueError("characters that no URL has")
         parts = urlsplit(url)
-        cut_short = parts.netloc and "@" not in parts.netloc and "@" in parts.path
-        whole = not cut_short and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
+        whole = not _cut_short(parts) and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
     except ValueError:  # which repeats it
         whole = None
     if not whole:
         raise InvalidRequest(
             f"the URL of {of} cannot be read: a port is a number, and in a password / is written %2F, ? %3F, # %23, "
-            "@ %40 and % %25"
+            "@ %40 and % %25. An @ behind the hosts is written %40, too"
         )
 
 
+def _cut_short(parts: SplitResult) -> bool:
+    """Whether the login may go on behind a /, a ? or a # of the password: ``zookeeper://ann:12?word@zk/hive``."""
+    return bool(parts.netloc) and any("@" in part for part in (parts.path, parts.query, parts.fragment))
+
+
 def shown(url: str) -> str:
-    """*url* without its passwords."""
+    """*url* without its passwords; only its scheme, if it cannot be told where they end."""
     parts = urlsplit(url)
+    if _cut_short(parts):
+        return f"{parts.scheme}://***"
     login, at, hosts = parts.netloc.rpartition("@")
     options = [
         f"{name}=***" if _SECRET.search(name) else option
@@ -54,6 +68,13 @@ def secrets(url: str) -> list[str]:
     pairs = [option.partition("=")[::2] for option in parts.query.split("&")]
     written = [parts.password or "", *(value for name, value in pairs if _SECRET.search(name))]
     return [form for text in written if text for form in dict.fromkeys((text, unquote(text), unquote_plus(text)))]
+
+
+def fingerprint(url: str) -> str:
+    """Tells *url* from every other, within this process, and holds none of its passwords."""
+    if not secrets(url):
+        return url
+    return f"{shown(url)} {hashlib.blake2b(url.encode(), key=_SALT, digest_size=8).hexdigest()}"
 
 
 def seconds(name: str, value: str | float, *, most_s: float = YEAR_S, or_none: bool = False) -> float:

@@ -16,6 +16,7 @@ from airflow_hivelock import compat, metrics
 from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lease, LockRequest
 from airflow_hivelock.operators.arguments import (
     CheckedPartial,
@@ -307,7 +308,7 @@ class AcquiresLocks(NamesLocks):
             metrics.outrun()
         self.log.info(
             "%s; back to waiting in the triggerer%s",
-            f"Outrun by {wait.blockers[0].owner}" if wait.blockers else "The lock store does not answer",
+            f"Outrun by {printable(wait.blockers[0].owner)}" if wait.blockers else "The lock store does not answer",
             f" ({again})" if again.late else ", which now takes the locks and keeps them until there is a worker slot",
         )
 

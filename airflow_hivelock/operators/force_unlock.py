@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.operators.arguments import as_written, check_span, is_rendered
 from airflow_hivelock.spec import Owner
@@ -89,7 +90,7 @@ class HiveForceUnlockOperator(BaseOperator):
         manager = hook.manager()
         manager.sweep()
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
-        user = _by_whom(hook, context)
+        user = by_whom(hook, context)
         for holder in self._chosen(manager):
             lease = manager.find(str(holder.lease_id))
             verdict = self._judge(hook, manager, holder, lease)
@@ -98,7 +99,9 @@ class HiveForceUnlockOperator(BaseOperator):
             what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
             said = "would free" if verdict.stale and self.only_report else what
-            self.log.info("%s lease %s of %s: %s", said, holder.lease_id, holder.owner, verdict.reason)
+            self.log.info(
+                "%s lease %s of %s: %s", said, holder.lease_id, printable(holder.owner), printable(verdict.reason)
+            )
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:
@@ -126,8 +129,8 @@ class HiveForceUnlockOperator(BaseOperator):
         return verdict
 
 
-def _by_whom(hook: HiveLockHook, context: Any) -> str:
-    """Who the audit trail says it was: the task, and whoever has triggered its run."""
+def by_whom(hook: HiveLockHook, context: Any) -> str:
+    """Who the audit trail names: the task, and the person who has triggered its run."""
     task = str(Owner.of(hook.installation, context["ti"]))
     person = getattr(context.get("dag_run"), "triggering_user_name", None)
     return f"{person} by {task}" if person else task

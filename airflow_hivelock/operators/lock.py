@@ -12,12 +12,16 @@ from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.base import AcquiresLocks
+from airflow_hivelock.operators.force_unlock import by_whom
+from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.releasing import (
     ReleasesLocks,
+    acquires,
     holds_for_others,
     leases_of,
     unfinished,
@@ -103,8 +107,10 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     :param objects: release only what the leases hold on these and in them, and let the rest stand: the days of a range,
         ``dw.delays/dt=2013-01-01..2013-01-05``, that are done. It waits for the tasks before this one only; in a mapped
         task group for those of the same index. Another one, without *objects*, has to release the rest.
-    :param lease: the lease to release, or a list of them; None: those of the HiveLockOperators directly upstream (its
-        setups), or of all upstream where none is directly.
+    :param lease: the lease to release, or a list of them, of HiveLockOperators of the same run; None: those of the
+        HiveLockOperators directly upstream (its setups), or of all upstream where none is directly.
+    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Such a release goes to the audit trail. Not a
+        template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """
 
@@ -115,14 +121,19 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         *,
         objects: Any = None,
         lease: Any = None,
+        lease_dag_id: str | None = None,
         work_timeout: timedelta = timedelta(minutes=5),
         hivelock_conn_id: str = HiveLockHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
+        check_lease_dag_id(self.task_id, lease_dag_id, lease)
+        if lease_dag_id is not None and objects is not None:
+            raise InvalidRequest(f"{self.task_id}: lease_dag_id is for whole leases; leave out objects")
         self.objects = objects
         self.lease = lease
+        self.lease_dag_id = lease_dag_id
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
         self._of_upstream = lease is None
@@ -135,22 +146,25 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def execute(self, context: Any) -> list[str]:
         """The ids of the leases that this call has freed, or freed a part of.
 
-        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or no lease ever held one of *objects*.
+        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or this task may not release the one
+            that is given; or no lease ever held one of *objects*.
         """
         self._check_upstream()
         objects = None if self.objects is None else rules.objects("objects", self.objects)
-        run_id, self._map_index = context["ti"].run_id, context["ti"].map_index
+        hook = HiveLockHook(self.hivelock_conn_id)
+        run_id, self._me = context["ti"].run_id, Owner.of(hook.installation, context["ti"])
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
         while True:
             try:
+                list(self._leases(run_id))  # what it may not release is refused before it waits for anything
                 self._await_work(run_id, patience)
                 leases = list(self._leases(run_id))
                 if objects is not None:
                     return self._release_parts(leases, objects)
                 for manager, lease in leases:
-                    if manager.release(lease):
-                        self.log.info("Released lease %s of %s", lease.id, lease.owner)
+                    if self._release(manager, lease, by_whom(hook, context)):
+                        self.log.info("Released lease %s of %s", lease.id, printable(lease.owner))
                         metrics.released(lease.since)
                         freed.append(lease.id)
                 return freed
@@ -159,6 +173,19 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 if silent.first:
                     self.log.warning("Not released yet. %s", silent)
                 time.sleep(silent.recheck_s)
+
+    def _release(self, manager: LockManager, lease: Lease, user: str) -> bool:
+        """Whether this call has freed *lease*; that of another run goes to the audit trail."""
+        if not is_foreign(lease, self._me):
+            return manager.release(lease)
+        reason = f"released by a task of another run, as lease_dag_id={self.lease_dag_id!r} allows"
+        freed = manager.force_release(lease.id, reason=reason, user=user, seen=lease)
+        if not freed and manager.find(lease.id) is not None:
+            raise AirflowException(
+                f"lease {lease.id} of {lease.owner} was taken over, or work under it began, in the last moment; it was not "
+                "released. Clear this task"
+            )
+        return freed
 
     def _release_parts(self, leases: Sequence[tuple[LockManager, Lease]], objects: Sequence[LockObject]) -> list[str]:
         freed = []
@@ -171,7 +198,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                 continue
             left = manager.release(lease, objects=named)
             stands = f"{len(left.locks)} locks stand" if left else "nothing is left"
-            self.log.info("Released %d objects of lease %s of %s; %s", len(named), lease.id, lease.owner, stands)
+            self.log.info(
+                "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), stands
+            )
             freed.append(lease.id)
         return freed
 
@@ -185,8 +214,8 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def _locks(self) -> list[Any]:
         """The lock tasks to unlock."""
         if self.lease is not None:
-            owners = [Owner.parse(lease.owner) for lease in self._given()]
-            mine = {owner.task_id for owner in owners if owner and owner.dag_id == self.dag_id}
+            owners = [Owner.parse(lease.owner) for lease in self._given() if not is_foreign(lease, self._me)]
+            mine = {owner.task_id for owner in owners if owner}
             return [task for task in self.dag.tasks if task.task_id in mine and holds_for_others(task)]
         upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
         found = ([task for task in tasks if holds_for_others(task)] for tasks in upstream)
@@ -203,9 +232,19 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         else:
             manager = HiveLockHook(self.hivelock_conn_id).manager()
             for given in self._given():
-                # As it stands now: the lock task's next try may have taken it over.
-                if (lease := manager.find(given.id)) is not None:
+                self._check_not_of_work(given)
+                if (lease := standing(given, self._me, manager, self.lease_dag_id)) is not None:
                     yield manager, lease
+
+    def _check_not_of_work(self, lease: Lease) -> None:
+        """:raises InvalidRequest: a task works under *lease* itself, and releases it when the work is over."""
+        owner = Owner.parse(lease.owner)
+        task = self.dag.task_dict.get(owner.task_id) if owner and owner.dag_id == self.dag_id else None
+        if owner and (owner.hold or (task and acquires(task) and not holds_for_others(task))):
+            raise InvalidRequest(
+                f"{self.task_id}: lease {lease.id} is the own lease of {owner.work}, which releases it when its work is over; "
+                "pass what a HiveLockOperator returned"
+            )
 
     def _await_work(self, run_id: str, patience: Patience) -> None:
         """Wait until no task works under the leases, and what the tasks have left running has ended.
@@ -238,4 +277,4 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
             return False
         group = self.get_closest_mapped_task_group()
         together = group is not None and work[task_id].get_closest_mapped_task_group() is group
-        return not together or index in ("", f"{self._map_index}]")
+        return not together or index in ("", f"{self._me.map_index}]")

@@ -24,6 +24,7 @@ from airflow_hivelock.operators import hive_jobs
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
 from airflow_hivelock.operators.inspection import check_order
+from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -71,8 +72,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     death tells nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.
     ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
 
-    :param lease: what a HiveLockOperator returned (``lock.output``): the work then runs under that lease, which
-        it neither acquires nor releases.
+    :param lease: what a HiveLockOperator of the same run returned (``lock.output``): the work then runs under that lease.
+        The task does not acquire or release it.
+    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Not a template.
     :param locks: ``"assets"``: reads its inlets and writes its outlets, as far as they are assets of Hive:
         ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
     """
@@ -81,17 +83,19 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     """Whether the work has ended once the task's process, and what that has started on its host, has. None: as is known
     of the operator; of one that is not known, its work is taken to go on until the operator says that it has ended."""
 
-    def __init__(self, *, lease: Any = None, locks: Any = "", **kwargs: Any) -> None:
+    def __init__(self, *, lease: Any = None, lease_dag_id: str | None = None, locks: Any = "", **kwargs: Any) -> None:
         if locks:
             kwargs |= names_of_assets(locks, kwargs)
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
             raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")
+        check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if self.start_from_trigger:
             raise InvalidRequest(
                 f"{self.task_id}: start_from_trigger would have its work begin before it has its locks"
             )
         self.lease = lease
+        self.lease_dag_id = lease_dag_id
         self._held: LeaseHolder | None = None
         self._unlocked = False
         if lease is None and self.waiting == "trigger":
@@ -109,7 +113,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
-        lease = self._adopt() if self.lease is not None else self._acquire_late(context, Round())
+        lease = self._adopt(context) if self.lease is not None else self._acquire_late(context, Round())
         with self._under(lease, context):
             return super().execute(context)
 
@@ -176,15 +180,16 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         """The lease, now that there is a slot to work in: nobody is kept waiting by a task that itself waits for one."""
         return self._acquire(context, given, resume=_RESUME, ends_task=False)
 
-    def _adopt(self) -> Lease | None:
-        """The given lease, as it stands now: the lock task's next try may have taken it over. None: it locks nothing."""
+    def _adopt(self, context: Any) -> Lease | None:
+        """The given lease, as it is now; None if it locks nothing."""
         if self.lease == OFF:
             self._unlocked = True
             self.log.warning("NOT LOCKED: the lock task was told to lock nothing, so nothing protects this work either")
             return None
-        manager = HiveLockHook(self.hivelock_conn_id).manager()
+        hook = HiveLockHook(self.hivelock_conn_id)
+        manager = hook.manager()
         given = Lease.from_json(self.lease)
-        lease = manager.find(given.id)
+        lease = standing(given, self._lock_owner(hook, context), manager, self.lease_dag_id)
         if lease is None:
             raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} is over; clear the lock task as well")
         manager.renew(lease)
@@ -193,7 +198,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def _standing(self, context: Any) -> Lease | None:
         """The lease that a resumed task still has."""
         if self.lease is not None:
-            return self._adopt()
+            return self._adopt(context)
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).locks(hook, self.log):
             self._unlocked = True
@@ -212,7 +217,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             yield
             return
         hook = HiveLockHook(self.hivelock_conn_id)
-        name = self._lock_owner(hook, context).work
+        owner = self._lock_owner(hook, context)
+        # A task of the other DAG may have the same id, and its work must not pass for an earlier try of this one.
+        name = f"{owner.dag_id}/{owner.run_id}/{owner.work}" if is_foreign(lease, owner) else owner.work
         manager = hook.manager()
         if self._hands_over(manager, lease):
             yield

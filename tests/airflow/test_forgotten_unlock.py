@@ -88,6 +88,6 @@ def test_an_unlock_that_airflow_did_not_look_at_fails_when_it_runs(
 def test_an_unlock_that_is_given_a_lease_needs_no_lock_upstream(manager: LockManager, run: Callable[..., Ran]) -> None:
     lease = manager.acquire(owner="here/other/run/lock/-1", writes=["dw.t"])
     with dag() as forgets:
-        HiveUnlockOperator(task_id="unlock", lease=lease.to_json())
+        HiveUnlockOperator(task_id="unlock", lease=lease.to_json(), lease_dag_id="other")
     assert run(forgets, logical_date=DAY).state == "success"
     assert not manager.show()

@@ -83,7 +83,7 @@ class TestUnlock:
     def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Callable[..., Ran]) -> None:
         given = [manager.acquire(owner=f"here/other/run/{n}/-1", writes=[f"dw.{n}"]).to_json() for n in ("a", "b")]
         with dag() as releases:
-            HiveUnlockOperator(task_id="unlock", lease=given)
+            HiveUnlockOperator(task_id="unlock", lease=given, lease_dag_id="other")
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
 

@@ -13,11 +13,12 @@ from sqlalchemy import text
 
 from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
+from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from sqlalchemy import Connection
 
@@ -197,6 +198,61 @@ def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer
         lease = waiting.granted()
         assert lease.token > 0
         other.release(lease)
+
+
+def test_what_others_have_made_in_the_search_path_is_not_called(postgres_url: str) -> None:
+    """An overload with the very types of the argument, which would win over PostgreSQL's own function."""
+    schema = f"theirs_{postgres_url.rpartition('=')[2]}"
+    forged = "RETURNS timestamptz LANGUAGE sql AS $$ SELECT '1970-01-01'::timestamptz $$"
+    with psycopg.connect(postgres_url.partition("?")[0], autocommit=True) as session:
+        session.execute(f"CREATE SCHEMA {schema}")
+        session.execute(f"CREATE FUNCTION {schema}.to_timestamp(numeric) {forged}")
+    with connect(f"{postgres_url}&options=-c+search_path%3D{schema}") as manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        kept = database(manager)
+        shown = text(f"SELECT DISTINCT start_utc FROM {kept.tables.qualified}lease")
+        assert kept.read(lambda connection: connection.scalar(shown)) == lease.since
+        path = kept.read(lambda connection: connection.scalar(text("SHOW search_path")))
+    assert path == "pg_catalog, pg_temp"
+
+
+@pytest.fixture
+def empty_database(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a database without any schema of ours."""
+    with psycopg.connect(postgres.url, autocommit=True) as session:
+        session.execute("CREATE DATABASE empty")
+        yield postgres.url.removesuffix("/postgres") + "/empty"
+        session.execute("DROP DATABASE empty WITH (FORCE)")
+
+
+def test_the_tables_have_a_schema_of_their_own(empty_database: str) -> None:
+    with connect(empty_database) as manager:
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+        where = text("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename LIKE 'hivelock%'")
+        found = database(manager).read(lambda connection: connection.execute(where).scalars().all())
+    assert found == ["airflow_hivelock"]
+
+
+def test_check_warns_where_every_role_may_create_in_the_schema(empty_database: str) -> None:
+    def warnings() -> list[str]:
+        with connect(empty_database) as manager:
+            return [each.text for each in coverage.check(manager) if "CREATE" in each.text]
+
+    assert warnings() == []
+    with psycopg.connect(empty_database, autocommit=True) as session:
+        session.execute("GRANT CREATE ON SCHEMA airflow_hivelock TO PUBLIC")
+        (warning,) = warnings()
+        session.execute(warning[warning.index("REVOKE") :])
+    assert warnings() == []
+
+
+def test_a_session_tells_what_it_is_for(postgres_url: str) -> None:
+    def name(url: str) -> object:
+        with connect(url) as manager:
+            return database(manager).read(lambda connection: connection.scalar(text("SHOW application_name")))
+
+    assert name(postgres_url) == "airflow_hivelock"
+    assert name(f"{postgres_url}&application_name=night") == "night"
 
 
 @pytest.mark.parametrize("value", ["a,b", "NULL", " x ", "{}", 'say "a\\b"', "é", "日本", "''"])

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from airflow.configuration import conf
 from airflow.models import Connection
+from airflow.sdk._shared.secrets_masker import SecretsMasker
 
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.hive import lock_store
@@ -95,3 +96,12 @@ def test_every_property_of_a_hive_site_is_in_the_tables() -> None:
     )
     assert tuple(taken) == lock_store.TAKEN
     assert elsewhere == lock_store.ELSEWHERE
+
+
+def test_no_example_has_airflow_warn_of_a_short_secret() -> None:
+    """Airflow masks every text of a connection's extra, and warns in each task's log of what is too short to be masked."""
+    shortest = SecretsMasker.min_length_to_mask
+    texts = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "airflow_hivelock").rglob("*.py")]
+    found = {name for file in texts for name in re.findall(r'"installation": "([^"]*)"', file.read_text())}
+    assert found
+    assert not [name for name in found if len(name) < shortest]

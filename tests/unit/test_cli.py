@@ -286,7 +286,7 @@ def test_a_store_that_does_not_answer_is_waited_for_and_said_once(
 
     monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
-    said = "hivelock: The lock store does not answer; asking again for 60 s: \N{REPLACEMENT CHARACTER}[2Jzk1 is down\n"
+    said = "hivelock: The lock store does not answer; asking again for 60 s: \\x1b[2Jzk1 is down\n"
     assert run("--timeout", "60", "-e", "lock table dw.t exclusive") == (0, "", said)
     assert manager.show("dw.t")
 

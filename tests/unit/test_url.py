@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_hivelock.locks import InvalidRequest, connect
-from airflow_hivelock.locks.url import check, secrets, shown
+from airflow_hivelock.locks.url import check, fingerprint, secrets, shown
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,39 @@ def test_what_is_shown_of_a_url_holds_no_password(url: str, seen: str, hidden: l
         "metastore://ann:hush℀@hms",
         "hiveserver2://ann:hush@[::1",
         "zookeeper://zk:hush/hive",
+        "zookeeper://ann:12/hush@zk:2181/hive",
+        "zookeeper://ann:12?hush@zk:2181/hive",
+        "zookeeper://ann:12?hush=hush@zk:2181/hive",
+        "zookeeper://ann:12#hush@zk:2181/hive",
+        "zookeeper://ann:x@12?hush@zk:2181/hive",
+        "zookeeper://ann:x@12/?hush#hush@zk:2181/hive",
+        "postgresql://ann:12?hush@db:5432/locks",
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
     with pytest.raises(InvalidRequest, match="in a password / is written %2F") as told:
         connect(url)
     assert "hu" not in str(told.value)
+
+
+@pytest.mark.parametrize("cut", ["/", "?", "#", "?a=", "/?a=b&"])
+@pytest.mark.parametrize("login", ["ann:12", "ann:x@12", "ann"])
+def test_a_url_whose_password_ends_nowhere_is_not_shown(login: str, cut: str) -> None:
+    assert "hush" not in shown(f"zookeeper://{login}{cut}hush@zk:2181/hive")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("zookeeper://a:hush@zk/hive", "zookeeper://a:hush@zk/hive", True),
+        ("zookeeper://a:hush@zk/hive", "zookeeper://a:hash@zk/hive", False),
+        ("postgresql://zk/hive?password=hush", "postgresql://zk/hive?password=hash", False),
+        ("zookeeper://zk/hive", "zookeeper://zk/other", False),
+    ],
+)
+def test_urls_are_told_apart_without_their_passwords(one: str, other: str, same: bool) -> None:
+    assert (fingerprint(one) == fingerprint(other)) is same
+    assert "hush" not in fingerprint(one)
 
 
 @pytest.mark.parametrize("host", ["z" * 64, "zk..example", "zk:2181,zk2..example"])

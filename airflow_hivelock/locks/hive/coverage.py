@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from airflow_hivelock.locks.backend import HasNamespaces
+from airflow_hivelock.locks.backend import HasNamespaces, Warns
 from airflow_hivelock.locks.hive.catalog import ICEBERG
 from airflow_hivelock.locks.hive.commits import WHAT_TO_SET
 
@@ -136,6 +136,8 @@ def check(
         findings += _of_table(table, manager.capabilities, catalog, settings, version)
     if version:
         findings += _of_version(version, getattr(manager.backend, "excl_write", None))
+    if isinstance(manager.backend, Warns):
+        findings += (Finding(text, warning=True) for text in manager.backend.warnings())
     return findings
 
 

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.invalid import printable
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -37,7 +39,9 @@ class Holder:
 
     def __str__(self) -> str:
         whose = f"lease {self.lease_id}" if self.lease_id else "Hive"
-        return f"{self.owner} ({whose}) holds {self.object} {self.mode.value} since {self.since:%Y-%m-%d %H:%M:%S}Z"
+        return printable(
+            f"{self.owner} ({whose}) holds {self.object} {self.mode.value} since {self.since:%Y-%m-%d %H:%M:%S}Z"
+        )
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,9 @@ class Blocker:
     group: str = ""
 
     def __str__(self) -> str:
-        if self.group:
-            return f"{self.owner} {'waits ahead for' if self.waiting else 'holds'} a lease of {self.group!r}"
         verb = "waits ahead for" if self.waiting else "holds"
-        return f"{self.owner} {verb} {self.object} {self.mode.value}"
+        what = f"a lease of {self.group!r}" if self.group else f"{self.object} {self.mode.value}"
+        return printable(f"{self.owner} {verb} {what}")
 
 
 class WaitsFor(enum.Enum):

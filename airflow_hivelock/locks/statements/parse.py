@@ -146,7 +146,8 @@ class _Parser:
         text = self._slice(0)
         raise InvalidRequest(
             f"{_shown(text)} is not run here.{hints.beginning(text)} EXPLAIN LOCKS shows what another statement would lock. "
-            f"The statements are:\n{SYNTAX}"
+            "The statements are:",
+            *SYNTAX.splitlines(),
         )
 
     def _kind_and_object(self) -> LockObject:

@@ -10,6 +10,7 @@ import re
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 
@@ -108,7 +109,7 @@ def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
         since = f"{waiter.since:%Y-%m-%d %H:%M:%S}Z"
         urgent = f", priority {waiter.priority}" if waiter.priority != 1 else ""
         what = f"{_WAITS_FOR[waiter.waits_for]}{', '.join(_first(wanted))}"
-        lines.append(f"{waiter.place}\t{waiter.owner} waits for {what} since {since}{urgent}")
+        lines.append(f"{waiter.place}\t{printable(f'{waiter.owner} waits for {what} since {since}{urgent}')}")
         lines += [f"\t{blocker}" for blocker in _first(waiter.blocked_by)]
     return "\n".join(lines)
 

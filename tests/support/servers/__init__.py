@@ -12,6 +12,7 @@ from tests.support.servers.hiveserver2 import HiveServer2
 from tests.support.servers.mariadb import MariaDBServer
 from tests.support.servers.metastore import Metastore
 from tests.support.servers.other_hives import lock_metastore
+from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.server import Server, ServerError, free_port
@@ -26,6 +27,7 @@ __all__ = [
     "HiveSession",
     "MariaDBServer",
     "Metastore",
+    "PgBouncer",
     "PostgresServer",
     "RedisServer",
     "SecuredZooKeeper",

@@ -72,6 +72,12 @@ class DatabaseBackend(Backend):
             store.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.store!r})"
+
+    def warnings(self) -> Sequence[str]:
+        return self.store.read(self.store.dialect.warnings)
+
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> DatabaseAcquisition:
         if self.max_lease_s is not None and request.lease_s > self.max_lease_s:
             raise _exceeds(request.owner, request.lease_s, self.max_lease_s)

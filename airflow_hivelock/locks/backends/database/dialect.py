@@ -45,6 +45,10 @@ class DatabaseDialect(Protocol):
         """A number larger than any that was drawn before; after :meth:`enter`."""
         ...
 
+    def warnings(self, connection: Connection) -> list[str]:
+        """Who else may change what the tables are in; see :class:`~airflow_hivelock.locks.backend.Warns`."""
+        ...
+
     def engine(self, url: URL, timeout_s: float) -> Engine:
         """The connections, as most statements want them."""
         ...

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 EXPIRY = ("suspect", "frees")
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+SCHEMAS = {"postgresql": "airflow_hivelock"}
+"""The schema where the URL names none: one of its own, so that no other role's functions or tables are in it."""
+
 OPTIONS = ("expiry", "max_lease_s", "passing_s", "prefix", "schema", "timeout_s")
 
 
@@ -47,7 +50,8 @@ def open_store(text: str) -> tuple[Store, float | None]:
         raise InvalidRequest(f"{shown}: expiry={expiry!r}; there are {' and '.join(EXPIRY)}")
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
-    tables = StoreTables(options.get("prefix", "hivelock_"), options.get("schema", ""))
+    schema = options.get("schema") or SCHEMAS.get(url.get_backend_name(), "")
+    tables = StoreTables(options.get("prefix", "hivelock_"), schema)
     timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
     passing_s = seconds("passing_s", options.get("passing_s", PASSING_S), or_none=True)
     dialect = _dialect(url, tables)

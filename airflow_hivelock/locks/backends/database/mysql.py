@@ -99,6 +99,9 @@ class MySQL:
     def number(self) -> ColumnElement[int]:
         return select(self._tables.store.c.number).scalar_subquery()
 
+    def warnings(self, connection: Connection) -> list[str]:
+        return []
+
     def engine(self, url: URL, timeout_s: float) -> Engine:
         login = Login.of(url, timeout_s)
         self._timeout_s = timeout_s

@@ -14,13 +14,11 @@ from __future__ import annotations
 import re
 import selectors
 import socket
-import time
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from sqlalchemy import (
     ARRAY,
@@ -46,30 +44,23 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from airflow_hivelock.locks.backends.database.dialect import Heard
+from airflow_hivelock.locks.backends.database.postgresql_session import (
+    ENCODING,
+    PARAMETERS,
+    DeadlineConnection,
+    SessionFactory,
+)
 from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
 from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Engine, Executable, Update
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
-
-    Result = TypeVar("Result")
-
-KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""A session that only listens would else learn after two hours that nobody is there any more."""
-
-ENCODING = {"client_encoding": "utf8"}
-"""Whatever the environment and the URL say: names may have characters that others lack."""
-
-PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
-"""Tables that fill and empty within seconds have no statistics to go by: each plan is made once, and uses the indexes."""
-
-READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
-"""Whatever the URL says: each statement after a lock sees what its last holder has done."""
 
 _LOCK = text(
     "SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END "
@@ -78,6 +69,7 @@ _LOCK = text(
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Each statement after a lock sees what the last holder of the lock has committed."""
+_PUBLIC_CREATES = text("SELECT has_schema_privilege('public', :schema, 'CREATE')")
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -109,13 +101,10 @@ class PostgreSQL:
         return self.sequence.next_value()
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
-        most_ms = max(1, round(timeout_s * 1000))
-        limits = f"{PLANS} -c statement_timeout={most_ms} -c idle_in_transaction_session_timeout={most_ms}"
-        defaults = {"connect_timeout": str(max(2, round(timeout_s))), **KEEPALIVES}
-        given = {name: value for name, value in url.query.items() if name != "options"}
-        options = " ".join((limits, str(url.query.get("options", "")), READ_COMMITTED))
+        sessions = SessionFactory(shown(url.render_as_string(hide_password=False)), timeout_s)
+        defaults = {"connect_timeout": str(max(2, round(timeout_s))), **PARAMETERS}
         engine = create_engine(
-            url.set(drivername="postgresql+psycopg", query={**defaults, **given, **ENCODING, "options": options}),
+            url.set(drivername="postgresql+psycopg", query={**defaults, **url.query, **ENCODING}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
             pool_reset_on_return=None,  # each of SQLAlchemy's ends its transaction, and each of the driver's is one statement
@@ -123,11 +112,18 @@ class PostgreSQL:
 
         @event.listens_for(engine, "do_connect")
         def connect(dialect: Any, record: Any, args: Any, settings: Any) -> DeadlineConnection:
-            session = DeadlineConnection.connect(*args, **settings)
-            session.answer_s = 2 * timeout_s
-            return session
+            return sessions.open(args, settings)
 
         return engine
+
+    def warnings(self, connection: Connection) -> list[str]:
+        schema = self._tables.schema
+        if not connection.scalar(_PUBLIC_CREATES, {"schema": schema}):
+            return []
+        return [
+            f"every role of this database may create tables and functions in {schema}, where the locks are kept. "
+            f"Run REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
+        ]
 
     def reading(self, engine: Engine) -> Engine:
         return engine
@@ -268,37 +264,3 @@ class PostgreSQLListener:
         self._button.close()
         self._connection.invalidate()  # there may be nothing left to say good-bye to
         self._session.close()
-
-
-class DeadlineConnection(psycopg.Connection[Any]):
-    """A session in which no answer is waited for without end.
-
-    ``statement_timeout`` is the server's: one that stands still, or that is cut off after it has taken the request,
-    answers nothing, and its system goes on acknowledging what is sent. Neither libpq nor the driver has a deadline.
-
-    :ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown.
-    """
-
-    answer_s = float("inf")
-
-    def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
-        try:
-            return super().wait(self._bounded(gen), *args, **kwargs)
-        except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()  # the driver has found the socket closed, and has told nobody
-            raise
-
-    def _bounded(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
-        deadline = time.monotonic() + self.answer_s
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                if not ready and time.monotonic() > deadline:
-                    self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s; its outcome is unknown")
-                wanted = gen.send(ready)
-        except StopIteration as end:
-            result: Result = end.value
-            return result

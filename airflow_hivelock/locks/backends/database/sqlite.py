@@ -73,6 +73,9 @@ class SQLite:
     def number(self) -> ColumnElement[int]:
         return select(self._tables.store.c.number).scalar_subquery()
 
+    def warnings(self, connection: Connection) -> list[str]:
+        return []
+
     def engine(self, url: URL, timeout_s: float) -> Engine:
         if not url.database or url.database == ":memory:":
             raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")

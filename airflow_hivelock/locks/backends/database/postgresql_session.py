@@ -1,0 +1,172 @@
+"""A session with PostgreSQL: what is set in it whatever the server, the role and the URL set, and whether a pooler shares it.
+
+The settings are made by SET after the connection. PgBouncer refuses the startup parameter ``options``, or ignores it in
+silence.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Identifier
+
+from airflow_hivelock.locks.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    Result = TypeVar("Result")
+
+APPLICATION = "airflow_hivelock"
+"""What ``pg_stat_activity`` calls the sessions, unless the URL or the environment names them."""
+
+PARAMETERS = {
+    # A session that only listens would otherwise notice a lost server after two hours.
+    **{"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"},
+    "fallback_application_name": APPLICATION,
+}
+"""libpq's parameters, unless the URL sets them. None of them reaches a pooler that would refuse it."""
+
+ENCODING = {"client_encoding": "utf8"}
+"""Set whatever the environment and the URL set: names may have characters that other encodings lack."""
+
+SETTINGS = {
+    # Tables that fill and empty within seconds have no statistics to plan by: each plan is made once, and uses the indexes.
+    **{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"},
+    # Each statement after a lock sees what the lock's last holder has committed.
+    "default_transaction_isolation": "read committed",
+    # Every table is named with its schema. No function or operator that another role has made is ever called.
+    "search_path": "pg_catalog, pg_temp",
+}
+
+_SET = (
+    "SELECT pg_catalog.set_config(name, value, false) "
+    "FROM unnest(%s::pg_catalog.text[], %s::pg_catalog.text[]) AS wanted (name, value)"
+)
+_READ_BACK = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY (%s)"
+_SERVER_PID = "SELECT pg_catalog.pg_backend_pid()"
+OPENING = (_SET, _READ_BACK, _SERVER_PID)
+"""The statements that open a session."""
+
+_NOTIFY = "SELECT pg_catalog.pg_notify(%s, '')"
+
+
+class SessionFactory:
+    """Opens the sessions with one server.
+
+    :param where: the server, as errors name it, without a password.
+    :param timeout_s: the longest that a statement may run, and that a transaction may idle, in seconds.
+    """
+
+    def __init__(self, where: str, timeout_s: float) -> None:
+        most_ms = str(max(1, round(timeout_s * 1000)))
+        self._where, self._timeout_s = where, timeout_s
+        self._settings = {"statement_timeout": most_ms, "idle_in_transaction_session_timeout": most_ms, **SETTINGS}
+        self._trusted = False
+
+    def open(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
+        """A session that no other client shares, with the settings of this class.
+
+        :param args: and *settings*: the driver's, for who logs in and where.
+        :raises Unsupported: a pooler shares the session with other clients, or the settings do not hold.
+        """
+        session = self._connect(args, settings)
+        try:
+            if not self._trusted:
+                # Before anything is set: a setting would stay in a shared session, where other clients would meet it.
+                self._refuse_shared(session, args, settings)
+                self._trusted = True
+            self._set(session)
+            session.autocommit = False  # the driver's default, which SQLAlchemy expects
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _connect(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
+        session = DeadlineConnection.connect(*args, **settings)
+        session.answer_s = 2 * self._timeout_s
+        session.autocommit = True
+        return session
+
+    def _refuse_shared(self, session: DeadlineConnection, args: Any, settings: Mapping[str, Any]) -> None:
+        """:raises Unsupported: a pooler between here and the server pools transactions or statements."""
+        pid = _server_pid(session)
+        # A pooler answers with a process id of its own making.
+        if pid == session.info.backend_pid:
+            return
+        channel = f"airflow_hivelock {uuid.uuid4().hex}"
+        with self._connect(args, settings) as other:
+            shared = _server_pid(other) == pid or not self._hears(session, other, channel)
+        if shared:
+            raise Unsupported(
+                f"{self._where}: a pooler shares each session with other clients, as PgBouncer does with "
+                "pool_mode=transaction. Locks need notifications and time-outs, which belong to a session. Set "
+                "pool_mode=session for this database or this role, or name PostgreSQL's own host and port"
+            )
+
+    def _hears(self, session: DeadlineConnection, other: DeadlineConnection, channel: str) -> bool:
+        """Whether *session*, while it idles, hears what *other* sends: it does if the server's session is its own."""
+        session.execute(SQL("LISTEN {}").format(Identifier(channel)))
+        other.execute(_NOTIFY, (channel,))
+        heard = list(session.notifies(timeout=self._timeout_s, stop_after=1))
+        with suppress(psycopg.Error):  # only a tidy-up
+            session.execute(SQL("UNLISTEN {}").format(Identifier(channel)))
+        return bool(heard)
+
+    def _set(self, session: DeadlineConnection) -> None:
+        """:raises Unsupported: what was set is not what the server has afterwards."""
+        session.execute(_SET, (list(self._settings), list(self._settings.values())))
+        found = dict(session.execute(_READ_BACK, (list(self._settings),)).fetchall())
+        if lost := [
+            f"{name} is {found.get(name)}" for name, value in self._settings.items() if found.get(name) != value
+        ]:
+            raise Unsupported(
+                f"{self._where}: a setting does not hold in the session ({', '.join(lost)}). Without its time-outs a task "
+                "could hang: let the pooler or the proxy in between pass SET on, or name PostgreSQL's own host and port"
+            )
+
+
+def _server_pid(session: DeadlineConnection) -> int:
+    row = session.execute(_SERVER_PID).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+class DeadlineConnection(psycopg.Connection[Any]):
+    """A session with a deadline for each answer.
+
+    The server itself applies ``statement_timeout``. A server that is stopped, or cut off after it has taken the request, does
+    not answer, while its system still acknowledges what is sent. libpq and the driver have no deadline.
+
+    :ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown.
+    """
+
+    answer_s = float("inf")
+
+    def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
+        try:
+            return super().wait(self._bounded(gen), *args, **kwargs)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()  # the driver has found the socket closed, and has not marked the session
+            raise
+
+    def _bounded(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+        deadline = time.monotonic() + self.answer_s
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s; its outcome is unknown")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

@@ -1,0 +1,67 @@
+"""A lease that is passed to a task, by an XCom or by the conf of a run: whether the task may use it.
+
+An XCom can be edited. So the lease store is asked who holds the lease, and the holder is compared with the task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.operators.arguments import is_rendered
+from airflow_hivelock.spec import Owner
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+
+def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
+    """:raises InvalidRequest: *lease_dag_id* is no id that the DAG's author has written, or there is no *lease*."""
+    if lease_dag_id is None:
+        return
+    if not isinstance(lease_dag_id, str) or not lease_dag_id.strip() or is_rendered(lease_dag_id):
+        raise InvalidRequest(
+            f"{task_id}: lease_dag_id={lease_dag_id!r}; write the id of the DAG whose leases this task may use"
+        )
+    if lease is None:
+        raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG; give lease, too")
+
+
+def is_foreign(lease: Lease, me: Owner) -> bool:
+    """Whether another run has acquired *lease*, of this DAG or of another one."""
+    owner = Owner.parse(lease.owner)
+    return owner is None or (owner.dag_id, owner.run_id) != (me.dag_id, me.run_id)
+
+
+def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
+    """The lease that was *passed* to the task *me*, as it is now: the lock task's next try may have taken it over.
+
+    :param lease_dag_id: another DAG. The task may use its leases, in addition to those of its own run.
+    :return: None if it is over.
+    :raises InvalidRequest: the task may not use it.
+    """
+    _check_owner(passed.id, passed.owner, me, lease_dag_id)
+    found = manager.lease_of(passed.owner)
+    if found is not None and found.id == passed.id:
+        return found
+    if (other := manager.find(passed.id)) is not None:
+        raise InvalidRequest(
+            f"{me.task_id}: lease {other.id} belongs to {other.owner}, and what was passed names {passed.owner}; pass what "
+            "the lock task returned"
+        )
+    return None
+
+
+def _check_owner(lease_id: str, owner: str, me: Owner, lease_dag_id: str | None) -> None:
+    named = Owner.parse(owner)
+    if named is None or named.installation != me.installation:
+        raise InvalidRequest(
+            f"{me.task_id}: lease {lease_id} belongs to {owner}, which is no task of this Airflow ({me.installation}). To free "
+            f"it by force, use HiveForceUnlockOperator(leases=[{lease_id!r}], stale=False, reason=…)"
+        )
+    if (named.dag_id, named.run_id) != (me.dag_id, me.run_id) and named.dag_id != lease_dag_id:
+        raise InvalidRequest(
+            f"{me.task_id}: lease {lease_id} belongs to {owner}, which is not of this run ({me.dag_id}, {me.run_id}). If this "
+            f"task is to use leases of that DAG, write lease_dag_id={named.dag_id!r}"
+        )
