@@ -18,6 +18,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_view
 from airflow.configuration import conf
 from airflow.models import Connection, DagRun, TaskInstance
 from airflow.models.dag import DagModel
+from airflow.models.xcom import XComModel
 from airflow.secrets.environment_variables import EnvironmentVariablesBackend
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException
@@ -25,11 +26,13 @@ from sqlalchemy import and_, or_, select, tuple_
 
 from airflow_hivelock.comms import FINISHED
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.ui.holders import Told
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from airflow.sdk.types import TaskInstanceKey
     from sqlalchemy.orm import Session
 
     from airflow_hivelock.spec import Owner
@@ -118,6 +121,17 @@ def connection_ids() -> list[str]:
     # Not fallback=[]: Airflow 3.1 would split it as text.
     elsewhere = [name for name in conf.getlist("hivelock", "connections", fallback="") if name]
     return sorted({*stored, *filter(_is_ours, names), *elsewhere})
+
+
+def held_with(ti_key: TaskInstanceKey) -> str:
+    """The connection that ``hold()`` has named in a task's XCom; ``""`` for none.
+
+    Users who may write XComs may have written it: the caller uses it as text of a link only.
+    """
+    of_task = {"task_id": ti_key.task_id, "map_index": ti_key.map_index, "key": HELD_WITH}
+    with create_session() as session:
+        value = session.scalar(select(XComModel.value).filter_by(dag_id=ti_key.dag_id, run_id=ti_key.run_id, **of_task))
+    return value.strip('"') if isinstance(value, str) else ""
 
 
 def told(owners: Collection[Owner]) -> dict[Owner, Told]:
