@@ -9,15 +9,20 @@ import os
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import structlog
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, ConnectionDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_view
 from airflow.configuration import conf
 from airflow.models import Connection, DagRun, TaskInstance
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.dag import DagModel
+from airflow.models.trigger import Trigger
 from airflow.models.xcom import XComModel
 from airflow.secrets.environment_variables import EnvironmentVariablesBackend
 from airflow.utils.session import create_session
@@ -27,6 +32,9 @@ from sqlalchemy import and_, or_, select, tuple_
 from airflow_hivelock.comms import FINISHED
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HELD_WITH
+from airflow_hivelock.sensors import HiveLockSensor
+from airflow_hivelock.triggers.keeper import suspect_leases
+from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.ui.holders import Told
 
 if TYPE_CHECKING:
@@ -37,21 +45,29 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.spec import Owner
 
+log = structlog.get_logger(__name__)
+
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 """Users who see Airflow's plugins, and so the page's entry in the menu."""
 
 USER = Depends(get_user)
 
 PERMITTED_S = 30.0
-"""How long a permission to see a DAG is remembered."""
+"""How long a permission is remembered, to see a DAG or the button that frees."""
 
 MOST_REMEMBERED = 50_000
 
 MOST_AT_ONCE = 500
-"""Of how many runs the database is asked in one statement."""
+"""Of how many runs, or sensors, the database is asked in one statement."""
+
+_SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _permitted: dict[tuple[str, str], tuple[float, bool]] = {}
+_may_release: dict[tuple[str, str], tuple[float, bool]] = {}
+_malformed: set[str] = set()
+"""Connections of the environment that have been logged as malformed."""
+
 _lock = threading.Lock()
 
 
@@ -74,6 +90,21 @@ def may_release(conn_id: str, user: Any) -> bool:
     """Whether *user* may free what others hold: a user may who may change the connection. Seeing the page is not enough."""
     details = ConnectionDetails(conn_id=conn_id, team_name=_team(conn_id))
     return bool(get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user))
+
+
+def shows_release(conn_id: str, user: Any) -> bool:
+    """As :func:`may_release`, but remembered: the page asks every few seconds, and an auth manager may ask a server."""
+    now, key = time.monotonic(), (user_id(user), conn_id)
+    with _lock:
+        until, answer = _may_release.get(key, (0.0, False))
+    if until > now:
+        return answer
+    answer = may_release(conn_id, user)
+    with _lock:
+        if len(_may_release) > MOST_REMEMBERED:
+            _may_release.clear()
+        _may_release[key] = now + PERMITTED_S, answer
+    return answer
 
 
 def permitted_to_release(connection_id: str, user: Any = USER) -> Any:
@@ -134,6 +165,71 @@ def held_with(ti_key: TaskInstanceKey) -> str:
     return value.strip('"') if isinstance(value, str) else ""
 
 
+def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
+    """What the keeper has last said of leases that it could not free: when, in ms, and why, by lease id.
+
+    It says so in the event of its asset, which starts the DAGs that are scheduled on it; without such a DAG it says nothing.
+    """
+    last = (
+        select(AssetEvent.timestamp, AssetEvent.extra)
+        .join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        .where(AssetModel.name == suspect_leases(conn_id).name)
+        .order_by(AssetEvent.timestamp.desc())
+        .limit(1)
+    )
+    with create_session() as session:
+        found = session.execute(last).first()
+    said = (found.extra or {}).get("payload") if found is not None else None
+    suspects = said.get("suspects") if isinstance(said, dict) else None
+    if found is None or not isinstance(suspects, dict):
+        return 0, {}
+    return int(found.timestamp.timestamp() * 1000), {str(key): str(why) for key, why in suspects.items()}
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A sensor that waits until data is free. It takes no lock, so that the lock store does not know it.
+
+    :param reads: what it looks at, as its task names it; templates that the triggerer renders are still templates here.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    since: datetime
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+def sensors(conn_id: str) -> list[Sensor]:
+    """The sensors that wait with that connection; one that waits on a worker names none, and is listed for each."""
+    task = TaskInstance
+    waiting = (
+        select(task.dag_id, task.run_id, task.task_id, task.map_index, task.state, task.start_date, Trigger)
+        .join(Trigger, Trigger.id == task.trigger_id, isouter=True)
+        .where(or_(
+            and_(task.state == "deferred", Trigger.classpath == _SENSOR_TRIGGER),
+            and_(task.state.in_(("running", "up_for_reschedule")), task.operator == HiveLockSensor.__name__),
+        ))
+        .order_by(task.start_date)
+        .limit(MOST_AT_ONCE)
+    )  # fmt: skip
+    found = []
+    with create_session() as session:
+        for *key, state, since, trigger in session.execute(waiting):
+            given: dict[str, Any] = {"hivelock_conn_id": conn_id}
+            if state == "deferred":
+                try:
+                    given = trigger.kwargs
+                except Exception as error:  # noqa: BLE001 - of another version, or of another Fernet key
+                    log.info("What %s waits for cannot be read: %r", key, error)
+            if given.get("hivelock_conn_id") == conn_id:
+                names = (tuple(map(str, given.get(kind) or ())) for kind in ("reads", "writes"))
+                found.append(Sensor(*key, since or datetime.now(UTC), *names))
+    return found
+
+
 def told(owners: Collection[Owner]) -> dict[Owner, Told]:
     """What Airflow says of each of *owners*; one of a run that it does not know is missing."""
     found: dict[Owner, Told] = {}
@@ -185,7 +281,15 @@ def _told(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> It
 def _is_ours(conn_id: str) -> bool:
     try:
         connection = EnvironmentVariablesBackend().get_connection(conn_id)
-    except Exception:  # noqa: BLE001 - somebody else's, and malformed
+    except Exception as error:  # noqa: BLE001 - any parser may refuse it
+        if conn_id not in _malformed:  # without the error's text, which may quote the password
+            _malformed.add(conn_id)
+            log.warning(
+                "%s%s is malformed (%s). If it is a lock store's, the page does not show it until it is corrected",
+                _ENVIRONMENT,
+                conn_id.upper(),
+                type(error).__name__,
+            )
         return False
     return connection is not None and connection.conn_type == HiveLockHook.conn_type
 
