@@ -217,16 +217,17 @@ def sensors(conn_id: str) -> list[Sensor]:
     )  # fmt: skip
     found = []
     with create_session() as session:
-        for *key, state, since, trigger in session.execute(waiting):
+        for dag_id, run_id, task_id, map_index, state, since, trigger in session.execute(waiting):
             given: dict[str, Any] = {"hivelock_conn_id": conn_id}
             if state == "deferred":
                 try:
                     given = trigger.kwargs
                 except Exception as error:  # noqa: BLE001 - of another version, or of another Fernet key
-                    log.info("What %s waits for cannot be read: %r", key, error)
+                    log.info("What sensor %s of %s waits for cannot be read: %r", task_id, dag_id, error)
             if given.get("hivelock_conn_id") == conn_id:
-                names = (tuple(map(str, given.get(kind) or ())) for kind in ("reads", "writes"))
-                found.append(Sensor(*key, since or datetime.now(UTC), *names))
+                reads, writes = (tuple(map(str, given.get(kind) or ())) for kind in ("reads", "writes"))
+                began = since or datetime.now(UTC)
+                found.append(Sensor(dag_id, run_id, task_id, map_index, began, reads, writes))
     return found
 
 

@@ -239,7 +239,7 @@ def _waiter(
         "locks": _locks(waiter.locks),
         "behind": [{**arrow, "o": owners.place(owner)} for owner, arrow in arrows],
         "direct": direct,
-        "ahead": len(waiter.blocked_by),
+        "ahead": len({blocker.owner for blocker in waiter.blocked_by if blocker.waiting}),
         "held": [{**_arrow(blocker), "o": owners.place(blocker.owner)} for blocker in holding],
     }
     if waiter.waits_for is WaitsFor.LEASE:

@@ -25,6 +25,8 @@ RUNS, ENDED, AWAY, UNTOLD, SILENT = "runs", "ended", "away", "untold", "silent"
 LEFT_BEHIND = "left behind"
 """The name of what the task's own processes have started, and no lease records."""
 
+MOST_NAMED = 5
+
 _LOOK_AT_LOGS = (
     "The logs of the API server and of the triggerer have the reason. Make sure that nothing writes before you free it."
 )
@@ -103,14 +105,12 @@ def _of_processes(asked: Processes) -> Answer:
         )
     if not living:
         return Answer(ENDED, "has ended")
-    others = {pid: program for pid, program in living.items() if pid != asked.pid}
-    said = f"process {asked.pid} ({living[asked.pid]}) still runs" if asked.pid in living else ""
-    if not said:
-        names = ", ".join(f"{pid} ({program})" for pid, program in others.items())
-        said = f"process {asked.pid} has ended; what it started still runs: {names}"
-    pids = " ".join(map(str, living))
-    see = f"On {asked.host}, ps -fp {pids.replace(' ', ',')} shows more. Wait until it ends, or end it: kill {pids}"
-    return Answer(RUNS, f"{said}, on {asked.host}", see)
+    more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
+    names = ", ".join(f"{pid} ({program})" for pid, program in list(living.items())[:MOST_NAMED]) + more
+    said = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
+    pids = [str(pid) for pid in living][:MOST_NAMED]
+    see = f"On {asked.host}, ps -fp {','.join(pids)} shows more. Wait until it ends, or end it: kill {' '.join(pids)}"
+    return Answer(RUNS, f"still runs on {asked.host}: {said}", see)
 
 
 @lru_cache(maxsize=8_192)

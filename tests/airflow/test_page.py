@@ -576,7 +576,7 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
     }
     [work] = shown
     assert (work["name"], work["code"]) == ("alive", works.RUNS)
-    assert f"process {child.pid} (sleep) still runs, on {socket.gethostname()}" in work["how"]
+    assert f"still runs on {socket.gethostname()}: {child.pid} (sleep)" == work["how"]
     assert f"kill {child.pid}" in work["next"]
     assert f"process {child.pid} on " in shown[0]["what"]
 

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import time
+import warnings
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,16 @@ from airflow.utils.session import create_session
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
+from airflow_hivelock.work import applications
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import MARK, Processes
-from tests.airflow.test_page import ASKED, CURRENT, access, hold, login, on_worker, owner, page, view, works
+from tests.airflow.test_page import ASKED, CURRENT, hold, login, on_worker, owner
+
+# Airflow's own warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow_hivelock.ui import access, view, works
+    from airflow_hivelock.ui import app as page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +94,7 @@ def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
                     asked.append(asking)
                     return bool(asking.recv(1))
 
-        monkeypatch.setattr(works.applications, "of", lambda work: OnCluster())
+        monkeypatch.setattr(applications, "of", lambda work: OnCluster())
 
         async def timed(client: httpx.AsyncClient, place: str) -> tuple[float, httpx.Response]:
             began = time.monotonic()
@@ -135,7 +143,7 @@ def test_what_ends_the_process_elsewhere_is_an_answer_here(
     login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = manager.start_work(hold(manager), "load", "{}")
-    monkeypatch.setattr(works.applications, "of", mock.Mock(side_effect=SystemExit(1)))
+    monkeypatch.setattr(applications, "of", mock.Mock(side_effect=SystemExit(1)))
     answer = login("viewer").get(f"{LEASE}/{lease.id}")
     assert (answer.status_code, answer.json()["works"][0]["code"]) == (200, works.SILENT)
 
@@ -152,7 +160,9 @@ def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, m
         child.kill()
         child.wait()
     here = socket.gethostname()
-    assert work["how"] == (f"process {2**22 + 1} has ended; what it started still runs: {child.pid} (sleep), on {here}")
+    assert work["how"] == (
+        f"still runs on {here}: {child.pid} (sleep), started by process {2**22 + 1}, which has ended"
+    )
     assert work["next"].startswith(f"On {here}, ps -fp {child.pid} shows more.")
 
 
