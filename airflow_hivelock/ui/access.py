@@ -166,9 +166,9 @@ def held_with(ti_key: TaskInstanceKey) -> str:
 
 
 def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
-    """What the keeper has last said of leases that it could not free: when, in ms, and why, by lease id.
+    """The keeper's last report on leases that it could not free: when, in ms, and why, by lease id.
 
-    It says so in the event of its asset, which starts the DAGs that are scheduled on it; without such a DAG it says nothing.
+    The keeper writes this into the event of its asset. Without a DAG that is scheduled on the asset there is no event.
     """
     last = (
         select(AssetEvent.timestamp, AssetEvent.extra)

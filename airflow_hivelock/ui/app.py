@@ -238,7 +238,7 @@ async def audit(connection_id: str, request: Request, user: Any = access.USER) -
 
 @app.get("/api/{connection_id}/leases/{lease_id}")
 async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
-    """What runs under a lease, as far as is known within :data:`WORKS_WAIT_S`, and what the keeper has last said of it."""
+    """What runs under a lease, if that is known within :data:`WORKS_WAIT_S`, and the keeper's last report on it."""
     await _checked(connection_id)
     hook = HiveLockHook(connection_id)
     found = await _reads.ask((connection_id, "lease", lease_id), lambda: hook.manager().find(lease_id), FRESH_S)

@@ -1,4 +1,4 @@
-"""What the holder of each lease does, as Airflow has it; and which of them needs somebody."""
+"""What the holder of each lease does, by Airflow's records, and which holders need a person."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def judge(
 ) -> None:
     """Say in each lease of *data* what its holder does, by one question to Airflow for all of them.
 
-    :param works: what :func:`airflow_hivelock.ui.works.ask` found, by lease id, of those for which it was asked.
+    :param works: the answers of :func:`airflow_hivelock.ui.works.ask`, by lease id.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     texts = [data["owners"][row["o"]] for row in data["leases"]]

@@ -1,6 +1,6 @@
-"""Reads of the lock store, and questions to clusters, that neither hang nor wear out the API server.
+"""Reads of the lock store, and questions to clusters, in threads: the API server does not hang with them.
 
-They run in threads, one at a time for each key. A request waits for a bounded time, and a costly read rests before the next.
+One runs at a time for each key. A request waits for a bounded time, and a costly read rests before the next.
 """
 
 from __future__ import annotations

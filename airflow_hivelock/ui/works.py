@@ -1,4 +1,4 @@
-"""What runs under a lease, as this process can tell: whether it has ended, what exactly lives, and what to do then."""
+"""What runs under a lease: whether it has ended, which processes live, and what to do about them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ask(lease: Lease) -> dict[str, Answer]:
 
 
 def how(work: Work) -> Answer:
-    """Whether *work* runs, as far as this process on this host can tell."""
+    """Whether *work* runs, by what this process can find out on its host."""
     try:
         application = applications.of(work)
         if isinstance(application, Processes):
@@ -115,7 +115,7 @@ def _of_processes(asked: Processes) -> Answer:
 
 @lru_cache(maxsize=8_192)
 def host_of(application: str) -> str:
-    """The other host on which *application* runs, if it runs on one that nobody has said to be gone; else ``""``."""
+    """The other host on which *application* runs; ``""`` if it runs here or in a cluster, or if its host is declared gone."""
     try:
         asked = applications.decode(application)
     except CannotTell:

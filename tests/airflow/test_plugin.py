@@ -28,7 +28,7 @@ PRIVATE = "airflow.api_fastapi.core_api.security"
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Airflow in which that private module has moved."""
+    """Airflow, after a private module has moved."""
     for module in ("airflow_hivelock.ui.app", "airflow_hivelock.ui.access"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("app", "access"):

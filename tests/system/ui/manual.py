@@ -1,4 +1,4 @@
-"""Runs that people have started: long run ids, a long queue, a dead holder whose child lives, a person, a sensor."""
+"""Runs that people have started: long run ids, a long queue, a dead holder with a child that lives, a person, a sensor."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_names_of_dags_are_whole_and_no_column_is_missing(stage: Stage, width: i
     with stage.sign_in("operator", size=(width, 860)) as tab:
         frame = tab.open("?owner=manual__", framed=False)
         show(frame, view)
-        expect(frame.locator("tbody tr[role=row]").nth(3)).to_be_visible()
+        expect(frame.locator("tbody tr[role=row]").nth(1)).to_be_visible()
         assert frame.evaluate(HIDDEN) == []
         assert frame.evaluate(NARROW_CELLS) == []
         waits = {"locks": "waiting", "waiting": "place"}[view]
