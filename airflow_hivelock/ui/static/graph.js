@@ -58,7 +58,7 @@ function columnsOf(knot) {
   }
   const columns = [];
   for (const [place, at] of column) (columns[at] ??= []).push(place);
-  return columns.map((places) => places ?? []);
+  return Array.from(columns, (places) => places ?? []); // without holders the first one is a hole
 }
 
 function figure(model, knot, open) {

@@ -99,7 +99,7 @@ const WAITS = ["lock", "lease", "free", "slot"];
 
 function holderButton(row, open) {
   if (row.held.length === 0) return "";
-  const label = `Details of ${ownerText(row.held[0].owner)}, who holds what ${ownerText(row.owner)} waits for`;
+  const label = `Holder of what ${ownerText(row.owner)} waits for: ${ownerText(row.held[0].owner)}`;
   return h("button", { type: "button", class: "small", tabindex: -1, onclick: () => open(row), "aria-label": label }, "Holder");
 }
 
