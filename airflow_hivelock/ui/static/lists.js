@@ -122,13 +122,13 @@ function wantedCell(row) {
 
 // Who holds what it waits for in the end; who waits ahead of it is in the title.
 function heldCell(row) {
-  const [first, ...others] = row.held;
+  const first = row.held[0] ?? row.behind[0];
   const ahead = row.ahead > 0 ? `${row.ahead.toLocaleString("en")} ahead` : "";
   if (row.for === "slot") return h("span", { class: "muted" }, "nothing; it holds no lock");
   if (first === undefined) return h("span", { class: "muted" }, ahead || (row.for === "free" ? "nothing that is known here" : "nothing; it is its turn"));
   const title = [...row.held, ...row.behind.filter((arrow) => arrow.waiting)].map((arrow) => reasonOf(row, arrow));
   return h("span", { class: "cut", title: [ahead, ...title].filter(Boolean).join("\n") },
-    h("span", { class: "muted tail" }, others.length ? `${row.held.length} hold: ` : "holds: "), ownerCell(first.owner));
+    h("span", { class: "muted tail" }, first.waiting ? "waits ahead: " : row.held.length > 1 ? `${row.held.length} hold: ` : "holds: "), ownerCell(first.owner));
 }
 
 export function waitingRows(model, filter) {
