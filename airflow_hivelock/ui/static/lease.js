@@ -50,7 +50,7 @@ function leaseBody({ connection, lock, model, mayRelease, released, declared, di
       ["What it does", h("span", {}, stateTag(kindOf(lock), label), ` ${why}`, lease.at ? [", since ", moment(lease.at)] : null)],
       ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
       ["Lease left", lease.expires && model.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(renewed)} ago`)],
-      ["Renewed", lease.expires && !model.expires && h("span", {}, `${duration(renewed)} ago. Time does not free it: it is held until it is released, or freed by the keeper or by force`)],
+      ["Renewed", lease.expires && !model.expires && h("span", {}, `${duration(renewed)} ago. Time does not free it: it is held until it is released or freed`)],
       ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
       ["Lease id", lease.id && h("code", {}, lease.id)],
       ["What it is for", lease.query && h("code", {}, lease.query)],
