@@ -16,6 +16,9 @@ PREFIX = "hivelock"
 ROUTE = "hivelock"
 """The page is at ``plugin/hivelock``; what follows is the path and query of the frame in it."""
 
+HELD_WITH = "hivelock_connection"
+"""The XCom by which ``hold()`` names its connection: the link of its task is made from it."""
+
 
 class HiveLocksLink(BaseOperatorLink):
     """On a task that takes locks: those that it holds or waits for.
@@ -27,11 +30,16 @@ class HiveLocksLink(BaseOperatorLink):
     name = "Hive locks"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        airflow = urlsplit(conf.get("api", "base_url", fallback="")).path.strip("/")
-        parts = (airflow, "plugin", ROUTE, airflow, PREFIX)
-        wanted = {"dag": ti_key.dag_id, "run": ti_key.run_id, "task": ti_key.task_id}
-        if ti_key.map_index is not None and ti_key.map_index >= 0:
-            wanted["map"] = str(ti_key.map_index)
-        if connection := getattr(operator, "hivelock_conn_id", None):
-            wanted["connection"] = connection
-        return f"/{'/'.join(filter(None, parts))}/?{urlencode(wanted)}"
+        return page_link(ti_key, getattr(operator, "hivelock_conn_id", None))
+
+
+def page_link(ti_key: TaskInstanceKey, connection: str | None) -> str:
+    """The address of the page, filtered to the locks of one task."""
+    airflow = urlsplit(conf.get("api", "base_url", fallback="")).path.strip("/")
+    parts = (airflow, "plugin", ROUTE, airflow, PREFIX)
+    wanted = {"dag": ti_key.dag_id, "run": ti_key.run_id, "task": ti_key.task_id}
+    if ti_key.map_index is not None and ti_key.map_index >= 0:
+        wanted["map"] = str(ti_key.map_index)
+    if connection:
+        wanted["connection"] = connection
+    return f"/{'/'.join(filter(None, parts))}/?{urlencode(wanted)}"

@@ -238,12 +238,16 @@ def _in_airflow(args: argparse.Namespace) -> None:
         from airflow_hivelock.cli.shell import Opened
         from airflow_hivelock.hooks import HiveLockHook
         from airflow_hivelock.locks.hive.coverage import unprotected
+        from airflow_hivelock.ui.plugin import why_no_page
 
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
         settings = hook.settings
         args.locks = args.locks or settings.locks
         timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
+        lacks = compat.lacks()
+        if args.command == "check" and (why := why_no_page()):
+            lacks.append(why)
         off = unprotected(
             f"tasks lock nothing: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
         )
@@ -253,7 +257,7 @@ def _in_airflow(args: argparse.Namespace) -> None:
             tuple(settings.sourced()),
             settings.site,
             timeout_s,
-            compat.lacks(),
+            lacks,
             () if settings.concurrency else (off,),
         )
 

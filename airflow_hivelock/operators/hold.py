@@ -14,6 +14,7 @@ import structlog
 from airflow.sdk import get_current_context
 
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
@@ -34,6 +35,9 @@ log = structlog.get_logger(__name__)
 
 _held: set[str] = set()
 """The owners of what this process holds."""
+
+_linked: set[Any] = set()
+"""The ids of task instances whose link to the page has been made."""
 
 
 class HeldLocks:
@@ -121,6 +125,9 @@ def hold(
     if not spec.locks(hook, log):
         yield HeldLocks()
         return
+    if ti.id not in _linked:
+        ti.xcom_push(HELD_WITH, hivelock_conn_id)
+        _linked.add(ti.id)
     owner = replace(Owner.of(hook.installation, ti), hold=_key(spec))
     if str(owner) in _held:
         raise InvalidRequest(f"{ti.task_id}: holds these locks already")

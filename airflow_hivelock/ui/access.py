@@ -9,15 +9,21 @@ import os
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import structlog
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, ConnectionDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_view
 from airflow.configuration import conf
 from airflow.models import Connection, DagRun, TaskInstance
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.dag import DagModel
+from airflow.models.trigger import Trigger
+from airflow.models.xcom import XComModel
 from airflow.secrets.environment_variables import EnvironmentVariablesBackend
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException
@@ -25,14 +31,21 @@ from sqlalchemy import and_, or_, select, tuple_
 
 from airflow_hivelock.comms import FINISHED
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import HELD_WITH
+from airflow_hivelock.sensors import HiveLockSensor
+from airflow_hivelock.triggers.keeper import suspect_leases
+from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.ui.holders import Told
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from airflow.sdk.types import TaskInstanceKey
     from sqlalchemy.orm import Session
 
     from airflow_hivelock.spec import Owner
+
+log = structlog.get_logger(__name__)
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 """Users who see Airflow's plugins, and so the page's entry in the menu."""
@@ -40,15 +53,21 @@ MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 USER = Depends(get_user)
 
 PERMITTED_S = 30.0
-"""How long a permission to see a DAG is remembered."""
+"""How long a permission is remembered, to see a DAG or the button that frees."""
 
 MOST_REMEMBERED = 50_000
 
 MOST_AT_ONCE = 500
-"""Of how many runs the database is asked in one statement."""
+"""Of how many runs, or sensors, the database is asked in one statement."""
+
+_SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _permitted: dict[tuple[str, str], tuple[float, bool]] = {}
+_may_release: dict[tuple[str, str], tuple[float, bool]] = {}
+_malformed: set[str] = set()
+"""Connections of the environment that have been logged as malformed."""
+
 _lock = threading.Lock()
 
 
@@ -71,6 +90,21 @@ def may_release(conn_id: str, user: Any) -> bool:
     """Whether *user* may free what others hold: a user may who may change the connection. Seeing the page is not enough."""
     details = ConnectionDetails(conn_id=conn_id, team_name=_team(conn_id))
     return bool(get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user))
+
+
+def shows_release(conn_id: str, user: Any) -> bool:
+    """As :func:`may_release`, but remembered: the page asks every few seconds, and an auth manager may ask a server."""
+    now, key = time.monotonic(), (user_id(user), conn_id)
+    with _lock:
+        until, answer = _may_release.get(key, (0.0, False))
+    if until > now:
+        return answer
+    answer = may_release(conn_id, user)
+    with _lock:
+        if len(_may_release) > MOST_REMEMBERED:
+            _may_release.clear()
+        _may_release[key] = now + PERMITTED_S, answer
+    return answer
 
 
 def permitted_to_release(connection_id: str, user: Any = USER) -> Any:
@@ -118,6 +152,83 @@ def connection_ids() -> list[str]:
     # Not fallback=[]: Airflow 3.1 would split it as text.
     elsewhere = [name for name in conf.getlist("hivelock", "connections", fallback="") if name]
     return sorted({*stored, *filter(_is_ours, names), *elsewhere})
+
+
+def held_with(ti_key: TaskInstanceKey) -> str:
+    """The connection that ``hold()`` has named in a task's XCom; ``""`` for none.
+
+    Users who may write XComs may have written it: the caller uses it as text of a link only.
+    """
+    of_task = {"task_id": ti_key.task_id, "map_index": ti_key.map_index, "key": HELD_WITH}
+    with create_session() as session:
+        value = session.scalar(select(XComModel.value).filter_by(dag_id=ti_key.dag_id, run_id=ti_key.run_id, **of_task))
+    return value.strip('"') if isinstance(value, str) else ""
+
+
+def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
+    """The keeper's last report on leases that it could not free: when, in ms, and why, by lease id.
+
+    The keeper writes this into the event of its asset. Without a DAG that is scheduled on the asset there is no event.
+    """
+    last = (
+        select(AssetEvent.timestamp, AssetEvent.extra)
+        .join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        .where(AssetModel.name == suspect_leases(conn_id).name)
+        .order_by(AssetEvent.timestamp.desc())
+        .limit(1)
+    )
+    with create_session() as session:
+        found = session.execute(last).first()
+    said = (found.extra or {}).get("payload") if found is not None else None
+    suspects = said.get("suspects") if isinstance(said, dict) else None
+    if found is None or not isinstance(suspects, dict):
+        return 0, {}
+    return int(found.timestamp.timestamp() * 1000), {str(key): str(why) for key, why in suspects.items()}
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A sensor that waits until data is free. It takes no lock, so that the lock store does not know it.
+
+    :param reads: what it looks at, as its task names it; templates that the triggerer renders are still templates here.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    since: datetime
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+def sensors(conn_id: str) -> list[Sensor]:
+    """The sensors that wait with that connection; one that waits on a worker names none, and is listed for each."""
+    task = TaskInstance
+    waiting = (
+        select(task.dag_id, task.run_id, task.task_id, task.map_index, task.state, task.start_date, Trigger)
+        .join(Trigger, Trigger.id == task.trigger_id, isouter=True)
+        .where(or_(
+            and_(task.state == "deferred", Trigger.classpath == _SENSOR_TRIGGER),
+            and_(task.state.in_(("running", "up_for_reschedule")), task.operator == HiveLockSensor.__name__),
+        ))
+        .order_by(task.start_date)
+        .limit(MOST_AT_ONCE)
+    )  # fmt: skip
+    found = []
+    with create_session() as session:
+        for dag_id, run_id, task_id, map_index, state, since, trigger in session.execute(waiting):
+            given: dict[str, Any] = {"hivelock_conn_id": conn_id}
+            if state == "deferred":
+                try:
+                    given = trigger.kwargs
+                except Exception as error:  # noqa: BLE001 - of another version, or of another Fernet key
+                    log.info("What sensor %s of %s waits for cannot be read: %r", task_id, dag_id, error)
+            if given.get("hivelock_conn_id") == conn_id:
+                reads, writes = (tuple(map(str, given.get(kind) or ())) for kind in ("reads", "writes"))
+                began = since or datetime.now(UTC)
+                found.append(Sensor(dag_id, run_id, task_id, map_index, began, reads, writes))
+    return found
 
 
 def told(owners: Collection[Owner]) -> dict[Owner, Told]:
@@ -171,7 +282,15 @@ def _told(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> It
 def _is_ours(conn_id: str) -> bool:
     try:
         connection = EnvironmentVariablesBackend().get_connection(conn_id)
-    except Exception:  # noqa: BLE001 - somebody else's, and malformed
+    except Exception as error:  # noqa: BLE001 - any parser may refuse it
+        if conn_id not in _malformed:  # without the error's text, which may quote the password
+            _malformed.add(conn_id)
+            log.warning(
+                "%s%s is malformed (%s). If it is a lock store's, the page does not show it until it is corrected",
+                _ENVIRONMENT,
+                conn_id.upper(),
+                type(error).__name__,
+            )
         return False
     return connection is not None and connection.conn_type == HiveLockHook.conn_type
 

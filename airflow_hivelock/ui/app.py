@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import json
@@ -28,15 +29,17 @@ from airflow_hivelock.locks.errors import (
     StoreCorrupted,
     Unsupported,
 )
-from airflow_hivelock.ui import access, holders, view
+from airflow_hivelock.ui import access, holders, view, works
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
+from airflow_hivelock.work import hosts
 from airflow_hivelock.work.hosts import declare_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.ui.view import View
+    from airflow_hivelock.ui.works import Answer
     from airflow_hivelock.work.hosts import HostWork
 
 log = structlog.get_logger(__name__)
@@ -49,12 +52,14 @@ PATIENCE_S = 8.0
 
 FRESH_S = 1.5
 HOLDERS_FRESH_S, HOLDERS_KEPT_S = 5.0, 60.0
-"""Looking through all of Hive's namespace is the dear part: it goes on beside the rest, and what it said last does meanwhile."""
+"""A look through all of Hive's namespace is costly: it goes on in the background, and its last answer is shown meanwhile."""
 
-WORKS_FRESH_S = 15.0
-WORKS_WAIT_S = 4.0
+WORKS_FRESH_S, WORKS_WAIT_S = 15.0, 4.0
+MOST_ASKED = 50
+"""Of how many leases the list asks whether their work runs."""
+
 LITTLE_S = 0.05
-"""How long a request waits for what goes on beside the rest: the page asks again soon for what is missing."""
+"""How long a request waits for what goes on in the background: the page soon asks again for what is missing."""
 
 HISTORY_FRESH_S = 15.0
 CONNECTIONS_FRESH_S = 10.0
@@ -83,9 +88,12 @@ SILENT = {
 ASK_WHY = 'On the API server\'s host, airflow hivelock --conn-id {} -e "SHOW LOCKS" says why, as its log does.'
 
 app = FastAPI(title="Hive locks", dependencies=[access.MAY_LOOK], docs_url=None, redoc_url=None, openapi_url=None)
-_reads = SharedReads(PATIENCE_S)
+_reads = SharedReads("store", PATIENCE_S)
+_asks = SharedReads("clusters", WORKS_WAIT_S)
+"""Questions to what runs under leases. A cluster may be silent for long: in a pool of their own they keep no read waiting."""
+
 _uncollected = Uncollected()
-_shown: dict[tuple[str, str], Shown] = {}
+_shown: dict[tuple[str, Hashable], Shown] = {}
 _needy: dict[str, tuple[Lease, ...]] = {}
 """By connection that has been looked at, the leases that need somebody: whether their work still runs is asked."""
 
@@ -164,23 +172,42 @@ async def current(connection_id: str, request: Request, user: Any = access.USER)
 
 async def _current(connection_id: str) -> Shown:
     needy = _needy.get(connection_id)
-    looked, works = None, None
-    if needy is not None:  # not beside the first look, which would take longer
+    looked, answers = None, {}
+    if needy is not None:  # the first look has to be quick
         looked = await _reads.glance(
             (connection_id, "holders"), lambda: _holders(connection_id), HOLDERS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S
         )
-        key = (connection_id, "works", *(lease.id for lease in needy))
-        works = await _reads.glance(key, lambda: holders.ask(needy), WORKS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S)
+        asked = needy[:MOST_ASKED]
+        found = await asyncio.gather(*(_work_under(lease, WORKS_FRESH_S, LITTLE_S) for lease in asked))
+        answers = {lease.id: answer for lease, answer in zip(asked, found, strict=True) if answer}
 
     def read(hook: HiveLockHook, now_ms: int) -> View:
-        held, waiting = hook.manager().requests()
-        shown = view.current(held, waiting, looked, hook.installation)
-        holders.judge(shown.data, now_ms, access.told, works or {})
+        manager = hook.manager()
+        held, waiting = manager.requests()
+        expires, sensors = manager.capabilities.expires, access.sensors(connection_id)
+        shown = view.current(held, waiting, looked, hook.installation, expires=expires, sensors=sensors)
+        holders.judge(shown.data, now_ms, access.told, answers)
         needs = {row["id"] for row in shown.data["leases"] if row["doing"] == "needs"}
-        _needy[connection_id] = tuple(lease for lease in held if lease.id in needs and lease.works)
+        _needy[connection_id] = tuple(lease for lease in held if lease.id in needs)
         return shown
 
     return await _look(connection_id, "current", read, FRESH_S)
+
+
+async def _work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, Answer] | None:
+    """Whether the work under *lease* runs; None: that is not known yet.
+
+    The list and the dialog ask under the same key, so that they show the same answer.
+    """
+    key = ("work", lease.id, lease.works)
+    try:
+        found = await _asks.glance(key, lambda: works.ask(lease), fresh_s, HOLDERS_KEPT_S, wait_s)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the rest of the page is shown
+        log.warning("Whether the work under lease %s runs: %r", lease.id, error)
+        return works.unanswered(lease, asked=True)
+    if found is None and (_asks.is_asked(key, WORKS_WAIT_S) or wait_s >= WORKS_WAIT_S):
+        return works.unanswered(lease, asked=_asks.is_asked(key, 0.0))
+    return found
 
 
 def _holders(connection_id: str) -> view.Looked:
@@ -198,7 +225,7 @@ async def history(
         since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
         return view.history(hook.manager(), hook.installation, since)
 
-    shown = await _look(connection_id, f"history {hours}", read, HISTORY_FRESH_S)
+    shown = await _look(connection_id, ("history", hours), read, HISTORY_FRESH_S)
     return await _answer(connection_id, shown, user, request.headers)
 
 
@@ -211,15 +238,14 @@ async def audit(connection_id: str, request: Request, user: Any = access.USER) -
 
 @app.get("/api/{connection_id}/leases/{lease_id}")
 async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
-    """What runs under a lease, as far as can be told soon: a cluster that is away takes its time."""
+    """What runs under a lease, if that is known within :data:`WORKS_WAIT_S`, and the keeper's last report on it."""
     await _checked(connection_id)
     hook = HiveLockHook(connection_id)
-    found = await _reads.ask((connection_id, lease_id), lambda: view.describe(hook, lease_id))
-    shown = await run_in_threadpool(_permitted, found, user)
-    key = (connection_id, "works", lease_id)
-    works = await _reads.glance(key, lambda: view.works(hook, lease_id), FRESH_S, WORKS_FRESH_S, WORKS_WAIT_S)
-    told = [work | {"how": (works or {}).get(work["name"], holders.UNTOLD)} for work in shown["works"]]
-    return shown | {"works": told}
+    found = await _reads.ask((connection_id, "lease", lease_id), lambda: hook.manager().find(lease_id), FRESH_S)
+    shown = await run_in_threadpool(_permitted, found, hook.installation, user)
+    answers = await _work_under(shown, FRESH_S, WORKS_WAIT_S) or {}
+    keeper = await _reads.ask((connection_id, "keeper"), lambda: access.keeper_suspects(connection_id), HOLDERS_FRESH_S)
+    return view.describe(shown, hook.installation, answers, keeper)
 
 
 @app.post("/api/{connection_id}/leases/{lease_id}/release", dependencies=[Depends(_by_this_page)])
@@ -230,11 +256,13 @@ async def release(connection_id: str, lease_id: str, reason: Reason, user: Any =
 
     def free() -> bool:
         hook = HiveLockHook(connection_id)
-        _permitted(view.describe(hook, lease_id), user)
+        _permitted(hook.manager().find(lease_id), hook.installation, user)
         return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
 
     freed = await _reads.ask(secrets.token_hex(8), free)
-    _reads.forget((connection_id, "current"), (connection_id, "audit"))
+    _reads.forget(
+        *((connection_id, what) for what in ("current", "audit", "leases")), (connection_id, "lease", lease_id)
+    )
     if freed:
         metrics.force_released()
         log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
@@ -246,8 +274,9 @@ async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dic
     """What has ended if that host is gone: of the DAGs that one may see."""
     await _checked(connection_id)
     hook = HiveLockHook(connection_id)
-    works = await _reads.ask((connection_id, "host", host, access.user_id(user)), lambda: _seen(hook, host, user))
-    rows = [{"owner": view.owner_row(each.lease.owner, hook.installation), "name": each.work.name} for each in works]
+    leases = await _reads.ask((connection_id, "leases"), lambda: hook.manager().leases(), HOLDERS_FRESH_S)
+    found = await run_in_threadpool(_on_host, host, leases, hook.installation, user)
+    rows = [{"owner": view.owner_row(each.lease.owner, hook.installation), "name": each.work.name} for each in found]
     return {"works": rows}
 
 
@@ -259,23 +288,28 @@ async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_R
 
     def declare() -> int:
         hook = HiveLockHook(connection_id)
-        works = _seen(hook, gone.host, user)
-        return len(declare_gone(hook.manager(), works, reason=gone.reason.strip(), user=who))
+        manager = hook.manager()
+        found = _on_host(gone.host, manager.leases(), hook.installation, user)
+        return len(declare_gone(manager, found, reason=gone.reason.strip(), user=who))
 
     ended = await _reads.ask(secrets.token_hex(8), declare)
-    _reads.forget((connection_id, "current"), (connection_id, "audit"))
+    _reads.forget(*((connection_id, what) for what in ("current", "audit", "leases")))
     log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, ended, gone.reason)
     return {"ended": ended}
 
 
-def _seen(hook: HiveLockHook, host: str, user: Any) -> list[HostWork]:
-    works, dag_ids = view.on_host(hook, host)
-    hidden = access.hidden(dag_ids, user)
-    return [each for each in works if view.dag_of(each.lease, hook.installation) not in hidden]
+def _on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:
+    """What has ended if *host* is gone, of the DAGs that *user* may see: an error lists no other hosts either.
+
+    :raises InvalidRequest: nothing has: see :func:`airflow_hivelock.work.hosts.on_host`.
+    """
+    dags = {lease.id: view.dag_of(lease, installation) for lease in leases}
+    hidden = access.hidden(filter(None, dags.values()), user)
+    return hosts.on_host(host, [lease for lease in leases if dags[lease.id] not in hidden])
 
 
 async def _connections() -> list[str]:
-    return await _reads.ask("connections", access.connection_ids, CONNECTIONS_FRESH_S)
+    return await _reads.ask(("connections",), access.connection_ids, CONNECTIONS_FRESH_S)
 
 
 async def _checked(connection_id: str) -> None:
@@ -284,7 +318,9 @@ async def _checked(connection_id: str) -> None:
         raise HTTPException(404, f"There is no connection {connection_id!r} of type {HiveLockHook.conn_type}")
 
 
-async def _look(connection_id: str, what: str, read: Callable[[HiveLockHook, int], View], max_age_s: float) -> Shown:
+async def _look(
+    connection_id: str, what: Hashable, read: Callable[[HiveLockHook, int], View], max_age_s: float
+) -> Shown:
     await _checked(connection_id)
 
     def look() -> Shown:
@@ -331,7 +367,7 @@ async def _answer(connection_id: str, shown: Shown, user: Any, asked: Mapping[st
             "ETag": tag,
             "Vary": "Accept-Encoding",
             "X-Store-Now": str(shown.now_ms()),
-            "X-May-Release": str(access.may_release(connection_id, user)).lower(),
+            "X-May-Release": str(access.shows_release(connection_id, user)).lower(),
         }
         if tag in asked.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -344,14 +380,13 @@ async def _answer(connection_id: str, shown: Shown, user: Any, asked: Mapping[st
     return await run_in_threadpool(build)
 
 
-def _permitted(found: dict[str, Any] | None, user: Any) -> dict[str, Any]:
-    """A lease, for one who may see its DAG.
+def _permitted(found: Lease | None, installation: str, user: Any) -> Lease:
+    """A lease, for a user who may see its DAG.
 
-    :raises HTTPException: it does not stand, or belongs to a DAG that *user* may not see.
+    :raises HTTPException: it has been released, or belongs to a DAG that *user* may not see.
     """
     if found is None:
-        raise HTTPException(404, "This lease does not stand any more")
-    owner = found["owner"]
-    if "dag" in owner and "installation" not in owner and access.hidden([owner["dag"]], user):
+        raise HTTPException(404, "This lease has been released")
+    if (dag := view.dag_of(found, installation)) and access.hidden([dag], user):
         raise HTTPException(403, "Forbidden")
     return found

@@ -1,37 +1,21 @@
-"""What the holder of each lease does, by Airflow's word and by that of what runs; and which of them needs somebody."""
+"""What the holder of each lease does, by Airflow's records, and which holders need a person."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.work import applications
-from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.stale import judge_owner, judge_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_hivelock.locks.model import Lease, Work
-
-log = structlog.get_logger(__name__)
+    from airflow_hivelock.ui.works import Answer
 
 GRACE = timedelta(minutes=1)
 """How long a task that is over may take to release its lease, and one that runs to give a sign of life."""
-
-MOST_ASKED = 50
-ASK_S = 20.0
-"""For how long at most what runs under leases is asked for, one after the other; a cluster that is away takes its time."""
-
-UNTOLD = "cannot be told from here"
-AWAY = "only its host can tell"
 
 
 @dataclass(frozen=True)
@@ -71,18 +55,18 @@ class Doing:
 
 
 HAND = Doing("hand", "by hand", "Locked on the command line; it stands until UNLOCK TABLE")
-PROGRAM = Doing("untold", "a program", f"No task of an Airflow: whether it lives {UNTOLD}")
+PROGRAM = Doing("untold", "a program", "No task of an Airflow: whether it lives cannot be told from here")
 
 
 def judge(
     data: dict[str, Any],
     now_ms: int,
     ask: Callable[[Collection[Owner]], Mapping[Owner, Told]],
-    works: Mapping[str, Mapping[str, str]],
+    works: Mapping[str, Mapping[str, Answer]],
 ) -> None:
     """Say in each lease of *data* what its holder does, by one question to Airflow for all of them.
 
-    :param works: what :func:`ask` found, of those for which it was asked.
+    :param works: the answers of :func:`airflow_hivelock.ui.works.ask`, by lease id.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     texts = [data["owners"][row["o"]] for row in data["leases"]]
@@ -92,17 +76,31 @@ def judge(
         if owner := ours.get(text["text"]):
             doing = of_task(owner, told.get(owner, Told()), [name for name, *_ in row["jobs"]], now)
         elif "installation" in text:
-            doing = Doing("untold", "elsewhere", f"A task of the Airflow {text['installation']!r}: its state {UNTOLD}")
+            doing = Doing(
+                "untold",
+                "elsewhere",
+                f"A task of the Airflow {text['installation']!r}: its state cannot be told from here",
+            )
         else:
-            doing = HAND if text["text"].startswith("cli:") else PROGRAM
+            doing = HAND if "person" in text else PROGRAM
         if doing.kind != "needs" and row.get("expires", now_ms) < now_ms:
             why = f"The lease has lapsed: nobody renews it, and the lock stands until it is freed. {doing.why}"
             doing = Doing("needs", "not renewed", why)
         row |= {"doing": doing.kind, "state": doing.state, "why": doing.why}
-        if how_they_are := works.get(row["id"]):
-            row["jobs"] = [[name, what_, how_they_are.get(name, UNTOLD)] for name, what_, *_ in row["jobs"]]
+        if answers := works.get(row["id"]):
+            row["jobs"] = told_jobs(row["jobs"], answers)
         if doing.at is not None:
             row["at"] = int(doing.at.timestamp() * 1000)
+
+
+def told_jobs(jobs: Collection[Sequence[str]], answers: Mapping[str, Answer]) -> list[list[str]]:
+    """*jobs*, each its name and what it is, with what is known of it; and what no lease records, but was found."""
+    known = {name: what for name, what, *_ in jobs}
+    names = [*known, *(name for name in answers if name not in known)]
+    asked = [(name, known.get(name, ""), answers.get(name)) for name in names]
+    return [
+        [name, what, answer.code, answer.text, answer.next] if answer else [name, what] for name, what, answer in asked
+    ]
 
 
 def of_task(owner: Owner, told: Told, jobs: Collection[str], now: datetime) -> Doing:
@@ -148,43 +146,3 @@ def _between(active: Mapping[str, str], run: str, told: Told) -> Doing:
 def _over(state: str, why: str, at: datetime | None, now: datetime) -> Doing:
     fresh = at is not None and now - at < GRACE
     return Doing("ends" if fresh else "needs", state, why, at)
-
-
-def ask(leases: Iterable[Lease]) -> dict[str, dict[str, str]]:
-    """How each work of *leases* is, by lease id and name, as :func:`how` says it; of some not, where there are many."""
-    until = time.monotonic() + ASK_S
-    found: dict[str, dict[str, str]] = {}
-    for lease in list(leases)[:MOST_ASKED]:
-        if time.monotonic() < until:
-            found[lease.id] = {work.name: how(work) for work in lease.works}
-    return found
-
-
-def how(work: Work) -> str:
-    """Whether *work* runs, as far as can be told by this process on this host."""
-    try:
-        return "still runs" if applications.of(work).running() else "has ended"
-    except CannotTell as error:
-        log.info("Whether %s runs: %s", work.name, error)
-        return AWAY if host_of(work.application) else UNTOLD
-
-
-@lru_cache(maxsize=8_192)
-def host_of(application: str) -> str:
-    """The other host on which *application* runs, if it runs on one that nobody has said to be gone; else ``""``."""
-    try:
-        asked = applications.decode(application)
-    except CannotTell:
-        return ""
-    return asked.host if isinstance(asked, Processes) and not (asked.gone or asked.is_here) else ""
-
-
-@lru_cache(maxsize=8_192)
-def what(application: str) -> str:
-    """What a lease has recorded as *application*, in words."""
-    if not application:
-        return "what it waits for elsewhere"
-    try:
-        return str(applications.decode(application)).removesuffix(" (and what it started)")
-    except CannotTell as error:
-        return str(error)

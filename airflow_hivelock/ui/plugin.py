@@ -1,22 +1,51 @@
-"""What Airflow loads: the page's application, its place in the menu, and the links to it from tasks.
+"""What Airflow loads: the page's application, its entry in the menu, and the links from tasks to the page.
 
-Every process of Airflow loads it, tasks too: what only the API server needs is imported when that asks for it.
+Every process of Airflow loads this module, tasks too. What only the API server needs is imported when the API server
+asks for it. The page uses parts of Airflow that are not public. If they have moved, the API server starts without the page.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import structlog
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_hivelock.links import PREFIX, ROUTE, HiveLocksLink
+from airflow_hivelock.links import PREFIX, ROUTE, HiveLocksLink, page_link
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+log = structlog.get_logger(__name__)
+
+_VIEW = {
+    "name": "Hive locks",
+    "href": f"{PREFIX}/",  # relative to where Airflow is mounted
+    "url_route": ROUTE,
+    "category": "browse",
+    "destination": "nav",
+    "icon": f"{PREFIX}/static/lock.svg",
+    "icon_dark_mode": f"{PREFIX}/static/lock-dark.svg",
+}
+
+
+def why_no_page() -> str | None:
+    """Why this Airflow cannot serve the page; None: it can."""
+    try:
+        from airflow_hivelock.ui import app  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - Airflow reads fastapi_apps unguarded: any error would stop the API server
+        return (
+            f'the page "Hive locks" cannot be loaded, and Airflow serves none: {type(error).__name__}: {error}. Locks work '
+            "without it. Install a version of airflow-hivelock that is made for this Airflow, then restart the API server"
+        )
+    return None
 
 
 class HiveLocksPageLink(HiveLocksLink):
     """The link as the API server makes it for the package's own operators.
 
-    Also while a task waits in the triggerer and no worker has ever run it. For operators that the server does not know,
-    those of users under HiveLockMixin, Airflow's worker stores the link when the task ends.
+    It exists also while a task waits in the triggerer and no worker has ever run it. For operators that the API server does
+    not know, those of users under HiveLockMixin, Airflow's worker stores the link when the task ends.
     """
 
     @property
@@ -32,25 +61,42 @@ class HiveLocksPageLink(HiveLocksLink):
         ]
 
 
+class HoldLink(HiveLocksLink):
+    """The link of a Python task, once ``hold()`` has named the connection in its XCom; before that, none."""
+
+    @property
+    def operators(self) -> list[Any]:  # type: ignore[override]
+        try:
+            from airflow.providers.standard.decorators.python import _PythonDecoratedOperator
+            from airflow.providers.standard.operators.python import PythonOperator
+        except ImportError:  # Airflow asks for each task that it reads: an error here would hide all DAGs
+            return []
+        return [PythonOperator, _PythonDecoratedOperator]
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        if why_no_page() is not None:
+            return ""
+        from airflow_hivelock.ui import access
+
+        connection = access.held_with(ti_key)
+        return page_link(ti_key, connection) if connection else ""
+
+
 class HiveLocksPlugin(AirflowPlugin):
     """The page "Hive locks" below Browse."""
 
     name = "hivelock"
-    external_views: list[Any] = [  # noqa: RUF012 - as Airflow declares it
-        {
-            "name": "Hive locks",
-            "href": f"{PREFIX}/",  # relative to where Airflow is mounted
-            "url_route": ROUTE,
-            "category": "browse",
-            "destination": "nav",
-            "icon": f"{PREFIX}/static/lock.svg",
-            "icon_dark_mode": f"{PREFIX}/static/lock-dark.svg",
-        }
-    ]
-    operator_extra_links: list[Any] = [HiveLocksPageLink()]  # noqa: RUF012
+    operator_extra_links: list[Any] = [HiveLocksPageLink(), HoldLink()]  # noqa: RUF012 - as Airflow declares it
+
+    @property
+    def external_views(self) -> list[Any]:  # type: ignore[override]
+        return [_VIEW] if why_no_page() is None else []
 
     @property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
+        if why := why_no_page():
+            log.error(why)
+            return []
         from airflow_hivelock.ui.app import app
 
         return [{"app": app, "url_prefix": f"/{PREFIX}", "name": "Hive locks"}]

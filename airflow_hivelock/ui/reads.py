@@ -1,5 +1,7 @@
-"""Reads of the lock store that neither hang nor wear out the API server: in threads, one at a time for each key, for a
-bounded time, with a rest in between."""
+"""Reads of the lock store, and questions to clusters, in threads: the API server does not hang with them.
+
+One runs at a time for each key. A request waits for a bounded time, and a costly read rests before the next.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.errors import CannotTell, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 THREADS = 32
 MOST_KEPT = 200
+MOST_UNDER_WAY = 200
+"""How many may wait for a thread or for their answer; what is asked beyond that is refused at once."""
 
 REST = 4.0
 """How many times as long as a read has taken it is left alone at least: none takes more than a fifth of the time."""
@@ -42,15 +46,17 @@ class _SharedRead:
 
 
 class SharedReads:
-    """Whoever asks while a read is under way shares it, and an answer that is young enough is given again.
+    """A pool of threads for what takes its time. Those who ask for the same meanwhile share one read, and an answer that is
+    young enough is given again.
 
-    :param patience_s: how long one who asks waits; the read goes on without them, and nobody starts another meanwhile.
+    :param name: of its threads.
+    :param patience_s: how long one who asks waits. The read goes on without them, and no other one starts for its key.
     """
 
-    def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience_s = patience_s
         self._clock = clock
-        self._pool = ThreadPoolExecutor(THREADS, "hivelock-page")
+        self._pool = ThreadPoolExecutor(THREADS, f"hivelock-{name}")
         self._reads: dict[Hashable, _SharedRead] = {}
         self._lock = threading.RLock()  # a read that is done at once ends while it is being entered
 
@@ -67,14 +73,24 @@ class SharedReads:
     async def glance(
         self, key: Hashable, read: Callable[[], T], max_age_s: float, keep_s: float, wait_s: float
     ) -> T | None:
-        """As :meth:`ask`, but nobody waits for long: while a new answer is on its way the last one does, if it is not
-        older than *keep_s*; None: there is none within *wait_s*."""
-        shared = self._shared(key, read, max_age_s)
+        """As :meth:`ask`, but a request waits for *wait_s* at most.
+
+        While a new answer is on its way it is the last one, if that is not older than *keep_s*; None: there is none yet.
+        """
+        try:
+            shared = self._shared(key, read, max_age_s)
+        except StoreUnavailable:
+            return None
         before = shared.before
         if shared.ended is None and before and before.ended and self._clock() - before.ended < keep_s:
             shared = before
         future: Future[T] = shared.future
         return future.result() if await _done_within(future, wait_s) else None
+
+    def is_asked(self, key: Hashable, at_least_s: float) -> bool:
+        """Whether the read of *key* has a thread, and has begun *at_least_s* ago without an answer."""
+        shared = self._reads.get(key)
+        return shared is not None and shared.future.running() and self._clock() - shared.started >= at_least_s
 
     def forget(self, *keys: Hashable) -> None:
         """Have the next who asks read anew."""
@@ -86,9 +102,11 @@ class SharedReads:
         with self._lock:
             shared, now = self._reads.get(key), self._clock()
             if shared is None or shared.is_old(now, max_age_s):
+                if sum(each.ended is None for each in self._reads.values()) >= MOST_UNDER_WAY:
+                    raise StoreUnavailable(f"{MOST_UNDER_WAY} reads are under way, and none of them has been answered")
                 if shared is not None:
                     shared.before = None
-                shared = self._reads[key] = _SharedRead(self._pool.submit(read), now, before=shared)
+                shared = self._reads[key] = _SharedRead(self._pool.submit(_safely, read), now, before=shared)
                 shared.future.add_done_callback(partial(self._end, shared))
             return shared
 
@@ -97,6 +115,16 @@ class SharedReads:
         if len(self._reads) > MOST_KEPT:
             with self._lock:
                 self._reads = {key: kept for key, kept in self._reads.items() if kept.ended is None}
+
+
+def _safely(read: Callable[[], T]) -> T:
+    """What *read* gives. What would end the process, were it raised in the API server's own loop, is an error like others."""
+    try:
+        return read()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise CannotTell(f"it ended with {error!r}") from error
 
 
 class Uncollected:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.ui.holders import ask, host_of, what
-from airflow_hivelock.work import hosts
+from airflow_hivelock.ui.holders import told_jobs
+from airflow_hivelock.ui.works import host_of, what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks import LockManager
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
-    from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.work.hosts import HostWork
+    from airflow_hivelock.ui.access import Sensor
+    from airflow_hivelock.ui.works import Answer
+
+PERSON = "cli:"
+"""How the owner of what a person has locked on the command line begins: ``cli:<user>:<uuid>``."""
 
 MOST_BLOCKERS = 50
 """How many of those in a waiter's way are looked at for its arrows, nearest first."""
@@ -60,7 +63,8 @@ def owner_row(text: str, installation: str) -> dict[str, Any]:
     """An owner, taken apart; with ``installation`` where it is a task of another Airflow than *installation*."""
     owner = Owner.parse(text)
     if owner is None:
-        return {"text": text}
+        user = text.removeprefix(PERSON).rpartition(":")[0] if text.startswith(PERSON) else ""
+        return {"text": text, "person": user} if user else {"text": text}
     row: dict[str, Any] = {"text": text, "dag": owner.dag_id, "run": owner.run_id, "task": owner.task_id}
     if owner.map_index >= 0:
         row["map"] = owner.map_index
@@ -118,14 +122,26 @@ class Looked:
     holders: Sequence[Holder]
 
 
-def current(leases: Sequence[Lease], waiters: Sequence[Waiter], looked: Looked | None, installation: str) -> View:
+def current(
+    leases: Sequence[Lease],
+    waiters: Sequence[Waiter],
+    looked: Looked | None,
+    installation: str,
+    *,
+    expires: bool = False,
+    sensors: Sequence[Sensor] = (),
+) -> View:
     """Who holds and who waits.
 
-    :param looked: what the leases do not say, Hive's own locks and those lost to it; None: it is not known yet.
+    :param looked: Hive's own locks and locks lost to Hive, which leases do not contain; None: it is not known yet.
+    :param expires: whether time frees a lease in this store.
+    :param sensors: what waits for data to be free, and takes no lock.
     """
     owners = Owners(installation)
-    queue = list(_arrows(_fitting(waiters[:MOST_WAITERS])))
-    blocking = {owner for _, arrows, _ in queue for owner, _ in arrows}
+    fitting = _fitting(waiters[:MOST_WAITERS])
+    holding = _holding(fitting)
+    queue = [(*row, holding[row[0].owner]) for row in _arrows(fitting)]
+    blocking = {owner for _, arrows, *_ in queue for owner, _ in arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
     standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
     for holder in looked.holders if looked else ():
@@ -134,7 +150,8 @@ def current(leases: Sequence[Lease], waiters: Sequence[Waiter], looked: Looked |
     data = {
         "leases": [_lease(owners, lease, standing.get(lease.id, ()), looked) for lease in kept],
         "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if looked else None,
-        "waiters": [_waiter(owners, *row) for row in queue],
+        "waiters": [_waiter(owners, *row) for row in queue] + [_sensor(owners, sensor) for sensor in sensors],
+        "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
     return _view(owners, data)
@@ -210,7 +227,9 @@ def _hive(holder: Holder) -> dict[str, Any]:
     }
 
 
-def _waiter(owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int) -> dict[str, Any]:
+def _waiter(
+    owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int, holding: Sequence[Blocker]
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "o": owners.place(waiter.owner),
         "place": waiter.place,
@@ -220,7 +239,8 @@ def _waiter(owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int) ->
         "locks": _locks(waiter.locks),
         "behind": [{**arrow, "o": owners.place(owner)} for owner, arrow in arrows],
         "direct": direct,
-        "ahead": len(waiter.blocked_by),
+        "ahead": len({blocker.owner for blocker in waiter.blocked_by if blocker.waiting}),
+        "held": [{**_arrow(blocker), "o": owners.place(blocker.owner)} for blocker in holding],
     }
     if waiter.waits_for is WaitsFor.LEASE:
         row["group"] = next((blocker.group for blocker in waiter.blocked_by if blocker.group), "")
@@ -242,6 +262,43 @@ def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], in
                 behind.append((blocker.owner, _arrow(blocker)))
                 passed |= {blocker.owner} | names[blocker.owner]
         yield waiter, behind[:MOST_ARROWS], len(behind)
+
+
+def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
+    """Who holds what each waits for in the end, by the waiter's owner; for one behind other waiters only, what these wait for."""
+    found: dict[str, Sequence[Blocker]] = {}
+    for waiter in waiters:
+        held: dict[str, Blocker] = {}
+        for blocker in reversed(waiter.blocked_by):  # the holders are the farthest
+            if len(held) >= MOST_ARROWS:
+                break
+            if not blocker.waiting:
+                held.setdefault(blocker.owner, blocker)
+        found[waiter.owner] = list(held.values())
+    behind = {waiter.owner: waiter.blocked_by for waiter in waiters}
+    for waiter in waiters:
+        owner, passed = waiter.owner, {waiter.owner}
+        while not found.get(owner) and (ahead := behind.get(owner)) and ahead[0].owner not in passed:
+            owner = ahead[0].owner
+            passed.add(owner)
+        found[waiter.owner] = found.get(owner, ())
+    return found
+
+
+def _sensor(owners: Owners, sensor: Sensor) -> dict[str, Any]:
+    who = Owner(owners.installation, sensor.dag_id, sensor.run_id, sensor.task_id, sensor.map_index)
+    return {
+        "o": owners.place(str(who)),
+        "place": 0,
+        "priority": 1,
+        "for": "free",
+        "since": _ms(sensor.since),
+        "locks": [[name, "S"] for name in sensor.reads] + [[name, "X"] for name in sensor.writes],
+        "behind": [],
+        "direct": 0,
+        "ahead": 0,
+        "held": [],
+    }
 
 
 def _arrow(blocker: Blocker) -> dict[str, Any]:
@@ -306,39 +363,36 @@ def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def describe(hook: HiveLockHook, lease_id: str) -> dict[str, Any] | None:
-    """A lease and what it has recorded as its work, in words, as the store has it now; None if it does not stand."""
-    lease = hook.manager().find(lease_id)
-    if lease is None:
-        return None
-    return {
+def describe(
+    lease: Lease, installation: str, answers: Mapping[str, Answer], keeper: tuple[int, Mapping[str, str]]
+) -> dict[str, Any]:
+    """A lease and what it records as its work, with what is known of that.
+
+    :param keeper: when the keeper has last told of leases that it could not free, and why, by lease id.
+    """
+    hosts = {work.name: host_of(work.application) for work in lease.works}
+    jobs = told_jobs([[work.name, what(work.application)] for work in lease.works], answers)
+    works = [
+        {
+            "name": name,
+            "what": said,
+            "host": hosts.get(name, ""),
+            **dict(zip(("code", "how", "next"), known, strict=False)),
+        }
+        for name, said, *known in jobs
+    ]
+    shown = {
         "id": lease.id,
-        "owner": owner_row(lease.owner, hook.installation),
+        "owner": owner_row(lease.owner, installation),
         "token": lease.token,
         "locks": len(lease.locks),
-        "works": [
-            {"name": work.name, "what": what(work.application), "host": host_of(work.application)}
-            for work in lease.works
-        ],
+        "works": works,
     }
-
-
-def on_host(hook: HiveLockHook, host: str) -> tuple[list[HostWork], frozenset[str]]:
-    """What has ended if *host* is gone, and the DAGs whose it is.
-
-    :raises InvalidRequest: nothing has: see :func:`airflow_hivelock.work.hosts.on_host`.
-    """
-    found = hosts.on_host(host, hook.manager().leases())
-    return found, frozenset(dag for each in found if (dag := dag_of(each.lease, hook.installation)))
+    at_ms, whys = keeper
+    return shown | {"keeper": {"at": at_ms, "why": whys[lease.id]}} if lease.id in whys else shown
 
 
 def dag_of(lease: Lease, installation: str) -> str:
     """The DAG of a lease of this Airflow's; ``""``: none of its."""
     row = owner_row(lease.owner, installation)
     return "" if "installation" in row else row.get("dag", "")
-
-
-def works(hook: HiveLockHook, lease_id: str) -> dict[str, str]:
-    """Whether each work under a lease still runs, by name."""
-    lease = hook.manager().find(lease_id)
-    return ask([lease]).get(lease.id, {}) if lease else {}

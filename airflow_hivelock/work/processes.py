@@ -84,6 +84,13 @@ class Processes:
         """
         return bool(self._alive())
 
+    def living(self) -> dict[int, str]:
+        """Those of them that still run: their ids, each with its program.
+
+        :raises CannotTell: they are on another host, which may still be there.
+        """
+        return {process.pid: _program(process) for process in self._alive()}
+
     def stop(self, patience_s: float = 0.0) -> None:
         """End them, and wait until they have ended; they have *patience_s* to do so by themselves.
 
@@ -163,6 +170,14 @@ def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -
         and (task_id := _task_of(process, dag_id, run_id)) is not None
         and (task_ids is None or task_id in task_ids)
     ]
+
+
+def _program(process: psutil.Process) -> str:
+    """Its name only: arguments may hold passwords."""
+    try:
+        return str(process.name())
+    except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+        return "?"
 
 
 def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access, holders, view
+    from airflow_hivelock.ui import access, holders, view, works
     from airflow_hivelock.ui import app as page
     from airflow_hivelock.ui.holders import Told
 
@@ -56,10 +56,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]
     monkeypatch.setenv(
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of at least sixty-four bytes, for these tests and for nothing else"
     )
-    monkeypatch.setattr(page, "_reads", SharedReads(patience_s=20))
+    monkeypatch.setattr(page, "_reads", SharedReads("store", patience_s=20))
+    monkeypatch.setattr(page, "_asks", SharedReads("clusters", patience_s=20))
     auth = create_auth_manager()
     auth.init()
     access._permitted.clear()
+    access._may_release.clear()
     page._shown.clear()
     page._needy.clear()
 
@@ -165,9 +167,9 @@ def test_only_who_may_change_the_connection_says_that_a_host_is_gone_and_only_fr
     trail = [(entry.user, entry.lease_id) for entry in manager.audit()]
     assert trail == ([(f"some {role}", lease.id)] if status == 200 else [])
     shown = login("viewer").get(f"/api/hivelock_default/leases/{lease.id}").json()["works"]
-    waits = {"how": holders.AWAY, "host": "worker-7"}
-    ended = {"how": "has ended", "host": ""}
-    assert {name: shown[0][name] for name in ("how", "host")} == (ended if status == 200 else waits)
+    waits = {"code": works.AWAY, "host": "worker-7"}
+    ended = {"code": works.ENDED, "host": ""}
+    assert {name: shown[0][name] for name in ("code", "host")} == (ended if status == 200 else waits)
     assert ("gone by the word of some op" in shown[0]["what"]) == (status == 200)
 
 
@@ -366,7 +368,7 @@ def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
         silence.wait(60)
         raise StoreUnavailable("ZooKeeper at zk:2181 is gone")
 
-    monkeypatch.setattr(page, "_reads", SharedReads(patience_s=0.3))
+    monkeypatch.setattr(page, "_reads", SharedReads("store", patience_s=0.3))
     monkeypatch.setattr(manager.backend, "requests", leases_)
     viewer = login("viewer")
     viewer.get("/api/connections")
@@ -409,7 +411,7 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
         return len(reads)
 
     async def play() -> None:
-        shared = SharedReads(60, clock=lambda: clock_s[0])
+        shared = SharedReads("store", 60, clock=lambda: clock_s[0])
         glance = partial(shared.glance, "look", read, 1.0, 60.0, 0.05)
         assert await glance() is None, "nobody waits for the first either"
         gate.set()
@@ -542,21 +544,21 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
     login: Callable[[str | None], TestClient], manager: LockManager
 ) -> None:
     child = subprocess.Popen(["sleep", "600"])
-    works = {
+    recorded = {
         "alive": encode(Processes(pid=child.pid, started=_started(child.pid))),
         "dead": encode(Processes(pid=child.pid, started=1)),
         "away": encode(Processes(host="worker-7")),
         "unknown": "{}",
         "deferred": "",
     }
-    for number, (name, application) in enumerate(works.items()):
+    for number, (name, application) in enumerate(recorded.items()):
         lease = manager.acquire(owner=owner("daily", f"r{number}"), reads=["dw.t"])
         manager.start_work(lease, name, application)
     viewer = login("viewer")
     try:
         deadline = time.monotonic() + 60
         said: dict[str, str] = {}
-        while len(said) < len(works) and time.monotonic() < deadline:
+        while len(said) < len(recorded) and time.monotonic() < deadline:
             page._reads.forget(("hivelock_default", "current"))
             rows = viewer.get(CURRENT).json()["leases"]
             said = {job[0]: job[2] for row in rows for job in row["jobs"] if len(job) > 2}
@@ -566,13 +568,16 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
         child.kill()
         child.wait()
     assert said == {
-        "alive": "still runs",
-        "dead": "has ended",
-        "away": holders.AWAY,
-        "unknown": holders.UNTOLD,
-        "deferred": holders.UNTOLD,
+        "alive": works.RUNS,
+        "dead": works.ENDED,
+        "away": works.AWAY,
+        "unknown": works.UNTOLD,
+        "deferred": works.UNTOLD,
     }
-    assert [(work["name"], work["how"]) for work in shown] == [("alive", "still runs")]
+    [work] = shown
+    assert (work["name"], work["code"]) == ("alive", works.RUNS)
+    assert f"still runs on {socket.gethostname()}: {child.pid} (sleep)" == work["how"]
+    assert f"kill {child.pid}" in work["next"]
     assert f"process {child.pid} on " in shown[0]["what"]
 
 

@@ -46,7 +46,7 @@ class _Site:
         overrides[access.MAY_RELEASE.dependency] = _User
         self.overrides = overrides
         self.client = TestClient(page.app, raise_server_exceptions=False)
-        self.reads = SharedReads(patience_s=20)
+        self.reads = SharedReads("store", patience_s=20)
 
     def ask(self, method: str, path: str, body: bytes, manager: LockManager) -> Any:
         with (

@@ -21,6 +21,7 @@ from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from airflow_hivelock.ui import view
+from airflow_hivelock.ui import works as page_works
 from tests.fuzz.target import ODD_TEXT, Target, damaged
 from tests.fuzz.text import STORABLE
 from tests.simulation.model import ZooKeeper
@@ -112,7 +113,7 @@ class Stage:
             json.dumps(shown.data, ensure_ascii=False).encode()
             shown.without(shown.dag_ids)
         for lease in leases.values():
-            [page_holders.what(work.application) for work in lease.works]
+            [page_works.what(work.application) for work in lease.works]
         session = StatementSession(reader, user="ann")
         for result in session.run("show locks; show locks dw.u extended; show lease *; show waiters"):
             for output in ("hive", "table", "json"):

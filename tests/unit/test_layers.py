@@ -52,8 +52,8 @@ ROOMS: dict[str, str] = {
     "operators": "what locks, runs and frees",
     "sensors": "what waits until data is free",
     "callbacks": "what frees when a run has ended",
-    "cli": "the command line",
     "ui": "the page",
+    "cli": "the command line",
     "": "the public names",
     "get_provider_info": "what Airflow is told of the package",
 }

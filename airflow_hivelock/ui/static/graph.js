@@ -40,7 +40,7 @@ function knotsOf(model) {
   }
   const waiting = new Set(model.waiters.map((waiter) => waiter.o));
   const knots = new Map();
-  for (const waiter of model.waiters.filter((waits) => waits.for !== "slot")) { // nobody is in the way of those
+  for (const waiter of model.waiters.filter((waits) => waits.for !== "slot" && waits.for !== "free")) { // no request is in their way
     const root = find(waiter.o);
     const knot = knots.get(root) ?? { waiters: [], holders: new Set() };
     knots.set(root, knot);
@@ -58,7 +58,7 @@ function columnsOf(knot) {
   }
   const columns = [];
   for (const [place, at] of column) (columns[at] ??= []).push(place);
-  return columns.map((places) => places ?? []);
+  return Array.from(columns, (places) => places ?? []); // without holders the first one is a hole
 }
 
 function figure(model, knot, open) {
@@ -105,7 +105,7 @@ function box(model, place, waiter, at, open) {
   const lease = model.byOwner.get(place);
   const [first, second] = owner.hidden || owner.dag === undefined
     ? [ownerText(owner), ""]
-    : [`${owner.dag} · ${owner.task}${owner.map === undefined ? "" : `[${owner.map}]`}`, runText(owner.run)];
+    : [owner.dag, `${owner.task}${owner.map === undefined ? "" : `[${owner.map}]`} · ${runText(owner.run)}`];
   const wants = waiter?.locks.filter(([, , above]) => above !== 1) ?? [];
   const third = waiter
     ? `waits ${duration(now() - waiter.since)} for ${waitsForLock(waiter) ? (wants[0]?.[0] ?? "") : aLease(waiter)}${waitsForLock(waiter) && wants.length > 1 ? ` +${wants.length - 1}` : ""}`
@@ -121,8 +121,8 @@ function box(model, place, waiter, at, open) {
       }
     },
   }, svg("title", {}, `${ownerText(owner)}\n${third}`), svg("rect", { width: BOX.width, height: BOX.height, rx: 5 }),
-  svg("text", { x: 10, y: 16, class: "first" }, middle(first, 33)), svg("text", { x: 10, y: 31 }, middle(second, 36)),
-  svg("text", { x: 10, y: 45, class: "third" }, middle(third, 37)));
+  svg("text", { x: 10, y: 16, class: "first" }, middle(first, 30)), svg("text", { x: 10, y: 31 }, middle(second, 36)),
+  svg("text", { x: 10, y: 45, class: "third" }, middle(third, 36)));
 }
 
 function moreBox(x, y, number) {

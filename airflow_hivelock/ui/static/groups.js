@@ -34,17 +34,17 @@ function group(key, members, open) {
   };
 }
 
-// How many do what.
+// How many holders do what: the locks of one lease have one holder.
 export function tally(rows) {
   const found = new Map();
   for (const row of rows) {
     const kind = kindOf(row);
     const label = row.lost ? "lost" : (row.lease?.state ?? "Hive’s own");
-    const entry = found.get(kind + label) ?? { kind, label, number: 0 };
+    const entry = found.get(kind + label) ?? { kind, label, holders: new Set() };
     found.set(kind + label, entry);
-    entry.number += 1;
+    entry.holders.add(row.lease?.o ?? row.owner.text);
   }
-  return [...found.values()];
+  return [...found.values()].map(({ kind, label, holders }) => ({ kind, label, number: holders.size }));
 }
 
 // "dw.t/dt=2013-01-01 … 2013-03-01"

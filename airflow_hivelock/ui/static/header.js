@@ -18,12 +18,14 @@ function amounts({ leases, locks, waiters, hive, leftOut }) {
   const inLine = waiters.filter(waitsForLock);
   const waiting = `${inLine.length.toLocaleString("en")} waiting`;
   const aside = (what) => waiters.filter((waiter) => waiter.for === what).length.toLocaleString("en");
+  const sensors = waiters.filter((waiter) => waiter.for === "free").length;
   return [
     ...(needy ? [[`${needy.toLocaleString("en")} ${needy === 1 ? "needs" : "need"} you`, "bad"]] : []),
     [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""],
     inLine.length ? [`${waiting}, longest `, "info", Math.min(...inLine.map((waiter) => waiter.since))] : [waiting, ""],
     ...(aside("lease") === "0" ? [] : [[`${aside("lease")} for a lease`, ""]]),
     ...(aside("slot") === "0" ? [] : [[`${aside("slot")} for a worker slot`, ""]]),
+    ...(sensors ? [[`${count(sensors, "sensor")} waiting`, ""]] : []),
     [hive === undefined ? "looking for Hive’s own…" : `${hive} of Hive’s own`, ""],
     ...(leftOut ? [[`${leftOut.toLocaleString("en")} left out, too many for a page`, "warn"]] : []),
   ];

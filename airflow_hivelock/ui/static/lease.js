@@ -8,7 +8,7 @@ import { ownerCell, ownerText } from "./owners.js";
 import { hostGone, leaseOf, onHost, release } from "./server.js";
 
 const MOST_SHOWN = 100;
-const MOST_WAITERS = 8;
+const MOST_WAITERS = 100;
 
 export function openLease({ connection, lock, model, mayRelease, released, declared }) {
   const { lease } = lock;
@@ -21,7 +21,7 @@ export function openLease({ connection, lock, model, mayRelease, released, decla
 }
 
 const facts = (rows) =>
-  h("dl", {}, rows.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  h("dl", {}, rows.filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 
 function hiveBody(lock) {
   return h("div", { class: "body" }, facts([
@@ -37,46 +37,56 @@ function leaseBody({ connection, lock, model, mayRelease, released, declared, di
   const { lease } = lock;
   const locks = lease.locks.filter(([, , above]) => above !== 1);
   const above = lease.locks.length - locks.length;
-  const waiting = model.waiters.filter((waiter) => waiter.behind.some((arrow) => arrow.o === lease.o));
+  const waiting = model.waiters.filter((waiter) => lock.waiters.has(waiter.o));
+  const elsewhere = new Set(model.locks.filter((other) => other.lease === lease).flatMap((other) => [...other.waiters]).filter((o) => !lock.waiters.has(o))).size;
   const { label, why } = stateOf(lock);
   const works = h("span", { class: "muted" }, "asking…");
+  const needy = kindOf(lock) === "needs";
+  const keeper = h("span", {}, "frees it within a minute after its work has ended, if Airflow’s triggerer runs");
+  const renewed = lease.expires && now() - lease.expires + lease.lease_s * 1000;
   const body = h("div", { class: "body" },
     facts([
       ["Held by", ownerCell(lock.owner)],
       ["What it does", h("span", {}, stateTag(kindOf(lock), label), ` ${why}`, lease.at ? [", since ", moment(lease.at)] : null)],
       ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
-      ["Lease left", lease.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(now() - lease.expires + lease.lease_s * 1000)} ago`)],
+      ["Lease left", lease.expires && model.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(renewed)} ago`)],
+      ["Renewed", lease.expires && !model.expires && h("span", {}, `${duration(renewed)} ago. Time does not free it: it is held until it is released or freed`)],
       ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
       ["Lease id", lease.id && h("code", {}, lease.id)],
       ["What it is for", lease.query && h("code", {}, lease.query)],
       ["Its work", works],
+      ["The keeper", needy && keeper],
       ["Locks", h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
         locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
         above ? h("li", { class: "muted" }, `and ${count(above, "shared lock")} on what lies above`) : null)],
-      ["Waiting for it", waiting.length ? h("ul", { class: "plain" }, waiting.slice(0, MOST_WAITERS).map((waiter) => h("li", {}, ownerCell(waiter.owner), h("span", { class: "muted" }, " for "), since(waiter.since))),
-        waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null) : h("span", { class: "muted" }, "nobody directly")],
+      [waiting.length ? `${waiting.length} waiting` : "Waiting", h("ul", { class: "plain" }, h("li", { class: "muted" }, waiting.length ? `for ${lock.object}` : `nothing for ${lock.object}`),
+        waiting.slice(0, MOST_WAITERS).map((waiter) => h("li", {}, ownerCell(waiter.owner), h("span", { class: "muted" }, " for "), since(waiter.since))),
+        waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null,
+        elsewhere ? h("li", { class: "muted" }, `and ${elsewhere} more for its other locks`) : null)],
     ]));
   if (mayRelease && lease.id) body.append(releaseForm({ connection, lease, released, dialog }));
-  tellWorks(connection, lease, works).then((hosts) => {
+  tellWorks(connection, lease, works, needy ? keeper : null).then((hosts) => {
     if (mayRelease) for (const host of hosts) body.insertBefore(hostForm({ connection, host, declared, dialog }), body.querySelector(".release"));
   });
   return body;
 }
 
 // Gives the hosts that it waits for: only there it can be told whether its work still runs.
-async function tellWorks(connection, lease, place) {
+async function tellWorks(connection, lease, place, keeper) {
   if (!lease.id) {
     place.textContent = lease.jobs?.length ? count(lease.jobs.length, "recorded job") : "nothing is recorded";
     return [];
   }
   try {
-    const { works } = await leaseOf(connection, lease.id);
+    const { works, keeper: said } = await leaseOf(connection, lease.id);
+    if (keeper && said) keeper.textContent = `could not free it at ${moment(said.at)}: ${said.why}`;
     place.classList.toggle("muted", works.length === 0);
     if (works.length === 0) place.textContent = "nothing is recorded";
-    else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, how }) => h("li", {}, workText([name, what, how])))));
-    const alive = works.filter(({ how }) => how !== "has ended").length;
+    else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, code, how, next }) =>
+      h("li", {}, workText([name, what, code, how]), keeper && next ? h("div", { class: "next" }, next) : null))));
+    const alive = works.filter(({ code }) => code !== "ended").length;
     place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: alive }));
-    return [...new Set(works.filter(({ host, how }) => host && how !== "has ended").map(({ host }) => host))];
+    return [...new Set(works.filter(({ host, code }) => host && code !== "ended").map(({ host }) => host))];
   } catch (error) {
     place.textContent = error.message;
     return [];

@@ -2,10 +2,10 @@
 
 import { ownerKey, ownerText } from "./owners.js";
 
-export const EMPTY = build({ installation: "", owners: [], leases: [], hive: null, waiters: [], left_out: 0 });
+export const EMPTY = build({ installation: "", owners: [], leases: [], hive: null, waiters: [], left_out: 0, expires: false });
 
 export function build(answer) {
-  const wanted = wishes(answer.waiters);
+  const wanted = wishes(answer.waiters.filter(wantsLocks));
   const leases = answer.leases.map((lease) => ({ ...lease, owner: answer.owners[lease.o] }));
   const locks = [];
   for (const lease of leases) {
@@ -28,13 +28,34 @@ export function build(answer) {
   const waiters = answer.waiters.map((waiter) => ({
     ...waiter, key: String(waiter.o), owner: answer.owners[waiter.o], text: ownerKey(answer.owners[waiter.o]),
     behind: waiter.behind.map((arrow) => ({ ...arrow, owner: answer.owners[arrow.o] })),
+    held: (waiter.for === "free" ? holdersOf(waiter, locks) : waiter.held).map((arrow) => ({ ...arrow, owner: answer.owners[arrow.o] ?? arrow.owner })),
   }));
-  return { owners: answer.owners, leases, locks, waiters, byOwner, hive: answer.hive?.length, leftOut: answer.left_out };
+  return { owners: answer.owners, leases, locks, waiters, byOwner, hive: answer.hive?.length, leftOut: answer.left_out, expires: answer.expires };
 }
 
-// Others wait for a worker slot or for one of the leases that are counted: they stand in no queue of a lock.
+// Others wait for a worker slot, for one of the leases that are counted, or until data is free: they are in no queue of a lock.
 export function waitsForLock(waiter) {
   return waiter.for === "lock";
+}
+
+// A sensor takes no lock, but waits for those that others hold.
+function wantsLocks(waiter) {
+  return waitsForLock(waiter) || waiter.for === "free";
+}
+
+// Who holds what a sensor wants to be free.
+function holdersOf(sensor, locks) {
+  const found = new Map();
+  for (const lock of locks) {
+    if (lock.waiters.has(sensor.o)) found.set(lock.lease?.o ?? lock.key, { o: lock.lease?.o, owner: lock.owner, object: lock.object, mode: lock.mode, waiting: false });
+  }
+  return [...found.values()];
+}
+
+// The lock by which an arrow's holder is in the way: what a click on a waiter opens.
+export function lockOf(model, arrow) {
+  const mine = model.locks.filter((lock) => (lock.hive ? lock.owner.text === arrow.owner?.text : lock.lease.o === arrow.o));
+  return mine.find((lock) => lock.object === arrow.object) ?? mine.sort((a, b) => a.above - b.above || b.waiters.size - a.waiters.size)[0];
 }
 
 // The group is nameless where its DAG is.
@@ -63,7 +84,7 @@ function wishes(waiters) {
     if (!found.has(object)) found.set(object, { S: [], X: [], below: [] });
     return found.get(object);
   };
-  for (const waiter of waiters.filter(waitsForLock)) {
+  for (const waiter of waiters) {
     for (const [object, mode, passed] of waiter.locks) {
       if (passed === 1 && mode === "S") continue;
       of(object)[mode].push(waiter.o);

@@ -6,7 +6,7 @@ import { drawGraph } from "./graph.js";
 import { summarise, tellFreshness, tellProblem } from "./header.js";
 import { openLease } from "./lease.js";
 import { auditRows, auditTable, locksRows, locksTable, tenuresTable, waitingRows, waitingTable } from "./lists.js";
-import { build, EMPTY, lockFilter, rowFilter } from "./model.js";
+import { build, EMPTY, lockFilter, lockOf, rowFilter } from "./model.js";
 import { ownerText, setAirflow } from "./owners.js";
 import { connections, look } from "./server.js";
 import { followTheme } from "./theme.js";
@@ -20,7 +20,7 @@ const SLOW = { timeline: 20_000, audit: 5_000 };
 const VIEWS = ["locks", "waiting", "graph", "timeline", "audit"];
 const RANGES = [[1, "1 hour"], [6, "6 hours"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
 
-const asked = new URLSearchParams(location.search);
+const asked = new URLSearchParams(location.search || around());
 const state = {
   connection: asked.get("connection"),
   view: VIEWS.includes(asked.get("view")) ? asked.get("view") : "locks",
@@ -48,15 +48,19 @@ function filters() {
   return { object: inputs.object.value, owner: inputs.owner.value, state: inputs.state.value, parents: inputs.parents.checked };
 }
 
-// What a row stands for: a lock, a request that waits, or a lease out of the drawing.
-function openRow(row) {
-  if (row.behind !== undefined) {
-    const [first] = row.behind;
-    const lease = first && state.model.byOwner.get(first.o);
-    if (!lease) return;
-    row = lease;
+// What was asked of the page around: Airflow 3.1 opens the frame without it.
+function around() {
+  try {
+    return window.parent === window ? "" : window.parent.location.search;
+  } catch {
+    return "";
   }
-  const lock = row.lease !== undefined || row.hive ? row : state.model.locks.find((held) => held.lease === row || held.lease?.o === row.o);
+}
+
+// What a row means: a lock, a request that waits, whose holder is opened, or a lease out of the drawing.
+function openRow(row) {
+  const lock = row.held !== undefined ? row.held[0] && lockOf(state.model, row.held[0])
+    : row.lease !== undefined || row.hive ? row : lockOf(state.model, row);
   if (lock === undefined) return;
   openLease({ connection: state.connection, lock, model: state.model, mayRelease: state.mayRelease, released, declared });
 }

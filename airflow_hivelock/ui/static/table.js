@@ -2,12 +2,18 @@
 
 import { h } from "./dom.js";
 
-const ROW = 34;
 const SPARE = 12;
 
+// Values of one kind, or lists of such: the first that differ decide.
+function compare(a, b) {
+  if (!Array.isArray(a)) return a < b ? -1 : a > b ? 1 : 0;
+  const at = a.findIndex((value, place) => value !== b[place]);
+  return at < 0 ? 0 : compare(a[at], b[at]);
+}
+
 export class Table {
-  // columns: {name, title, cell(row) → node, order(row) → value, class}; open(row): what Enter and a click do.
-  constructor({ label, columns, sort, open }) {
+  // columns: {name, title, cell(row) → node, order(row) → value, class, label: before the cell where the head is not}; open(row): what Enter and a click do.
+  constructor({ name, label, columns, sort, open }) {
     this.columns = columns;
     this.open = open;
     this.sort = { name: sort, down: false };
@@ -16,9 +22,10 @@ export class Table {
     this.opened = new Set();
     this.shown = new Map();
     this.active = 0;
+    this.height = 34; // of a row: as the style sheet has it for this width
     this.head = h("tr", { role: "row" }, columns.map((column) => this.#header(column)));
     this.body = h("tbody", { role: "rowgroup" });
-    this.table = h("table", { role: "treegrid", "aria-label": label }, h("thead", { role: "rowgroup" }, this.head), this.body);
+    this.table = h("table", { role: "treegrid", "aria-label": label, class: `t-${name}` }, h("thead", { role: "rowgroup" }, this.head), this.body);
     this.before = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", {}));
     this.after = this.before.cloneNode(true);
     this.empty = h("p", { class: "empty", hidden: true });
@@ -74,7 +81,7 @@ export class Table {
     if (order === undefined) return rows;
     const way = this.sort.down ? -1 : 1;
     return rows.map((row) => [order(row), row])
-      .sort(([a], [b]) => way * (a < b ? -1 : a > b ? 1 : 0))
+      .sort(([a], [b]) => way * compare(a, b))
       .map(([, row]) => row);
   }
 
@@ -87,8 +94,9 @@ export class Table {
 
   #draw() {
     const height = this.element.clientHeight || 600;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - SPARE);
-    const last = Math.min(this.rows.length, first + Math.ceil(height / ROW) + 2 * SPARE);
+    this.height = parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || this.height;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / this.height) - SPARE);
+    const last = Math.min(this.rows.length, first + Math.ceil(height / this.height) + 2 * SPARE);
     const visible = new Map();
     for (let place = first; place < last; place += 1) visible.set(this.rows[place].key, place);
     if (this.rows.length) visible.set(this.rows[this.active].key, this.active);
@@ -98,8 +106,8 @@ export class Table {
         this.shown.delete(key);
       }
     }
-    this.before.firstChild.style.height = `${first * ROW}px`;
-    this.after.firstChild.style.height = `${Math.max(0, this.rows.length - last) * ROW}px`;
+    this.before.firstChild.style.height = `${first * this.height}px`;
+    this.after.firstChild.style.height = `${Math.max(0, this.rows.length - last) * this.height}px`;
     const places = [...visible.values()].sort((a, b) => a - b);
     const wanted = [];
     for (const place of places) {
@@ -136,7 +144,7 @@ export class Table {
   }
 
   #make(row, known) {
-    const cells = this.columns.map((column) => h("td", { role: "gridcell", class: column.class }, column.cell(row)));
+    const cells = this.columns.map((column) => h("td", { role: "gridcell", class: column.class, "data-name": column.name, "data-label": column.label }, column.cell(row)));
     const tones = [row.tone && `tone-${row.tone}`, row.member && "member", row.members && "group"].filter(Boolean).join(" ");
     if (known !== undefined) {
       const focused = known.element.contains(document.activeElement) ? document.activeElement : null;
@@ -163,11 +171,11 @@ export class Table {
   #activate(place, focus) {
     this.active = place;
     if (focus) {
-      const top = place * ROW;
+      const top = place * this.height;
       const { scrollTop, clientHeight } = this.element;
       const head = this.head.offsetHeight;
       if (top < scrollTop) this.element.scrollTop = top;
-      else if (top + ROW + head > scrollTop + clientHeight) this.element.scrollTop = top + ROW + head - clientHeight;
+      else if (top + this.height + head > scrollTop + clientHeight) this.element.scrollTop = top + this.height + head - clientHeight;
       this.#draw();
       this.shown.get(this.rows[place].key).element.focus({ preventScroll: true });
     } else {
@@ -177,7 +185,7 @@ export class Table {
 
   #key(event) {
     if (event.target.closest("thead") || this.rows.length === 0) return;
-    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 2);
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.height) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     if (event.key in steps) {
       event.preventDefault();

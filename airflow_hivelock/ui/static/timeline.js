@@ -11,7 +11,7 @@ const LABEL = 250;
 const LEAST_MS = 600_000;
 const MOST_OBJECTS = 60;
 const MOST_LANES = 6;
-const WHAT = { lock: () => "a lock", lease: aLease, slot: () => "a worker slot, holding nothing," };
+const WHAT = { lock: () => "a lock", lease: aLease, slot: () => "a worker slot, holding nothing,", free: () => "free data" };
 
 export function tenuresRows(answer, filter) {
   return answer.tenures

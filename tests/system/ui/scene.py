@@ -93,6 +93,11 @@ def tell(database_url: str) -> None:
         owner("crashed", 31, "load"): "failed",
         owner("load_flights", 30, "load"): "failed",
     }
+    insert(database_url, states)
+
+
+def insert(database_url: str, states: dict[str, str]) -> None:
+    """Have Airflow know tasks, each in its state, and their runs."""
     engine = sa.create_engine(database_url, poolclass=sa.NullPool)
     known = sa.MetaData()
     runs, tasks = (sa.Table(name, known, autoload_with=engine) for name in ("dag_run", "task_instance"))

@@ -30,7 +30,15 @@ def with_a_rerun(route: Route) -> None:
     def wait(dag: str, run: str, day: str, **how: Any) -> int:
         answer["owners"].append({"text": f"{dag} {run}", "dag": dag, "run": run, "task": "load"})
         place = len(answer["owners"]) - 1
-        waits = {"priority": 1, "place": 0, "behind": [], "direct": len(how.get("behind", ())), "ahead": 0}
+        held = [arrow for arrow in how.get("behind", ()) if not arrow["waiting"]]
+        waits = {
+            "priority": 1,
+            "place": 0,
+            "behind": [],
+            "held": held,
+            "direct": len(how.get("behind", ())),
+            "ahead": 0,
+        }
         waiter = {"o": place, "since": holder["since"], "locks": [[day, "X"]], **waits, **how}
         answer["waiters"].append(waiter)
         return place
@@ -59,7 +67,7 @@ def test_a_wait_for_a_slot_or_for_a_counted_lease_is_told_from_one_for_a_lock(st
         frame = tab.open("?view=waiting&owner=manual__", framed=False)
         aside, counted, urgent = (row(frame, text) for text in ("aside_07", "manual__third", "urgent"))
         expect(aside.locator(".waits-for")).to_have_text("a worker slot")
-        expect(aside).to_contain_text("nobody; holds nothing")
+        expect(aside).to_contain_text("nothing; it holds no lock")
         expect(counted.locator(".waits-for")).to_have_text("a lease of “the cluster”")
         expect(counted).to_contain_text("flights_daily")
         expect(row(frame, "manual__fourth")).to_contain_text("waits ahead: year")

@@ -1,0 +1,134 @@
+"""What runs under a lease: whether it has ended, which processes live, and what to do about them."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import structlog
+
+from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spec import Owner
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import Processes, started
+from airflow_hivelock.work.stale import is_for_its_task
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks.model import Lease, Work
+
+log = structlog.get_logger(__name__)
+
+RUNS, ENDED, AWAY, UNTOLD, SILENT = "runs", "ended", "away", "untold", "silent"
+
+LEFT_BEHIND = "left behind"
+"""The name of what the task's own processes have started, and no lease records."""
+
+MOST_NAMED = 5
+
+_LOOK_AT_LOGS = (
+    "The logs of the API server and of the triggerer have the reason. Make sure that nothing writes before you free it."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether a work runs.
+
+    :param code: ``runs``; ``ended``; ``away``, on a host that this process cannot ask; ``untold``; ``silent``, what runs it
+        has not answered.
+    :param text: the same in words, with the process and its host.
+    :param next: what to do about it; ``""`` where nothing is to be done.
+    """
+
+    code: str
+    text: str
+    next: str = ""
+
+
+def ask(lease: Lease) -> dict[str, Answer]:
+    """Whether each work of *lease* runs, by name, and what its tasks have left behind on this host.
+
+    The keeper asks the same questions before it frees a lease, from the triggerer's host.
+    """
+    found = {work.name: how(work) for work in lease.works}
+    owner = Owner.parse(lease.owner)
+    if owner is not None and not any(answer.code == RUNS for answer in found.values()):
+        own = [owner.task_id] if is_for_its_task(owner, lease) else None
+        if left := started(owner.dag_id, owner.run_id, own):
+            here = socket.gethostname()
+            text = f"{', '.join(left).replace('on this host', f'on {here}')} still runs"
+            found[LEFT_BEHIND] = Answer(RUNS, text, f"Wait until it ends, or end it on {here}.")
+    return found
+
+
+def how(work: Work) -> Answer:
+    """Whether *work* runs, by what this process can find out on its host."""
+    try:
+        application = applications.of(work)
+        if isinstance(application, Processes):
+            return _of_processes(application)
+        if not application.running():
+            return Answer(ENDED, "has ended")
+        return Answer(RUNS, "still runs", "Wait until it ends, or end it in its cluster.")
+    except CannotTell as error:
+        log.info("Whether %s runs: %s", work.name, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks of clusters raise what they like
+        log.warning("Whether %s runs: %r", work.name, error)
+        return Answer(SILENT, "its cluster gives no answer", f"See that its cluster is up. {_LOOK_AT_LOGS}")
+    return Answer(UNTOLD, "cannot be told from here", _LOOK_AT_LOGS)
+
+
+def unanswered(lease: Lease, *, asked: bool) -> dict[str, Answer]:
+    """The answers while there is none.
+
+    :param asked: False while the questions still wait for their turn.
+    """
+    if not asked:
+        text = "is not asked about yet: other clusters have not answered"
+        return {work.name: Answer(UNTOLD, text, "Look again in a minute.") for work in lease.works}
+    silent = Answer(SILENT, "its cluster has not answered yet", "See that its cluster is up, and look again.")
+    return {work.name: silent for work in lease.works}
+
+
+def _of_processes(asked: Processes) -> Answer:
+    try:
+        living = asked.living()
+    except CannotTell as error:
+        log.info("Whether %s runs: %s", asked, error)
+        host = asked.host
+        return Answer(
+            AWAY,
+            f"only {host} can tell",
+            f"Look on {host}: ps -p {asked.pid}. If {host} will not come back: airflow hivelock host-gone {host}",
+        )
+    if not living:
+        return Answer(ENDED, "has ended")
+    more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
+    names = ", ".join(f"{pid} ({program})" for pid, program in list(living.items())[:MOST_NAMED]) + more
+    said = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
+    pids = [str(pid) for pid in living][:MOST_NAMED]
+    see = f"On {asked.host}, ps -fp {','.join(pids)} shows more. Wait until it ends, or end it: kill {' '.join(pids)}"
+    return Answer(RUNS, f"still runs on {asked.host}: {said}", see)
+
+
+@lru_cache(maxsize=8_192)
+def host_of(application: str) -> str:
+    """The other host on which *application* runs; ``""`` if it runs here or in a cluster, or if its host is declared gone."""
+    try:
+        asked = applications.decode(application)
+    except CannotTell:
+        return ""
+    return asked.host if isinstance(asked, Processes) and not (asked.gone or asked.is_here) else ""
+
+
+@lru_cache(maxsize=8_192)
+def what(application: str) -> str:
+    """What a lease has recorded as *application*, in words."""
+    if not application:
+        return "what it waits for elsewhere"
+    try:
+        return str(applications.decode(application)).removesuffix(" (and what it started)")
+    except CannotTell as error:
+        return str(error)

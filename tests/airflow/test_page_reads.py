@@ -1,0 +1,273 @@
+"""What the page reads and asks: no answer under another's name, no silent cluster in the way, nothing of hidden DAGs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import time
+import warnings
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import httpx
+import pytest
+from airflow.models.asset import AssetEvent, AssetModel
+from airflow.utils.session import create_session
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.processes import MARK, Processes
+from tests.airflow.test_page import ASKED, CURRENT, hold, login, on_worker, owner
+
+# Airflow's own warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow_hivelock.ui import access, view, works
+    from airflow_hivelock.ui import app as page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi.testclient import TestClient
+
+    from airflow_hivelock.locks import LockManager
+
+    Login = Callable[[str | None], TestClient]
+
+__all__ = ["login"]
+
+LEASE = "/api/hivelock_default/leases"
+HOSTS = "/api/hivelock_default/hosts"
+DIALOGS = 100
+
+
+@pytest.mark.parametrize("name", ["current", "audit", "holders", "leases", "keeper", "history"])
+def test_no_lease_has_the_name_of_another_answer(name: str, login: Login, manager: LockManager) -> None:
+    viewer = login("viewer")
+    assert viewer.get(f"{LEASE}/{name}").status_code == 404
+    for place in ("current", "audit", "history"):
+        assert viewer.get(f"/api/hivelock_default/{place}").status_code == 200
+    assert viewer.get(f"{LEASE}/{name}").status_code == 404
+
+
+def current(viewer: TestClient, until: Callable[[Any], bool]) -> Any:
+    """The list, once *until* holds of it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        page._reads.forget(("hivelock_default", "current"))
+        shown = viewer.get(CURRENT).json()
+        if until(shown):
+            return shown
+    raise AssertionError(shown)
+
+
+def test_the_list_and_the_dialog_of_the_only_suspect_lease_agree(login: Login, manager: LockManager) -> None:
+    lease = manager.start_work(hold(manager), "load", encode(Processes(started=1)))
+    viewer = login("viewer")
+    shown = current(viewer, lambda shown: len(shown["leases"][0]["jobs"][0]) > 2)
+    [job] = shown["leases"][0]["jobs"]
+    [work] = viewer.get(f"{LEASE}/{lease.id}").json()["works"]
+    assert (job[0], job[2]) == (work["name"], work["code"]) == ("load", works.ENDED)
+
+
+def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster takes connections and says nothing, and its client has no time-out."""
+    leases = [
+        manager.start_work(manager.acquire(owner=owner("daily", f"r{n}"), reads=["dw.t"]), "load", "{}")
+        for n in range(DIALOGS)
+    ]
+    cookies = dict(login("viewer").cookies)
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=DIALOGS)) as silent:
+        asked: list[socket.socket] = []
+
+        class OnCluster:
+            def running(self) -> bool:
+                with socket.create_connection(silent.getsockname()) as asking:
+                    asked.append(asking)
+                    return bool(asking.recv(1))
+
+        monkeypatch.setattr(applications, "of", lambda work: OnCluster())
+
+        async def timed(client: httpx.AsyncClient, place: str) -> tuple[float, httpx.Response]:
+            began = time.monotonic()
+            answer = await client.get(place)
+            return time.monotonic() - began, answer
+
+        async def play() -> tuple[list[tuple[float, httpx.Response]], list[tuple[float, httpx.Response]]]:
+            transport = httpx.ASGITransport(page.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://page", cookies=cookies) as client:
+                assert (await client.get(CURRENT)).status_code == 200
+                dialogs = asyncio.gather(*(timed(client, f"{LEASE}/{lease.id}") for lease in leases))
+                beside = []
+                while len(page._asks._reads) < DIALOGS:
+                    await asyncio.sleep(0.05)
+                while not dialogs.done():
+                    for place in (CURRENT, "/", "/api/hivelock_default/history", "/api/connections"):
+                        page._reads.forget(("hivelock_default", "current"))
+                        beside.append(await timed(client, place))
+                    await asyncio.sleep(0.2)
+                return await dialogs, beside
+
+        try:
+            dialogs, beside = asyncio.run(play())
+        finally:
+            for each in asked:
+                each.shutdown(socket.SHUT_RDWR)
+            page._asks._pool.shutdown(cancel_futures=True)  # waits until the threads have closed them
+    took_s = sorted(took for took, _ in beside)
+    longest_s = max(took for took, _ in dialogs)
+    print(
+        f"{len(beside)} answers while {DIALOGS} dialogs wait: median {took_s[len(took_s) // 2]:.2f} s, "
+        f"slowest {took_s[-1]:.2f} s; the slowest dialog {longest_s:.1f} s"
+    )
+    assert {answer.status_code for _, answer in (*dialogs, *beside)} == {200}
+    assert took_s[-2] < 1, "but for the moment in which all dialogs end at once"
+    assert longest_s < 15
+    said = [answer.json()["works"][0] for _, answer in dialogs]
+    assert {work["how"] for work in said} <= {
+        "its cluster has not answered yet",
+        "is not asked about yet: other clusters have not answered",
+    }
+    assert any(work["code"] == works.SILENT for work in said), "it is the cluster that does not answer, not the store"
+
+
+def test_what_ends_the_process_elsewhere_is_an_answer_here(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = manager.start_work(hold(manager), "load", "{}")
+    monkeypatch.setattr(applications, "of", mock.Mock(side_effect=SystemExit(1)))
+    answer = login("viewer").get(f"{LEASE}/{lease.id}")
+    assert (answer.status_code, answer.json()["works"][0]["code"]) == (200, works.SILENT)
+
+
+def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, manager: LockManager) -> None:
+    """The page said that the dead process still runs."""
+    mark = "ab" * 16
+    child = subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": "/usr/bin:/bin"})
+    try:
+        application = encode(Processes(pid=2**22 + 1, started=1, mark=mark))
+        lease = manager.start_work(hold(manager), "load", application)
+        [work] = login("viewer").get(f"{LEASE}/{lease.id}").json()["works"]
+    finally:
+        child.kill()
+        child.wait()
+    here = socket.gethostname()
+    assert work["how"] == (
+        f"still runs on {here}: {child.pid} (sleep), started by process {2**22 + 1}, which has ended"
+    )
+    assert work["next"].startswith(f"On {here}, ps -fp {child.pid} shows more.")
+
+
+def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login, manager: LockManager) -> None:
+    lease, other = hold(manager), manager.acquire(owner=owner("other"), reads=["dw.z"])
+    why = "run r1 of daily is failed, but process 4711 on worker-7 can only be asked for there"
+    with create_session() as session:
+        asset = AssetModel(name=SUSPECT_LEASES.name, uri=SUSPECT_LEASES.uri)
+        session.add(asset)
+        session.flush()
+        for said in ({}, {lease.id: why}):
+            extra = {"from_trigger": True, "payload": {"suspects": said}}
+            session.add(AssetEvent(asset_id=asset.id, extra=extra, timestamp=datetime.now(UTC)))
+            session.flush()
+    try:
+        viewer = login("viewer")
+        keeper = viewer.get(f"{LEASE}/{lease.id}").json()["keeper"]
+        assert keeper["why"] == why
+        assert abs(keeper["at"] / 1000 - time.time()) < 60
+        assert "keeper" not in viewer.get(f"{LEASE}/{other.id}").json()
+    finally:
+        with create_session() as session:
+            session.query(AssetEvent).delete()
+            session.query(AssetModel).delete()
+
+
+def test_the_hosts_of_hidden_dags_are_not_named_and_the_store_is_not_asked_for_each_name(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = manager.acquire(owner=owner("secret"), reads=["dw.t"])
+    manager.start_work(secret, "load", encode(Processes(host="secret-host")))
+    on_worker(manager)
+    monkeypatch.setattr(access, "hidden", lambda dag_ids, _: frozenset(dag_ids) & {"secret"})
+    with mock.patch.object(manager.backend, "leases", wraps=manager.backend.leases) as looks:
+        operator = login("op")
+        for number in range(20):
+            refused = operator.get(f"{HOSTS}?host=guess-{number}")
+            assert refused.status_code == 400
+            assert "worker-7" in refused.text
+            assert "secret-host" not in refused.text
+        refused = operator.get(f"{HOSTS}?host=secret-host")
+        assert "no lease records work on 'secret-host'" in refused.json()["detail"]
+    assert looks.call_count == 1
+    said = {"host": "guess", "reason": "burnt down"}
+    assert "secret-host" not in operator.post(f"{HOSTS}/gone", json=said, headers=ASKED).text
+
+
+def test_the_auth_manager_is_not_asked_at_each_poll_who_may_release(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = hold(manager)
+    with mock.patch.object(access, "may_release", wraps=access.may_release) as asked:
+        operator, viewer = login("op"), login("viewer")
+        for _ in range(5):
+            assert operator.get(CURRENT).headers["X-May-Release"] == "true"
+            assert viewer.get(CURRENT).headers["X-May-Release"] == "false"
+        assert asked.call_count == 2, "one question for each user"
+        monkeypatch.setattr(access, "may_release", lambda *_: False)
+        assert operator.get(CURRENT).headers["X-May-Release"] == "true", "only the button is remembered"
+        answer = operator.post(f"{LEASE}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
+        assert answer.status_code == 403, "what frees is asked for each time"
+
+
+def test_a_malformed_connection_of_the_environment_is_logged_once_and_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_BROKEN_LOCKS", '{"conn_type": "hivelock", "password": "hush"')
+    access._malformed.clear()
+    for _ in range(3):
+        assert "broken_locks" not in access.connection_ids()
+    assert lines().count("AIRFLOW_CONN_BROKEN_LOCKS is malformed") == 1
+    assert "hush" not in lines()
+
+
+def test_each_waiter_is_shown_with_who_holds_what_it_waits_for_in_the_end(manager: LockManager) -> None:
+    """The page named the nearest one in the queue."""
+    holder = hold(manager, owner("holder"))
+    line = [manager.begin(rules.request(owner(f"w{n}"), writes=["dw.t/dt=1"]), lambda: None) for n in range(4)]
+    line.append(manager.begin(rules.request(owner("table"), writes=["dw.t"]), lambda: None))
+    line.append(manager.begin(rules.request(owner("aside"), reads=["dw.t/dt=2"]), lambda: None))
+    try:
+        for each in line:
+            each.poll()
+        leases, waiters = manager.requests()
+        shown = view.current(leases, waiters, None, "here").data
+    finally:
+        for each in reversed(line):
+            each.withdraw()
+    names = [row.get("dag") for row in shown["owners"]]
+    held = {names[row["o"]]: [names[each["o"]] for each in row["held"]] for row in shown["waiters"]}
+    assert held == {dag: ["holder"] for dag in ("w0", "w1", "w2", "w3", "table", "aside")}
+    manager.release(holder)
+
+
+def test_a_sensor_that_waits_is_listed_with_what_it_waits_for(manager: LockManager) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    sensor = access.Sensor("report", "manual__1", "is_free", -1, since, ("dw.t/dt=1",), ("dw.u",))
+    shown = view.current([], [], None, "here", sensors=[sensor])
+    [row] = shown.data["waiters"]
+    assert (row["for"], row["locks"]) == ("free", [["dw.t/dt=1", "S"], ["dw.u", "X"]])
+    assert shown.data["owners"][row["o"]]["dag"] == "report"
+    assert shown.dag_ids == {"report"}
+    assert "report" not in json.dumps(shown.without({"report"}))
+
+
+def test_a_person_is_shown_by_name() -> None:
+    assert view.owner_row("cli:ann:495449b4-0c3f", "here")["person"] == "ann"
+    assert "person" not in view.owner_row("cli:", "here")
