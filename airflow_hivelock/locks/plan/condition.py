@@ -28,7 +28,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant. :param kind: ``string``, ``number``, ``date``, ``boolean`` or ``timestamp``."""
+    """A constant.
+
+    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date, or to some engines its
+        first moment) or ``computed`` (not known).
+    """
 
     text: str
     kind: str = "string"
@@ -40,6 +44,8 @@ class Literal:
         """
         if self.text == DEFAULT_PARTITION:
             return self.text
+        if self.kind in ("midnight", "computed"):
+            return self.text if kind == "date" and self.kind == "midnight" else None
         if kind in INTEGERS or (not kind and self.kind == "number"):
             return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
         if kind == "date" or (not kind and self.kind == "date"):
@@ -50,6 +56,8 @@ class Literal:
 
     def kept(self, kind: str) -> str | None:
         """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
+        if self.kind in ("midnight", "computed"):
+            return None
         if not self.text:
             return DEFAULT_PARTITION
         if self.kind in ("boolean", "timestamp"):
@@ -97,8 +105,11 @@ class Condition:
         """The columns that it speaks of."""
         return frozenset()
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        """The same about other columns; *source* gives None for what has no counterpart."""
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        """The same about other columns; *source* gives None for what has no counterpart.
+
+        :param widened: whether those columns may have been made texts before they are compared, as a union does.
+        """
         return self
 
 
@@ -112,10 +123,13 @@ class Compare(Condition):
     column: str
     sign: str
     literal: Literal
+    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
-        value = partition.values.get(self.column)
-        order = None if not value else _order(value, partition.types.get(self.column, ""), self.literal)
+        value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
+        if self.widened and kind in INTEGERS and self.literal.kind == "string":
+            return None  # as a text 9 is more than '10'
+        order = None if not value else _order(value, kind, self.literal)
         if order is None:
             return None
         below, above = order < 0, order > 0
@@ -136,9 +150,11 @@ class Compare(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
         column = source(self.column)
-        return UNKNOWN if column is None else Compare(column, self.sign, self.literal)
+        if column is None:
+            return UNKNOWN
+        return Compare(column, self.sign, self.literal, self.widened or widened)
 
 
 @dataclass(frozen=True)
@@ -147,10 +163,11 @@ class OneOf(Condition):
 
     column: str
     literals: tuple[Literal, ...]
+    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
-        if not value:
+        if not value or (self.widened and kind in INTEGERS and any(each.kind == "string" for each in self.literals)):
             return None
         exact, others = self._split(kind)
         if (str(int(value)) if kind in INTEGERS and _INTEGER.fullmatch(value) else value) in exact:
@@ -166,9 +183,9 @@ class OneOf(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
         column = source(self.column)
-        return UNKNOWN if column is None else OneOf(column, self.literals)
+        return UNKNOWN if column is None else OneOf(column, self.literals, self.widened or widened)
 
     def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
         """The values that it stands for, and the literals that may be equal to more than one: IN can be long."""
@@ -184,6 +201,26 @@ class OneOf(Condition):
 
 
 @dataclass(frozen=True)
+class Prefix(Condition):
+    """``column LIKE 'start%'``."""
+
+    column: str
+    start: str
+
+    def holds(self, partition: Partition) -> bool | None:
+        value = partition.values.get(self.column)
+        known = value and value != DEFAULT_PARTITION and STRING.fullmatch(partition.types.get(self.column, ""))
+        return str(value).startswith(self.start) if known else None
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        column = source(self.column)
+        return UNKNOWN if column is None else Prefix(column, self.start)
+
+
+@dataclass(frozen=True)
 class Not(Condition):
     inner: Condition
 
@@ -194,8 +231,8 @@ class Not(Condition):
     def columns(self) -> frozenset[str]:
         return self.inner.columns()
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        return Not(self.inner.renamed(source))
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        return Not(self.inner.renamed(source, widened))
 
 
 @dataclass(frozen=True)
@@ -213,8 +250,8 @@ class _Several(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(part.columns() for part in self.parts))
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        return type(self)(tuple(part.renamed(source) for part in self.parts))
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        return type(self)(tuple(part.renamed(source, widened) for part in self.parts))
 
 
 class And(_Several):
@@ -245,6 +282,16 @@ class And(_Several):
         except InvalidRequest:
             return None
         return frozenset(target.partition[0][1] for target in found)
+
+
+class Together(And):
+    """An AND that engines evaluate whole, or not at all: columns in a tuple."""
+
+    def holds(self, partition: Partition) -> bool | None:
+        return super().holds(partition) if self.columns() <= partition.values.keys() else None
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        return None
 
 
 class Or(_Several):
@@ -296,13 +343,13 @@ def _any(found: Iterable[bool | None]) -> bool | None:
 def _order(value: str, kind: str, literal: Literal) -> int | None:
     """Below, at or above zero as *value*, of a column of type *kind*, compares to *literal*; None: not known."""
     one, other = value, literal.text
-    if literal.kind in ("boolean", "timestamp"):
+    if literal.kind in ("boolean", "timestamp", "computed") or (literal.kind == "midnight" and one == other):
         return None
     if kind in INTEGERS or literal.kind == "number":
         if not (_INTEGER.fullmatch(one) and _INTEGER.fullmatch(other)):
             return None
         return int(one) - int(other)
-    if kind == "date" or literal.kind == "date":
+    if kind == "date" or literal.kind in ("date", "midnight"):
         if not (is_date(one) and is_date(other)):
             return None
     elif kind and not STRING.fullmatch(kind):

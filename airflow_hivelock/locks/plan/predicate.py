@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 
 from airflow_hivelock.locks.plan.condition import (
     ALWAYS,
@@ -12,13 +12,17 @@ from airflow_hivelock.locks.plan.condition import (
     And,
     Compare,
     Condition,
-    Literal,
     Not,
+    Or,
+    Prefix,
+    Together,
     all_of,
     any_of,
 )
-from airflow_hivelock.locks.plan.scope import belongs, mark, marks, narrowed_by_on
-from airflow_hivelock.locks.spelling import is_date
+from airflow_hivelock.locks.plan.constants import constant
+from airflow_hivelock.locks.plan.cursor import escaped
+from airflow_hivelock.locks.plan.functions import deterministic
+from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -37,12 +41,8 @@ class Predicates:
     """The conditions of one statement's queries."""
 
     def __init__(self, statement: Statement) -> None:
-        # Their meaning depends on the engine: a condition with one of them is taken for unknown.
-        self._escaped = frozenset(
-            token.text
-            for token in statement.tokens
-            if token.token_type is TokenType.STRING and "\\" in statement.text[token.start : token.end + 1]
-        )
+        self._text = statement.text
+        self._escaped = escaped(statement)  # a condition with one of them is taken for unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
         """For each source, what WHERE and ON say of its columns.
@@ -60,7 +60,7 @@ class Predicates:
                 if said.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
                     by_mark.setdefault(each, []).append(said)
         known: dict[Hashable, Condition] = {}
-        lateral = _lateral(select)
+        lateral = lateral_columns(select)
 
         def of(source: Source) -> Condition:
             owns, alias, mine = _owner(lateral, source, sources), source.alias, marks(source, sources, by_mark)
@@ -70,16 +70,29 @@ class Predicates:
                     continue
                 key = (said, alias if alias in said.parts else "", source.columns, source.database)
                 if key not in known:
-                    parts = [self._condition(part, owns) for part in said.of(mine)]
+                    parts = [self._demanded(part, owns) for part in said.of(mine)]
                     known[key] = all_of(part for part in parts if part is not UNKNOWN)
                 found.append(known[key])
             return all_of(dict.fromkeys(each for each in found if each != ALWAYS))
 
-        return [of(source) for source in sources]
+        conditions = [of(source) for source in sources]
+        for one, column, other, same in _equalities(all_said, sources):
+            if column in conditions[one].columns():
+                renamed = conditions[one].renamed({column: same}.get)
+                conditions[other] = all_of((conditions[other], renamed))
+        return conditions
+
+    def _demanded(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """What all of WHERE or ON demands. An engine uses no part of a demand that differs each time."""
+        compound = isinstance(node.unnest(), exp.Or | exp.Not)
+        return self._condition(node, owns) if not compound or deterministic([node], self._text) else UNKNOWN
 
     def _condition(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
+            # Hive 2.1 hands down no part of an OR that other sources have a say in.
+            if isinstance(node, exp.Or) and any(owns(column) is None for column in node.find_all(exp.Column)):
+                return UNKNOWN
             parts = tuple(self._condition(part, owns) for part in _operands(node))
             return And(parts) if isinstance(node, exp.And) else any_of(parts)
         if isinstance(node, exp.Not):
@@ -89,28 +102,49 @@ class Predicates:
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             low = self._compare(node.this, ">=", node.args["low"], owns)
             return And((low, self._compare(node.this, "<=", node.args["high"], owns)))
-        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
+        if isinstance(node, exp.Like):
+            return self._like(node, owns)
+        if isinstance(node, exp.In) and node.args.keys() <= {"this", "expressions"}:
+            if isinstance(node.this, exp.Tuple):
+                return self._together(node, owns)
             return any_of(self._compare(node.this, "=", value, owns) for value in node.expressions)
         return UNKNOWN
 
     def _compare(self, left: exp.Expr, sign: str, right: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         left, right = left.unnest(), right.unnest()
-        if (column := owns(left)) is not None and (literal := self._literal(right)) is not None:
+        if (column := owns(left)) is not None and (literal := constant(right, self._escaped)) is not None:
             return Compare(column, sign, literal)
-        if (column := owns(right)) is not None and (literal := self._literal(left)) is not None:
+        if (column := owns(right)) is not None and (literal := constant(left, self._escaped)) is not None:
             return Compare(column, _FLIPPED[sign], literal)
         return UNKNOWN
 
-    def _literal(self, node: exp.Expr) -> Literal | None:
-        if isinstance(node, exp.Cast) and node.to.this is exp.DataType.Type.DATE:
-            text = node.this
-            known = isinstance(text, exp.Literal) and text.is_string and is_date(text.name)
-            return Literal(text.name, "date") if known else None
-        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return Literal(f"-{node.this.name}", "number")
-        if isinstance(node, exp.Literal) and not (node.is_string and node.name in self._escaped):
-            return Literal(node.name, "string" if node.is_string else "number")
-        return None
+    def _like(self, node: exp.Like, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """``LIKE 'x%'``: other patterns are not known."""
+        column, found = owns(node.this.unnest()), constant(node.expression, self._escaped)
+        if column is None or found is None or found.kind != "string" or "_" in found.text:
+            return UNKNOWN
+        start, wildcard, rest = found.text.partition("%")
+        if rest.strip("%"):
+            return UNKNOWN
+        like = Prefix(column, start) if wildcard else Compare(column, "=", found)
+        return Not(like) if node.args.get("negate") else like
+
+    def _together(self, node: exp.In, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """``(dt, hr) IN (('2024-01-01', 4), …)``."""
+        wanted = len(node.this.expressions)
+        if not all(isinstance(each, exp.Tuple) and len(each.expressions) == wanted for each in node.expressions):
+            return UNKNOWN
+        return Or(
+            tuple(
+                Together(
+                    tuple(
+                        self._compare(column, "=", value, owns)
+                        for column, value in zip(node.this.expressions, each.expressions, strict=True)
+                    )
+                )
+                for each in node.expressions
+            )
+        )
 
 
 class _Said:
@@ -138,6 +172,28 @@ class _Said:
         return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
 
 
+def _equalities(all_said: Iterable[_Said], known: Sequence[Source]) -> Iterator[tuple[int, str, int, str]]:
+    """Partition columns of inner joins that are demanded to be equal, both ways: which source has the one, which the other.
+
+    Of one type: else what is true of the one need not be of the other.
+    """
+    tables = {source.alias: place for place, source in enumerate(known) if source.kinds and source.where}
+    for said in all_said if len(tables) > 1 else ():
+        if said.by is not None and not said.by.where:
+            continue
+        for part in {id(each): each for parts in said.parts.values() for each in parts}.values():
+            sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
+            if len(sides) != 2 or not all(
+                isinstance(side, exp.Column) and side.table.lower() in tables for side in sides
+            ):
+                continue
+            (one, left), (other, right) = ((tables[side.table.lower()], side.name.lower()) for side in sides)
+            kind = known[one].kinds.get(left)
+            if kind and kind == known[other].kinds.get(right) and one != other:
+                yield one, left, other, right
+                yield other, right, one, left
+
+
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     """What AND or OR connects: sqlglot nests a chain of them to the left, as deep as it is long."""
     kind, found, left = type(node), [], node
@@ -146,12 +202,6 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
         left = left.this
     yield left
     yield from reversed(found)
-
-
-def _lateral(select: exp.Select) -> frozenset[str]:
-    """The columns that lateral views add."""
-    aliases = [lateral.args.get("alias") for lateral in select.args.get("laterals") or ()]
-    return frozenset(column.name.lower() for alias in aliases if alias for column in alias.columns)
 
 
 def _owner(lateral: frozenset[str], source: Source, known: Sequence[Source]) -> Callable[[exp.Expr], str | None]:

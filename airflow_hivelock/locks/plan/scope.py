@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
+from airflow_hivelock.locks.plan.functions import deterministic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,10 @@ class Source:
     :param join: the join that it came by; None for what stands in FROM.
     :param where: whether WHERE narrows it. It does not for the side of an outer join that is filled with NULL, since
         engines read that before they join, nor for what a semi join does not show.
-    :param narrows: whether any condition may: not for samples and pivots.
+    :param narrows: whether any condition may: not for samples and pivots, and not where its columns have other names here.
     :param columns: its partition columns, where it is a table of which they are known.
     :param database: of that table.
+    :param kinds: the types of those columns, where they are known.
     """
 
     node: exp.Expr
@@ -34,6 +36,7 @@ class Source:
     narrows: bool
     columns: frozenset[str] | None = None
     database: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def alias(self) -> str:
@@ -63,11 +66,70 @@ def sources(select: exp.Select) -> list[Source]:
             join,
             where=not filled and (join is None or join.kind not in ("SEMI", "ANTI")),
             filled=filled,
-            narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes")),
+            narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes"))
+            and not renamed(node),
         )
         for place, (node, join) in enumerate(nodes)
         for filled in [place <= last or _filled(join)]
     ]
+
+
+def renamed(source: exp.Expr) -> bool:
+    """Whether the alias of *source* gives its columns other names."""
+    alias = source.args.get("alias")
+    return isinstance(alias, exp.TableAlias) and bool(alias.columns)
+
+
+def read_twice(select: exp.Select) -> bool:
+    """Whether an engine may read the sources of *select* once more, without its conditions.
+
+    Spark does for LATERAL and for a scalar subquery that refers to the rows outside: it joins with what these have.
+    """
+    from_ = select.args.get("from_")
+    beside = [*(join.this for join in select.args.get("joins") or ()), *(select.args.get("laterals") or ())]
+    if any(isinstance(each, exp.Lateral) and each.find(exp.Query) for each in beside):
+        return True
+    aliases = {str(each.alias_or_name).lower() for each in (*([from_.this] if from_ else ()), *beside)}
+    return any(_refers(query, aliases) for query in _scalar_queries(select))
+
+
+def _scalar_queries(select: exp.Select) -> Iterator[exp.Query]:
+    """The subqueries in expressions of *select*. Those of IN and EXISTS are left out: they become joins."""
+    for part in _expressions(select):
+        for query in part.find_all(exp.Query):
+            parent = query.parent
+            if isinstance(query, exp.Subquery):
+                inner = isinstance(parent, exp.From | exp.Join | exp.Lateral | exp.In | exp.Exists)
+                inner = inner or query.find_ancestor(exp.In, exp.Select) is parent
+            else:
+                inner = isinstance(parent, exp.Subquery | exp.In | exp.Exists | exp.CTE | exp.SetOperation)
+            if not inner:
+                yield query
+
+
+def _refers(query: exp.Query, aliases: set[str]) -> bool:
+    """Whether *query* may refer to a source with one of *aliases*, which are outside of it."""
+    own = {str(each.alias_or_name).lower() for each in query.find_all(exp.Table, exp.Subquery, exp.Lateral)}
+    if any(column.table and column.table.lower() in aliases - own for column in query.find_all(exp.Column)):
+        return True
+    # An unqualified column that is compared with another column may be one of either.
+    for clause in query.find_all(exp.Where, exp.Having, exp.Join):
+        condition = clause.args.get("on") if isinstance(clause, exp.Join) else clause.this
+        for part in condition.flatten() if isinstance(condition, exp.And) else filter(None, [condition]):
+            columns = list(part.find_all(exp.Column))
+            if len(columns) > 1 and not all(column.table for column in columns):
+                return True
+    return False
+
+
+def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
+    """All expressions of *select* that are not its sources."""
+    for name, value in select.args.items():
+        for each in value if isinstance(value, list) else [value]:
+            if name == "joins":
+                yield from filter(None, [each.args.get("on")])
+            elif name not in ("with_", "from_", "laterals", "hint") and isinstance(each, exp.Expr):
+                yield each
 
 
 def _filled(join: exp.Join | None) -> bool:
@@ -86,13 +148,32 @@ def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
     return join.kind != "ANTI" and (join.kind == "SEMI" or join.side != "LEFT")
 
 
-_KEEP_ROWS = ("limit", "offset", "qualify", "match", "laterals", "pivots", "sample", "connect", "windows")
+_PASSED = frozenset(
+    (
+        *("with_", "expressions", "hint", "distinct", "from_", "joins", "laterals", "where", "group", "having"),
+        *("order", "sort", "cluster", "distribute"),
+    )
+)
+"""The parts of a SELECT past which engines hand conditions down, unless what they compute differs each time."""
 
 
-def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -> list[Condition]:
-    """What *outer*, about the columns that *select* gives, says about those of each of its sources."""
+def _passes(select: exp.Select, text: str) -> bool:
+    """Whether a condition on columns that *select* gives is one on rows of its sources: whatever is unknown stops it."""
+    if any(value and name not in _PASSED for name, value in select.args.items()):
+        return False
+    if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on"):
+        return False
+    computed = [lateral.this for lateral in select.args.get("laterals") or ()]
+    return deterministic((*_expressions(select), *computed), text)
+
+
+def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition, text: str) -> list[Condition]:
+    """What *outer*, about the columns that *select* gives, says about those of each of its sources.
+
+    :param text: of the statement that *select* is in.
+    """
     given: dict[str, dict[str, exp.Column]] = {}
-    for name, column in _handed_columns(select, outer.columns()).items():
+    for name, column in _handed_columns(select, outer.columns(), text).items():
         given.setdefault(mark(column), {})[name] = column
     done: dict[Hashable, Condition] = {}
 
@@ -113,16 +194,23 @@ def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -
     return [of(source) for source in known]
 
 
-def _handed_columns(select: exp.Select, names: frozenset[str]) -> dict[str, exp.Column]:
+def _handed_columns(select: exp.Select, names: frozenset[str], text: str) -> dict[str, exp.Column]:
     """Those that *select* gives as *names*, as far as a condition on them keeps whole rows of its sources."""
-    if not names or any(select.args.get(part) for part in _KEEP_ROWS) or select.find(exp.Window):
+    if not names or not _passes(select, text):
         return {}
     grouped = _group_keys(select)
     if grouped is None:
         return {}
-    outputs = _outputs_of(select)
+    outputs, lateral = _outputs_of(select), lateral_columns(select)
     found = {name: column for name in names if (column := outputs(name)) is not None}
+    found = {name: each for name, each in found.items() if each.table or each.name.lower() not in lateral}
     return {name: column for name, column in found.items() if not grouped or column.name.lower() in grouped}
+
+
+def lateral_columns(select: exp.Select) -> frozenset[str]:
+    """The columns that lateral views add."""
+    aliases = [lateral.args.get("alias") for lateral in select.args.get("laterals") or ()]
+    return frozenset(column.name.lower() for alias in aliases if alias for column in alias.columns)
 
 
 def mark(column: exp.Column) -> str:
@@ -145,25 +233,45 @@ def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool
     return source.columns is not None and column.name.lower() in source.columns
 
 
-def to_right_branch(union: exp.Union, outer: Condition) -> Condition:
-    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place."""
+def to_right_branch(
+    union: exp.Union, outer: Condition, partition_columns: Callable[[exp.Table], Sequence[str]]
+) -> Condition:
+    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place.
+
+    :param partition_columns: gives those of a table; nothing where they are not known.
+    """
     if not outer.columns():
         return ALWAYS
-    left, right = _outputs(union.this), _outputs(union.expression)
-    if left is None or right is None or len(left) != len(right):
+    left, right = (_outputs(branch, partition_columns) for branch in (union.this, union.expression))
+    if None not in (*left, *right) and len(left) != len(right):
         return ALWAYS
-    names = {name: right[place] for place, name in enumerate(left) if left.count(name) == 1}
-    return outer.renamed(lambda name: names.get(name))
+    # From the end, for what a star gives ends with the partition columns; before those are others.
+    names: dict[str, str] = {}
+    for one, other in zip(reversed(left), reversed(right), strict=False):
+        if one is None or other is None:
+            break
+        names[one] = other
+    return outer.renamed(lambda name: names.get(name) if left.count(name) == 1 else None, widened=True)
 
 
-def _outputs(query: exp.Expr) -> list[str] | None:
-    """The names of the columns that *query* gives, in lower case; None where ``*`` hides them."""
+def _outputs(query: exp.Expr, partition_columns: Callable[[exp.Table], Sequence[str]]) -> list[str | None]:
+    """The names of the columns that *query* gives, in lower case; None for any number of columns that are not known."""
     while isinstance(query, exp.Subquery | exp.Union):
         query = query.this
     if not isinstance(query, exp.Select):
-        return None
-    names = [str(each.alias_or_name).lower() for each in query.expressions]
-    return None if any(each.is_star for each in query.expressions) or "" in names else names
+        return [None]
+    found: list[str | None] = []
+    from_ = query.args.get("from_")
+    for each in query.expressions:
+        if not each.is_star:
+            found.append(str(each.alias_or_name).lower() or None)
+            continue
+        found.append(None)
+        only = not query.args.get("joins") and not query.args.get("laterals")
+        plain = isinstance(each, exp.Star) and not any(each.args.get(part) for part in ("except_", "replace", "rename"))
+        if from_ is not None and only and plain and isinstance(from_.this, exp.Table) and not renamed(from_.this):
+            found += partition_columns(from_.this)
+    return found
 
 
 def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
@@ -176,11 +284,11 @@ def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
 
     def output(name: str) -> exp.Column | None:
         named = by_name.get(name, [])
-        if len(named) + len(stars) != 1:
-            return None
-        if named:
+        if named:  # did a star give the name, too, engines would refuse it
             column = named[0].unalias()
-            return column if isinstance(column, exp.Column) else None
+            return column if len(named) == 1 and isinstance(column, exp.Column) else None
+        if len(stars) != 1:
+            return None
         star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
         if any(star.args.get(part) for part in ("except_", "replace", "rename")):
             return None

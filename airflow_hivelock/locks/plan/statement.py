@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import TokenType, exp
 
-from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
 from airflow_hivelock.locks.hive.transactional import Write
-from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
-from airflow_hivelock.locks.plan.cursor import Cursor, statements
+from airflow_hivelock.locks.plan.cursor import Cursor, statements, with_quoted_names
 from airflow_hivelock.locks.plan.insert import insert, inserts
+from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.script import begins, opened, parts
+from airflow_hivelock.locks.plan.settings import declare, expressions, raw_text, setting
+from airflow_hivelock.locks.plan.variables import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +41,6 @@ _EXPLAIN = frozenset(
 )
 """How EXPLAIN tells it; and ANALYZE, unless that is ANALYZE TABLE, and told itself."""
 
-_SHOWS_TABLE = ("COLUMNS", "CREATE", "PARTITIONS", "TBLPROPERTIES", "INDEX", "INDEXES")
-_SHOWS_DATABASE = ("TABLES", "VIEWS", "TABLE", "MATERIALIZED")
-_SHOWS_NEITHER = frozenset(
-    """
-    ALL CATALOGS COMPACTIONS CONF CURRENT DATABASES DATACONNECTORS FUNCTIONS GRANT LOCKS NAMESPACES PRINCIPALS PROCESSLIST
-    RESOURCE ROLE ROLES SCHEMAS SYSTEM TRANSACTIONS USER
-    """.split()  # noqa: SIM905
-)
 _NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
 """DFS commands that look at names, or make what is empty."""
 
@@ -56,13 +50,29 @@ def add(statement: Statement, planner: Planner) -> None:
 
     :raises InvalidRequest: it is not understood, showing the place.
     """
+    statement = rendered(statement, planner.session.variables)
+    if planner.session.names_in_double_quotes:
+        statement = with_quoted_names(statement)
     collected: tuple[list[Any], ...] = (planner.scans, planner.writes, planner.looks)
     had = [len(each) for each in collected]
-    _explained(statement, planner)
+    if planner.session.blocks or begins(statement):
+        planner.session.blocks += opened(statement)
+        _scripted(statement, planner)
+    else:
+        _explained(statement, planner)
     if not planner.session.concurrency and had != [len(each) for each in collected]:
         planner.unlocked.append(statement.text[statement.tokens[0].start : statement.end].strip())
         for each, length in zip(collected, had, strict=True):
             del each[length:]
+
+
+def _scripted(statement: Statement, planner: Planner) -> None:
+    for part, is_expression in parts(statement):
+        cursor = Cursor(part)
+        if is_expression or (cursor.take("SET") and not cursor.take_any("VAR", "VARIABLE")):
+            expressions(cursor, planner)
+        else:
+            _explained(part, planner)
 
 
 def _explained(statement: Statement, planner: Planner) -> None:
@@ -70,11 +80,19 @@ def _explained(statement: Statement, planner: Planner) -> None:
     if not cursor.take("EXPLAIN"):
         _add(cursor, planner)
         return
-    while cursor.take_any(*_EXPLAIN) or (not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE")):
-        pass
+    runs = False
+    while True:
+        if not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE"):
+            runs = True  # it runs what it explains
+        elif not cursor.take_any(*_EXPLAIN):
+            break
     session, planner.session = planner.session, planner.session.frozen()  # what is told is not done
+    written = len(planner.writes)
     _add(Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end)), planner)
     planner.session = session
+    if not (runs or planner.as_hive):
+        planner.looks += planner.writes[written:]
+        del planner.writes[written:]
 
 
 def _add(cursor: Cursor, planner: Planner) -> None:
@@ -84,16 +102,19 @@ def _add(cursor: Cursor, planner: Planner) -> None:
     elif word in QUERY:
         _query(cursor, planner)
     elif word in _SETTINGS or (word == "DELETE" and not cursor.sees("DELETE", "FROM")):
-        _setting(cursor, planner)
+        setting(cursor, planner)
     elif (plan := _PLANS.get(word)) is not None:
         plan(cursor, planner)
     else:
-        cursor.refuse(_NOT_PLANNED.get(word, "this statement is not understood; name reads and writes instead"))
+        cursor.refuse(*_NOT_PLANNED.get(word, ("this statement is not understood",)))
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
     """A query; or UPDATE, DELETE or MERGE, whose target is locked whole: which rows they change is known too late."""
     statement = cursor.statement
+    if cursor.take("MERGE", "WITH", "SCHEMA", "EVOLUTION"):
+        statement = replace(statement, tokens=(statement.tokens[0], *cursor.rest()))
+        cursor = Cursor(statement)
     tree = parse(statement, cursor.rest())
     reader = planner.reader(statement)
     if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
@@ -106,51 +127,67 @@ def _query(cursor: Cursor, planner: Planner) -> None:
         reader.read(tree)
 
 
-def _setting(cursor: Cursor, planner: Planner) -> None:
-    if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
-        _expressions(cursor, planner)
+def _execute(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("EXECUTE")
+    if cursor.word() != "IMMEDIATE":
+        if cursor.identifier().lower() not in planner.session.prepared:
+            cursor.refuse("what this runs is not known: it has been prepared elsewhere")
+        expressions(cursor, planner) if cursor.take("USING") else cursor.end()
         return
-    setting = Setting.parse(_raw_text(cursor))
-    if setting:
-        planner.session.txn = planner.session.txn.after(setting)
-        planner.settings.append(setting)
-    if setting and setting.name == CONCURRENCY:
-        planner.session.concurrency = setting.truth or planner.always
-    if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
-        cursor.refuse(f"only {CATALOG} has Hive's tables")
-
-
-def _raw_text(cursor: Cursor) -> str:
-    """The text of a statement that is no SQL."""
-    statement = cursor.statement
-    text = statement.text[statement.tokens[0].start : statement.end].rstrip()
-    for comment in ("--", "/*"):
-        if comment in text:
-            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
-            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
-    return text
-
-
-def _declare(cursor: Cursor, planner: Planner) -> None:
-    while not cursor.done() and not (cursor.take("DEFAULT") or cursor.take("=")):
+    cursor.expect("IMMEDIATE")
+    text = cursor.constant()
+    if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
+        cursor.refuse("what this runs is not known")
+    for statement in statements(text):
+        add(statement, planner)
+    while not cursor.done() and not cursor.take("USING"):
         cursor.next()
     if not cursor.done():
-        _expressions(cursor, planner)
+        expressions(cursor, planner)
 
 
-def _expressions(cursor: Cursor, planner: Planner) -> None:
-    """The rest is expressions, of which some may hold queries: those of Spark's variables."""
-    first = cursor.statement.tokens[0]
-    select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
-    planner.read(cursor.statement, [select, *cursor.rest()])
+def _prepare(cursor: Cursor, planner: Planner) -> None:
+    """``PREPARE name FROM query``: planned at once, since EXECUTE may run it at any time."""
+    cursor.expect("PREPARE")
+    planner.session.prepared.add(cursor.identifier().lower())
+    cursor.expect("FROM")
+    _add(Cursor(replace(cursor.statement, tokens=tuple(cursor.rest()))), planner)
 
 
-def _execute(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("EXECUTE", "IMMEDIATE")
-    if not cursor.is_type(TokenType.STRING):
-        cursor.refuse("what this runs is not known; name reads and writes instead")
-    for statement in statements(cursor.string()):
-        add(statement, planner)
+def _optimize(cursor: Cursor, planner: Planner) -> None:
+    """Delta's OPTIMIZE, VACUUM, RESTORE and REORG: commits that rewrite or remove files of the whole table."""
+    word = cursor.next().text.upper()
+    cursor.take("TABLE")
+    if cursor.is_type(TokenType.STRING):
+        cursor.refuse("which table these files are of is not known")
+    planner.write(planner.table(cursor), how=Write.CHANGE)
+    cursor.take("REWRITE", "DATA")  # Hive's OPTIMIZE TABLE of Iceberg
+    if word != "VACUUM" and cursor.take("WHERE"):
+        cursor.rest()
+    no_query(cursor)
+
+
+def _call(cursor: Cursor, planner: Planner) -> None:
+    """A procedure, as of Iceberg or Hudi, that names its table: ``CALL c.system.expire_snapshots(table => 'db.t')``."""
+    cursor.expect("CALL")
+    procedure = cursor.name()[0][-1]
+    named = None
+    while not cursor.done():
+        token = cursor.next()
+        if token.text.lower() in ("table", "source_table") and (cursor.take("=>") or cursor.take("=")):
+            named = cursor.constant()
+            break
+        if cursor.is_type(TokenType.STRING) and named is None and token.text == "(":
+            named = cursor.constant()
+    parts = tuple(each.strip("`") for each in (named or "").split("."))
+    if not all(part.replace("_", "a").isalnum() for part in parts):
+        cursor.statement.refuse(cursor.statement.tokens[0], f"which table {procedure} changes is not known")
+    planner.write(planner.session.resolve(parts[-2:]), how=Write.CHANGE)
+
+
+def _nothing(cursor: Cursor, _planner: Planner) -> None:
+    """Begin and end of transactions."""
+    no_query(cursor)
 
 
 def _use(cursor: Cursor, planner: Planner) -> None:
@@ -231,9 +268,9 @@ def _repair(cursor: Cursor, planner: Planner) -> None:
 
 
 def _files(cursor: Cursor, _planner: Planner) -> None:
-    words = _raw_text(cursor).split()
+    words = raw_text(cursor).split()
     if len(words) < 2 or words[1].removeprefix("-").lower() not in _NO_DATA_OF:
-        cursor.refuse("which tables' files this touches is not known; name reads and writes instead")
+        cursor.refuse("which tables' files this touches is not known")
 
 
 def _analyze(cursor: Cursor, planner: Planner) -> None:
@@ -258,72 +295,13 @@ def _import(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("IMPORT")
     cursor.take("EXTERNAL")
     if not cursor.take("TABLE"):
-        cursor.refuse("the table's name is in the exported files; write IMPORT TABLE name FROM …")
+        cursor.refuse("the table's name is in the exported files; write IMPORT TABLE name FROM …", step="")
     _placed(cursor, planner)
     cursor.expect("FROM")
     cursor.string()
     if cursor.take("LOCATION"):
         cursor.string()
     no_query(cursor)
-
-
-def _show(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("SHOW")
-    cursor.take_any("FORMATTED", "EXTENDED")
-    if word := cursor.take_any(*_SHOWS_TABLE):
-        if word == "CREATE" and cursor.is_name(1):
-            if cursor.take_any(*DATABASES):
-                planner.look(planner.database(cursor))
-                cursor.end()
-                return
-            cursor.take("MATERIALIZED")
-            cursor.take_any("TABLE", "VIEW")
-        cursor.take_any("ON", "FROM", "IN")
-        table, parts = planner.named(cursor)
-        if cursor.take_any("FROM", "IN"):
-            table = LockObject(planner.database(cursor).database, parts[-1])
-        planner.look(table)
-        cursor.rest()
-    elif cursor.take_any(*_SHOWS_DATABASE):
-        cursor.take_any("EXTENDED", "VIEWS")
-        planner.look(
-            planner.database(cursor) if cursor.take_any("FROM", "IN") else LockObject(planner.session.database)
-        )
-        cursor.rest()
-    elif cursor.word() not in _SHOWS_NEITHER:
-        cursor.refuse("what is shown here is not understood")
-
-
-def _describe(cursor: Cursor, planner: Planner) -> None:
-    cursor.next()
-    if cursor.take_any("FUNCTION", "QUERY"):
-        if cursor.word() in QUERY:
-            planner.look_at(cursor.statement, cursor.rest())
-        return
-    if cursor.take_any(*DATABASES):
-        cursor.take("EXTENDED")
-        planner.look(planner.database(cursor))
-        return
-    while cursor.is_name(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
-        pass
-    if cursor.word() in QUERY and cursor.word(1):
-        planner.look_at(cursor.statement, cursor.rest())
-        return
-    parts, place = cursor.name()
-    try:
-        planner.look(planner.session.resolve(parts[:2]))  # what follows is a column
-    except ValueError as error:
-        cursor.statement.refuse(place, str(error))
-
-
-def _refresh(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("REFRESH")
-    if cursor.take("FUNCTION") or cursor.is_type(TokenType.STRING):
-        cursor.rest()
-        return
-    cursor.take("TABLE")
-    planner.look(planner.table(cursor))
-    cursor.end()
 
 
 def _cache(cursor: Cursor, planner: Planner) -> None:
@@ -342,27 +320,18 @@ def _cache(cursor: Cursor, planner: Planner) -> None:
     view_query(Cursor(cursor.statement, cursor.at - len(tokens)), planner, parts, renamed=False, temporary=True)
 
 
-def _comment(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("COMMENT", "ON")
-    if cursor.take_any(*DATABASES):
-        planner.look(planner.database(cursor))
-    else:
-        cursor.expect("TABLE")
-        planner.write(planner.table(cursor))
-    cursor.expect("IS")
-    no_query(cursor)
-
-
 _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "ALTER": _alter,
     "ANALYZE": _analyze,
     "CACHE": _cache,
-    "COMMENT": _comment,
+    "CALL": _call,
+    "COMMENT": comment,
+    "COMMIT": _nothing,
     "CREATE": _create,
-    "DECLARE": _declare,
+    "DECLARE": declare,
     "DELETE": _query,
-    "DESC": _describe,
-    "DESCRIBE": _describe,
+    "DESC": describe,
+    "DESCRIBE": describe,
     "DFS": _files,
     "DROP": _drop,
     "EXECUTE": _execute,
@@ -371,17 +340,24 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "LOAD": _load,
     "MERGE": _query,
     "MSCK": _repair,
-    "REFRESH": _refresh,
+    "OPTIMIZE": _optimize,
+    "PREPARE": _prepare,
+    "REFRESH": refresh,
     "REPAIR": _repair,
+    "REORG": _optimize,
     "REPLACE": _create,
-    "SHOW": _show,
+    "RESTORE": _optimize,
+    "ROLLBACK": _nothing,
+    "SHOW": show,
+    "START": _nothing,
     "TRUNCATE": _truncate,
     "UPDATE": _query,
     "USE": _use,
+    "VACUUM": _optimize,
 }
 
 _NOT_PLANNED = {
-    "LOCK": "a lock that SQL takes would wait for the one that it runs under; leave LOCK out",
-    "UNLOCK": "this would free the locks that it runs under; leave UNLOCK out",
-    "": "a statement is wanted here",
+    "LOCK": ("a lock that SQL takes would wait for the one that it runs under", "leave LOCK out"),
+    "UNLOCK": ("this would free the locks that it runs under", "leave UNLOCK out"),
+    "": ("a statement is wanted here",),
 }
