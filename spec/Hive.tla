@@ -72,7 +72,8 @@ hive_dies(h) ==
 HiveStep(h) == hive_creates(h) \/ hive_checks(h) \/ hive_unlocks(h) \/ hive_deletes_parent(h) \/ hive_ends(h) \/ hive_dies(h)
 
 (* UNLOCK TABLE and its like delete lock nodes of any client and objects   *)
-(* that are empty, in any order.                                           *)
+(* that are empty, in any order. Where the scenario says `sweep`, one step      *)
+(* deletes all of an object.                                               *)
 unlock_table ==
   /\ left.unlocks > 0
   /\ left' = [left EXCEPT !.unlocks = @ - 1]
@@ -86,5 +87,13 @@ unlock_table ==
           /\ Exists(o) /\ Empty(o)
           /\ objects' = [objects EXCEPT ![o] = Absent]
           /\ UNCHANGED <<locks, history>>
+     \/ \E o \in Scenario.sweep :
+          LET gone == {l \in locks : l.on \in {o} \cup Below[o]}
+          IN  /\ Exists(o)
+              /\ locks' = locks \ gone
+              /\ objects' = [k \in Objects |-> IF k \in {o} \cup Below[o] THEN Absent ELSE objects[k]]
+              /\ history' = [history EXCEPT
+                   !.cleared = [h \in Hives |-> @[h] \cup {l.on : l \in {l \in gone : l.by = h}}],
+                   !.taken = [x \in Owners |-> @[x] \cup {l.on : l \in {l \in gone : l.by = x}}]]
   /\ UNCHANGED <<pr, fresh, hives, tickets, alive, records>>
 =============================================================================

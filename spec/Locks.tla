@@ -7,17 +7,30 @@ EXTENDS Hive, Scenarios
 
 vars == <<objects, locks, tickets, alive, records, fresh, history, left, pr, hives>>
 
+(* At the start, objects may exist and processes may hold leases.          *)
+Holders(o) == {p \in Scenario.holding : o \in DOMAIN Scenario.requests[OwnerOf(p)][1]}
+Children(o) == Cardinality({k \in Scenario.made : Parent[k] = o})
+HeldBy(p) == LET w == Scenario.requests[OwnerOf(p)][1]
+             IN  {[on |-> o, mode |-> w[o], seq |-> Children(o) + Cardinality({q \in Holders(o) : q < p}),
+                   by |-> OwnerOf(p), made |-> 1 + p] : o \in DOMAIN w}
+Holding(x) == \E p \in Scenario.holding : OwnerOf(p) = x
+Holder(x) == CHOOSE p \in Scenario.holding : OwnerOf(p) = x
 Init ==
   /\ objects = [o \in Objects |-> IF o \in Scenario.made
-                                  THEN [born |-> 1, next |-> Cardinality({k \in Scenario.made : Parent[k] = o})] ELSE Absent]
-  /\ locks = {}
-  /\ tickets = [x \in Owners |-> NoTicket]
+                                  THEN [born |-> 1, next |-> Children(o) + Cardinality(Holders(o))] ELSE Absent]
+  /\ locks = UNION {HeldBy(p) : p \in Scenario.holding}
+  /\ tickets = [x \in Owners |-> IF Holding(x) THEN [made |-> 1 + Holder(x), place |-> 1 + Holder(x)] ELSE NoTicket]
   /\ alive = [x \in Owners |-> 0]
-  /\ records = [x \in Owners |-> FreeRecord(0)]
-  /\ fresh = [x \in Owners |-> {}]
-  /\ history = [taken |-> [x \in Owners |-> {}], returned |-> [x \in Owners |-> FALSE], cleared |-> [h \in Hives |-> {}]]
+  /\ records = [x \in Owners |-> IF Holding(x) THEN [FreeRecord(0) EXCEPT !.state = "GRANTED", !.process = Holder(x),
+                                                                         !.since = 1 + Holder(x)]
+                                 ELSE FreeRecord(0)]
+  /\ fresh = [x \in Owners |-> IF Holding(x) THEN {Holder(x)} ELSE {}]
+  /\ history = [taken |-> [x \in Owners |-> {}], returned |-> [x \in Owners |-> Holding(x)],
+                cleared |-> [h \in Hives |-> {}]]
   /\ left = Scenario.faults
-  /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = objects["db"].born]]
+  /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = objects["db"].born,
+                                             !.step = IF p \in Scenario.holding THEN "hold" ELSE "start",
+                                             !.paths = IF p \in Scenario.holding THEN {Path(l) : l \in HeldBy(p)} ELSE {}]]
   /\ hives = [h \in Hives |-> HiveBlank]
 
 AllDone == /\ \A p \in Processes : pr[p].step \in Ended
@@ -79,6 +92,6 @@ NoDeadlock ==
   \/ \E x \in Owners : records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
 
 (* No endless round: requests do not undo each other's work for ever.      *)
-NoEndlessRound == \A o \in Objects : objects[o].next <= 24
+NoEndlessRound == \A o \in Objects : objects[o].next <= 14
 EveryRunEnds == <>AllDone
 =============================================================================

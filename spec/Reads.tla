@@ -21,7 +21,7 @@ Blank == [step |-> "start", round |-> 0,
           then |-> "",        \* what follows when the own nodes are found
           place |-> FALSE,    \* it verifies a placeholder, not a grant
           todo |-> {},        \* verification: the queues or objects that are still to be read
-          seen |-> {},        \* verification: owners whose tickets were read
+          seen |-> {},        \* verification: the tickets that were read
           born |-> {},        \* verification: the objects that were read, and when each was born
           older |-> {},       \* verification: tickets that are older than an object of theirs
           again |-> FALSE,    \* verification: the own nodes are read once more
@@ -33,7 +33,8 @@ Want(p) == Scenario.requests[OwnerOf(p)][pr[p].round + 1]
 Mine(p) == Own(p).process = p /\ Own(p).round = pr[p].round
 NowaitOf(p) == OwnerOf(p) \in Scenario.nowait
 
-Zxid == NextZxid(UNION {{pr[p].known, pr[p].claim, pr[p].way.made} \cup {b.at : b \in pr[p].born} : p \in Processes})
+Memory(s) == {s.known, s.claim, s.way.made} \cup {b.at : b \in s.born} \cup {t.made : t \in s.seen}
+Zxid == NextZxid(UNION {Memory(pr[p]) : p \in Processes})
 
 Go(p, s) == pr' = [pr EXCEPT ![p] = s]
 (* The reply of a transaction. It can get lost: then the process looks at  *)
@@ -135,17 +136,23 @@ FindAndGiveBack(p, s) == IF Rule("MissingNodesAreFoundAgain") THEN [At(p, "find"
 
 (* Queues and objects are read. Tickets that are older than an object of   *)
 (* theirs: UNLOCK TABLE took what their requests had there.                *)
-Older(p, s) == {e \in [who : s.seen \ {OwnerOf(p)}, object : s.born] :
-                  /\ tickets[e.who].made \in 1..(e.object.at - 1)
-                  /\ e.object.on \in DOMAIN Wanted(e.who) \cap DOMAIN Want(p)}
+Older(p, s) ==
+  {[who |-> e[1].who, object |-> e[2]] :
+     e \in {e \in s.seen \X s.born : /\ e[1].made < e[2].at
+                                     /\ e[1].who # OwnerOf(p)
+                                     /\ e[2].on \in DOMAIN Wanted(e[1].who) \cap DOMAIN Want(p)}}
+Listed(u) == {[who |-> y, made |-> tickets[y].made] : y \in {y \in Owners : InQueue(y, u)}}
 NewDatabase(s) == Rule("NewDatabaseReadsAllQueues") /\ \E b \in s.born : b.on = "db" /\ b.at > s.known
-Younger(p, s) ==
+ReadAgain(p, s) == IF Rule("OwnNodesAreReadAgain") THEN [s EXCEPT !.step = "objects", !.todo = DOMAIN Want(p), !.again = TRUE]
+                   ELSE [s EXCEPT !.step = "return"]
+Younger(p, s, again) ==
   LET older == IF Rule("OlderTicketsAreMarked") THEN Older(p, s) ELSE {}
-  IN  IF older = {} THEN [s EXCEPT !.step = "return", !.todo = {}, !.seen = {}]
-      ELSE [s EXCEPT !.step = "records", !.todo = {}, !.seen = {}, !.older = older]
+      rest == [s EXCEPT !.todo = {}, !.seen = {}, !.older = older]
+  IN  IF older # {} THEN [rest EXCEPT !.step = "records"]
+      ELSE IF again THEN ReadAgain(p, rest) ELSE [rest EXCEPT !.step = "return"]
 AfterReads(p, s) ==
   LET rest == Units \ QueuesFor(Want(p))
-  IN  IF NewDatabase(s) /\ rest # {} THEN [s EXCEPT !.step = "all queues", !.todo = rest] ELSE Younger(p, s)
+  IN  IF NewDatabase(s) /\ rest # {} THEN [s EXCEPT !.step = "all queues", !.todo = rest] ELSE Younger(p, s, FALSE)
 
 (* Step 1 and 2: a ticket is in the way if it conflicts, comes before this *)
 (* request, and was made before t. A ticket that was made later, by a      *)
@@ -156,7 +163,7 @@ verify_queues(p) ==
   LET s == pr[p] x == OwnerOf(p)
   IN  /\ s.step = "queues"
       /\ \E u \in s.todo :
-           LET rest == [s EXCEPT !.todo = @ \ {u}, !.seen = @ \cup {y \in Owners : InQueue(y, u)}]
+           LET rest == [s EXCEPT !.todo = @ \ {u}, !.seen = @ \cup Listed(u)]
            IN  Only(p, IF \E y \in Rivals(x, Want(p), {u}) : Before(y, x) /\ Heeded(y, x) THEN GiveBack(p, s)
                        ELSE IF rest.todo # {} THEN rest
                        ELSE IF s.place THEN At(p, "turn")
@@ -193,16 +200,14 @@ verify_objects(p) ==
 (* first. At the end the own nodes are read once more.                     *)
 Gone(y, e) == LET made == MadeOn(records[y], e.object.on)
               IN  made > 0 /\ made < e.object.at /\ e.object.on \notin records[y].lost
-ReadAgain(p, s) == IF Rule("OwnNodesAreReadAgain") THEN [s EXCEPT !.step = "objects", !.todo = DOMAIN Want(p), !.again = TRUE]
-                   ELSE [s EXCEPT !.step = "return"]
 Checked(p, s, y) == LET rest == [s EXCEPT !.older = {e \in @ : e.who # y}, !.way = NoWay, !.step = "records"]
                     IN  IF rest.older = {} THEN ReadAgain(p, rest) ELSE rest
 verify_younger_objects(p) ==
   LET s == pr[p] x == OwnerOf(p)
   IN  \/ /\ s.step = "all queues"
          /\ \E u \in s.todo :
-              LET rest == [s EXCEPT !.todo = @ \ {u}, !.seen = @ \cup {y \in Owners : InQueue(y, u)}]
-              IN  Only(p, IF rest.todo # {} THEN rest ELSE Younger(p, rest))
+              LET rest == [s EXCEPT !.todo = @ \ {u}, !.seen = @ \cup Listed(u)]
+              IN  Only(p, IF rest.todo # {} THEN rest ELSE Younger(p, rest, Rule("OwnNodesAreReadAfterAllQueues")))
          /\ UNCHANGED fresh
       \/ /\ s.step = "records"
          /\ \E y \in {e.who : e \in s.older} :

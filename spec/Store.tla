@@ -102,7 +102,7 @@ ObjectsWith(os, on, z) ==
   [o \in Objects |->
      LET next == objects[o].next + NewChildren(o, os) + (IF o \in on THEN 1 ELSE 0)
      IN  [born |-> IF o \in os /\ ~Exists(o) THEN z ELSE objects[o].born, next |-> next]]
-NewLocks(os, on, w, by, z) ==
+NewLocks(on, os, w, by, z) ==
   {[on |-> o, mode |-> w[o], seq |-> objects[o].next + NewChildren(o, os), by |-> by, made |-> z] : o \in on}
 
 (* Objects after a transaction that deletes these lock nodes. It deletes   *)
