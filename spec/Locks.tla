@@ -87,11 +87,21 @@ NoDeadlock ==
   \/ AllDone
   \/ \E h \in Hives : hives[h].step # "done"
   \/ \E p \in Processes : /\ pr[p].step \notin Ended
-                          /\ pr[p].step = "wait" => Woken(p) \/ (pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who)
-                                                                 /\ Rule("DeadRequestsAreBroken"))
+                          /\ pr[p].step = "wait" => Woken(p) \/ (pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who))
   \/ \E x \in Owners : records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
 
-(* No endless round: requests do not undo each other's work for ever.      *)
+(* "A dead process's waiter at the head of the line blocks nobody."        *)
+DeadWaitersBlockNoOther ==
+  \A p \in Processes : pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who) => ENABLED break_request(p)
+
+(* A process never mistakes another request's node for its own.            *)
+NoNodeIsMistaken ==
+  [][\A p \in Processes :
+       Mine(p) /\ pr[p].step = "objects" /\ pr[p]'.step \in {"objects", "records", "all queues", "return"} =>
+         \A o \in (pr[p].todo \ pr[p]'.todo) \cap DOMAIN Want(p) : \E l \in NodesOf(OwnerOf(p)) : l.on = o]_pr
+
+(* "No deadlock": every run ends, also one in which requests could undo    *)
+(* each other's work for ever.                                             *)
 NoEndlessRound == \A o \in Objects : objects[o].next <= 14
 EveryRunEnds == <>AllDone
 =============================================================================

@@ -152,7 +152,10 @@ Younger(p, s, again) ==
       ELSE IF again THEN ReadAgain(p, rest) ELSE [rest EXCEPT !.step = "return"]
 AfterReads(p, s) ==
   LET rest == Units \ QueuesFor(Want(p))
-  IN  IF NewDatabase(s) /\ rest # {} THEN [s EXCEPT !.step = "all queues", !.todo = rest] ELSE Younger(p, s, FALSE)
+  IN  IF NewDatabase(s) /\ rest # {}
+      THEN [s EXCEPT !.step = "all queues", !.todo = rest,
+                     !.known = IF Rule("DatabasesAreRememberedAtTheEnd") THEN @ ELSE objects["db"].born]
+      ELSE Younger(p, s, FALSE)
 
 (* Step 1 and 2: a ticket is in the way if it conflicts, comes before this *)
 (* request, and was made before t. A ticket that was made later, by a      *)
@@ -198,8 +201,9 @@ verify_objects(p) ==
 (* object, then they are gone, and one of their paths may now be this      *)
 (* request's. It is marked. For a new database, all its queues are read    *)
 (* first. At the end the own nodes are read once more.                     *)
-Gone(y, e) == LET made == MadeOn(records[y], e.object.on)
-              IN  made > 0 /\ made < e.object.at /\ e.object.on \notin records[y].lost
+Gone(y, e) == LET made == MadeOn(records[y], e.object.on) lost == records[y].lost
+              IN  /\ made > 0 /\ made < e.object.at
+                  /\ IF Rule("LostRecordsAreMarkedAgain") THEN e.object.on \notin lost ELSE lost = {}
 Checked(p, s, y) == LET rest == [s EXCEPT !.older = {e \in @ : e.who # y}, !.way = NoWay, !.step = "records"]
                     IN  IF rest.older = {} THEN ReadAgain(p, rest) ELSE rest
 verify_younger_objects(p) ==
