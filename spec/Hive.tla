@@ -9,19 +9,19 @@ VARIABLES hives  \* Hive's client -> step, request, its lock nodes (paths), trie
 HiveWant(h) == Scenario.hive[h][hives[h].round + 1]
 (* The objects without a lock node of this client, in Hive's order.        *)
 Missing(h) == DOMAIN HiveWant(h) \ {q.on : q \in hives[h].paths}
-First_(S) == CHOOSE o \in S : \A k \in S : Rank[o] <= Rank[k]
-Last_(S) == CHOOSE o \in S : \A k \in S : Rank[o] >= Rank[k]
+Lowest(S) == CHOOSE o \in S : \A k \in S : Rank[o] <= Rank[k]
+Deepest(S) == CHOOSE o \in S : \A k \in S : Rank[o] >= Rank[k]
 Above == [db |-> {"db"}, t |-> {"db", "t"}, p |-> {"db", "t", "p"}, u |-> {"db", "u"}]
 
-HiveGo(h, s) == hives' = [hives EXCEPT ![h] = s] /\ UNCHANGED <<pr, fresh, left, tickets, alive, records>>
+HiveGo(h, s) == hives' = [hives EXCEPT ![h] = s] /\ UNCHANGED <<pr, keeper, fresh, left, tickets, alive, records>>
 
 (* Make one missing parent, or create the lock node.                       *)
 hive_creates(h) ==
-  LET s == hives[h] o == First_(Missing(h)) new == NewLocks({o}, {}, HiveWant(h), h, Zxid)
+  LET s == hives[h] o == Lowest(Missing(h)) new == NewLocks({o}, {}, HiveWant(h), h, Zxid)
       absent == {k \in Above[o] : ~Exists(k)}
   IN  /\ s.step = "create"
       /\ UNCHANGED history
-      /\ IF absent # {} THEN /\ objects' = ObjectsWith({First_(absent)}, {}, Zxid)
+      /\ IF absent # {} THEN /\ objects' = ObjectsWith({Lowest(absent)}, {}, Zxid)
                              /\ HiveGo(h, s) /\ UNCHANGED locks
          ELSE /\ objects' = [objects EXCEPT ![o].next = @ + 1]
               /\ locks' = locks \cup new
@@ -29,7 +29,7 @@ hive_creates(h) ==
 
 (* Read the children: a conflicting lock with a smaller number wins.       *)
 hive_checks(h) ==
-  LET s == hives[h] mine == CHOOSE q \in s.paths : q.on = Last_({k.on : k \in s.paths})
+  LET s == hives[h] mine == CHOOSE q \in s.paths : q.on = Deepest({k.on : k \in s.paths})
       refused == \E l \in locks : l.on = mine.on /\ l.by # h /\ l.seq < mine.seq /\ Clash(l.mode, mine.mode)
   IN  /\ s.step = "check"
       /\ HiveGo(h, [s EXCEPT !.step = IF refused THEN "undo" ELSE IF Missing(h) = {} THEN "holds" ELSE "create"])
@@ -37,7 +37,7 @@ hive_checks(h) ==
 
 (* Delete the last lock node, by its path, and the object if it is empty.  *)
 hive_unlocks(h) ==
-  LET s == hives[h] q == CHOOSE q \in s.paths : q.on = Last_({k.on : k \in s.paths})
+  LET s == hives[h] q == CHOOSE q \in s.paths : q.on = Deepest({k.on : k \in s.paths})
   IN  /\ s.step \in {"undo", "holds", "unlock"} /\ s.paths # {}
       /\ locks' = locks \ HivesAt({q})
       /\ HiveGo(h, [s EXCEPT !.paths = @ \ {q}, !.tries = IF s.step = "undo" THEN @ + 1 ELSE @,
@@ -67,7 +67,7 @@ hive_dies(h) ==
   /\ left' = [left EXCEPT !.hivedeaths = @ - 1]
   /\ locks' = {l \in locks : l.by # h}
   /\ hives' = [hives EXCEPT ![h] = [HiveBlank EXCEPT !.step = "done", !.round = hives[h].round]]
-  /\ UNCHANGED <<pr, fresh, tickets, alive, records, objects, history>>
+  /\ UNCHANGED <<pr, keeper, fresh, tickets, alive, records, objects, history>>
 
 HiveStep(h) == hive_creates(h) \/ hive_checks(h) \/ hive_unlocks(h) \/ hive_deletes_parent(h) \/ hive_ends(h) \/ hive_dies(h)
 
@@ -95,5 +95,5 @@ unlock_table ==
               /\ history' = [history EXCEPT
                    !.cleared = [h \in Hives |-> @[h] \cup {l.on : l \in {l \in gone : l.by = h}}],
                    !.taken = [x \in Owners |-> @[x] \cup {l.on : l \in {l \in gone : l.by = x}}]]
-  /\ UNCHANGED <<pr, fresh, hives, tickets, alive, records>>
+  /\ UNCHANGED <<pr, keeper, fresh, hives, tickets, alive, records>>
 =============================================================================

@@ -5,7 +5,7 @@
 (***************************************************************************)
 EXTENDS Hive, Scenarios
 
-vars == <<objects, locks, tickets, alive, records, fresh, history, left, pr, hives>>
+vars == <<objects, locks, tickets, alive, records, fresh, history, left, pr, keeper, hives>>
 
 (* At the start, objects may exist and processes may hold leases.          *)
 Holders(o) == {p \in Scenario.holding : o \in DOMAIN Scenario.requests[OwnerOf(p)][1]}
@@ -31,13 +31,14 @@ Init ==
   /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = objects["db"].born,
                                              !.step = IF p \in Scenario.holding THEN "hold" ELSE "start",
                                              !.paths = IF p \in Scenario.holding THEN {Path(l) : l \in HeldBy(p)} ELSE {}]]
+  /\ keeper = Idle
   /\ hives = [h \in Hives |-> HiveBlank]
 
 AllDone == /\ \A p \in Processes : pr[p].step \in Ended
            /\ \A h \in Hives : hives[h].step = "done"
            /\ \A x \in Owners : records[x].state = "FREE"
-Next == \/ \E p \in Processes : Step(p) /\ UNCHANGED hives
-        \/ \E x \in Owners : keeper_frees(x) /\ UNCHANGED hives
+Next == \/ \E p \in Processes : Step(p) /\ UNCHANGED <<keeper, hives>>
+        \/ \E x \in Owners : (keeper_finds(x) \/ keeper_frees(x)) /\ UNCHANGED hives
         \/ \E h \in Hives : HiveStep(h)
         \/ unlock_table
         \/ AllDone /\ UNCHANGED vars
@@ -88,7 +89,7 @@ NoDeadlock ==
   \/ \E h \in Hives : hives[h].step # "done"
   \/ \E p \in Processes : /\ pr[p].step \notin Ended
                           /\ pr[p].step = "wait" => Woken(p) \/ (pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who))
-  \/ \E x \in Owners : records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
+  \/ \E x \in Owners : DeadOwner(x)
 
 (* "A dead process's waiter at the head of the line blocks nobody."        *)
 DeadWaitersBlockNoOther ==

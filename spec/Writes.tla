@@ -6,6 +6,8 @@
 (***************************************************************************)
 EXTENDS Reads
 
+VARIABLES keeper  \* the keeper: the owner that it frees, and the paths of its lock nodes
+
 (* All nodes of these paths are there. A transaction that deletes a        *)
 (* missing node fails as a whole.                                          *)
 AllThere(paths) == Cardinality(OursAt(paths)) = Cardinality(paths)
@@ -223,13 +225,19 @@ session_ends(p) ==
       /\ UNCHANGED <<objects, locks, tickets, records, fresh, history>>
 
 (* The keeper frees what a dead owner has left, once Airflow knows that no *)
-(* process acts for it. It finds the nodes and then releases them; both    *)
-(* are one step here, because no other process writes this record but to   *)
-(* mark it.                                                                *)
+(* process acts for it. It finds the nodes, then it releases them.         *)
+Idle == [who |-> "", paths |-> {}]
+DeadOwner(x) == records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
+keeper_finds(x) ==
+  /\ keeper = Idle /\ DeadOwner(x)
+  /\ Read(0, x)
+  /\ keeper' = [who |-> x, paths |-> {Path(l) : l \in NodesOf(x)}]
+  /\ UNCHANGED <<store, history, left, pr>>
 keeper_frees(x) ==
-  /\ records[x].state # "FREE"
-  /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
-  /\ Free(x, 0, NodesOf(x))
+  /\ keeper.who = x
+  /\ keeper' = Idle
+  /\ IF Knows(0, x) /\ AllThere(keeper.paths) THEN Free(x, 0, OursAt(keeper.paths))
+     ELSE UNCHANGED <<store, fresh, history>>
   /\ UNCHANGED <<pr, left>>
 
 Step(p) == \/ look(p) \/ look_again(p) \/ enter(p) \/ queue(p) \/ try_grant(p) \/ find_nodes(p) \/ give_back(p)

@@ -55,8 +55,8 @@ def _hold(*scenarios: str, ends: bool = False, full: bool = False) -> tuple[Case
 
 
 CASES = (
-    *_hold("Twice", "Database", "NothingExists", "NoWait", ends=True),
-    *_hold("Claims", "HiveBeside", "HiveBelow", "Patience", "Unlock", "UnlockHolder", "UnlockTakenOver"),
+    *_hold("Database", "HiveBelow", "UnlockTakenOver", ends=True),
+    *_hold("Twice", "NothingExists", "NoWait", "Claims", "HiveBeside", "Patience", "Unlock", "UnlockHolder"),
     *_hold("DeadWaiter", "NextProcess", "LostReplies"),
     Case("Tables", "GrantsAreVerified", "NoTwoConflictingLeases"),
     Case("Database", "DatabaseQueueIsRead", "NoTwoConflictingLeases"),
@@ -81,7 +81,20 @@ CASES = (
     Case("UnlockTakenOver", "TakeOverIsRemembered", "ReturnedLeaseIsNotTakenBack"),
     Case("NextProcess", "TakenOverGrantsAreVerified", "NoTwoConflictingLeases"),
     Case("DeadWaiter", "DeadRequestsAreBroken", "DeadWaitersBlockNoOther"),
-    *_hold("Tables", "Partitions", "Claims", "UnlockHolder", "LostReplies", "DeadWaiter", ends=True, full=True),
+    *_hold(
+        "Tables",
+        "Partitions",
+        "Twice",
+        "NothingExists",
+        "NoWait",
+        "Claims",
+        "Unlock",
+        "UnlockHolder",
+        "LostReplies",
+        "DeadWaiter",
+        ends=True,
+        full=True,
+    ),
     *_hold("ThreeTwice", "Crosswise", "DatabaseAndTables", "NoLook", full=True),
     *_hold("ClaimsInTwoQueues", "TwoClaims", "ClaimAndNextProcess", "ClaimAndCrash", full=True),
     *_hold("HiveAndTwo", "HiveAndDatabase", "HiveMakesAndDeletes", "HiveDies", full=True),
