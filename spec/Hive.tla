@@ -55,7 +55,8 @@ HiveBlank == [step |-> "create", round |-> 0, paths |-> {}, tries |-> 0, at |-> 
 hive_ends(h) ==
   LET s == hives[h]
   IN  /\ s.step = "unlock" /\ s.paths = {}
-      /\ HiveGo(h, IF s.refused /\ s.tries <= Scenario.tries THEN [HiveBlank EXCEPT !.round = s.round, !.tries = s.tries]
+      /\ HiveGo(h, IF s.refused /\ s.tries <= Scenario.tries
+                     THEN [HiveBlank EXCEPT !.round = s.round, !.tries = s.tries]
                    ELSE IF s.round + 1 < Len(Scenario.hive[h]) THEN [HiveBlank EXCEPT !.round = s.round + 1]
                    ELSE [HiveBlank EXCEPT !.step = "done", !.round = s.round])
       /\ history' = [history EXCEPT !.cleared[h] = {}]
@@ -69,7 +70,8 @@ hive_dies(h) ==
   /\ hives' = [hives EXCEPT ![h] = [HiveBlank EXCEPT !.step = "done", !.round = hives[h].round]]
   /\ UNCHANGED <<pr, keeper, fresh, tickets, alive, records, objects, history>>
 
-HiveStep(h) == hive_creates(h) \/ hive_checks(h) \/ hive_unlocks(h) \/ hive_deletes_parent(h) \/ hive_ends(h) \/ hive_dies(h)
+HiveStep(h) == \/ hive_creates(h) \/ hive_checks(h) \/ hive_unlocks(h)
+               \/ hive_deletes_parent(h) \/ hive_ends(h) \/ hive_dies(h)
 
 (* UNLOCK TABLE and its like delete lock nodes of any client and objects   *)
 (* that are empty, in any order. Where the scenario says `sweep`, one step      *)

@@ -30,7 +30,8 @@ Init ==
   /\ left = Scenario.faults
   /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = objects["db"].born,
                                              !.step = IF p \in Scenario.holding THEN "hold" ELSE "start",
-                                             !.paths = IF p \in Scenario.holding THEN {Path(l) : l \in HeldBy(p)} ELSE {}]]
+                                             !.paths = IF p \in Scenario.holding
+                                                       THEN {Path(l) : l \in HeldBy(p)} ELSE {}]]
   /\ keeper = Idle
   /\ hives = [h \in Hives |-> HiveBlank]
 
@@ -93,7 +94,8 @@ NoDeadlock ==
 
 (* "A dead process's waiter at the head of the line blocks nobody."        *)
 DeadWaitersBlockNoOther ==
-  \A p \in Processes : pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who) => ENABLED break_request(p)
+  \A p \in Processes :
+    pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who) => ENABLED break_request(p)
 
 (* A process never mistakes another request's node for its own.            *)
 NoNodeIsMistaken ==

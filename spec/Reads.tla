@@ -55,7 +55,8 @@ Only(p, s) == Go(p, s) /\ UNCHANGED <<store, history, left>>
 (* with the same or a higher priority.                                     *)
 Claim(x, rivals) ==
   LET waiting == {y \in rivals : ~HasNodes(records[y])}
-      passed == {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Scenario.priority[z] < Scenario.priority[x]}
+      passed == {y \in waiting : \A z \in waiting :
+                   (z = y \/ Before(y, z)) => Scenario.priority[z] < Scenario.priority[x]}
   IN  IF passed = {} THEN 0 ELSE Min({tickets[y].place : y \in passed})
 
 FirstLook(p) ==
@@ -121,7 +122,8 @@ look_again(p) ==
 (* Verification: reads only, in the session of the write.                  *)
 ObjectsRead(p) ==
   LET w == Want(p)
-  IN  DOMAIN w \cup (IF Rule("ObjectsBelowAreRead") THEN UNION {Below[o] : o \in {o \in DOMAIN w : w[o] = "X"}} ELSE {})
+  IN  DOMAIN w \cup (IF Rule("ObjectsBelowAreRead") THEN UNION {Below[o] : o \in {o \in DOMAIN w : w[o] = "X"}}
+                     ELSE {})
 QueuesFirst == Rule("QueuesAreReadBeforeObjects")
 ReadQueues(p, s) == [s EXCEPT !.step = "queues", !.todo = QueuesFor(Want(p))]
 ReadObjects(p, s) == [s EXCEPT !.step = "objects", !.todo = ObjectsRead(p)]
@@ -143,7 +145,8 @@ Older(p, s) ==
                                      /\ e[2].on \in DOMAIN Wanted(e[1].who) \cap DOMAIN Want(p)}}
 Listed(u) == {[who |-> y, made |-> tickets[y].made] : y \in {y \in Owners : InQueue(y, u)}}
 NewDatabase(s) == Rule("NewDatabaseReadsAllQueues") /\ \E b \in s.born : b.on = "db" /\ b.at > s.known
-ReadAgain(p, s) == IF Rule("OwnNodesAreReadAgain") THEN [s EXCEPT !.step = "objects", !.todo = DOMAIN Want(p), !.again = TRUE]
+ReadAgain(p, s) == IF Rule("OwnNodesAreReadAgain")
+                   THEN [s EXCEPT !.step = "objects", !.todo = DOMAIN Want(p), !.again = TRUE]
                    ELSE [s EXCEPT !.step = "return"]
 Younger(p, s, again) ==
   LET older == IF Rule("OlderTicketsAreMarked") THEN Older(p, s) ELSE {}
@@ -180,7 +183,7 @@ HiveWasFirst(p, o) ==
   LET w == Want(p)
       mine == CHOOSE l \in OursAt(pr[p].paths) : l.on = o
   IN  \E l \in locks : l.on = o /\ l.by \in Hives /\
-        IF o \in DOMAIN w THEN Clash(l.mode, w[o]) /\ l.seq < mine.seq ELSE l.made < Own(p).since
+        IF o \in DOMAIN w THEN Clash(l.mode, w[o]) /\ l.seq < mine.seq ELSE l.made < First(Own(p))
 NodeIsThere(p, o) == (\E l \in OursAt(pr[p].paths) : l.on = o)
                      /\ (objects[o].born <= MadeOn(Own(p), o) \/ ~Rule("AgeOfObjectsIsCompared"))
 verify_objects(p) ==

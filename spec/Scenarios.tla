@@ -73,12 +73,14 @@ HiveBeside == With(Alone(WriteP), [hive |-> [h |-> <<ReadP>>], tries |-> 1])
 HiveBelow == With(Case([a |-> <<WriteT, WriteT>>], <<"a">>), [hive |-> [h |-> <<LockP>>], tries |-> 2])
 HiveAndTwo == With(Two(WriteT, ReadT), [hive |-> [h |-> <<WriteT>>]])
 HiveAndDatabase == With(Two(WriteDb, ReadT), [hive |-> [h |-> <<WriteT>>], tries |-> 1])
-HiveMakesAndDeletes == With(Case([a |-> <<WriteP, ReadP>>], <<"a">>), [hive |-> [h |-> <<WriteP>>], tries |-> 1, made |-> {}])
+HiveMakesAndDeletes == With(Case([a |-> <<WriteP, ReadP>>], <<"a">>),
+                            [hive |-> [h |-> <<WriteP>>], tries |-> 1, made |-> {}])
 HiveDies == With(Two(WriteT, ReadT), [hive |-> [h |-> <<LockT>>], faults |-> Faults([hivedeaths |-> 1])])
 Patience == With(Alone(WriteT), [hive |-> [h |-> <<LockT, ShareT>>], tries |-> 1, patience |-> TRUE])
 PatienceOfTwo == With(Two(WriteT, ReadT), [hive |-> [h |-> <<LockT, ShareT>>], tries |-> 1, patience |-> TRUE])
 PatienceAndTables == With(Two(WriteTU, ReadTWriteU), [hive |-> [h |-> <<WriteTU>>], patience |-> TRUE])
-PatienceAndClaim == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, priority |-> [a |-> 0, b |-> 1]])
+PatienceAndClaim == With(Two(WriteT, WriteT),
+                         [hive |-> [h |-> <<LockT>>], patience |-> TRUE, priority |-> [a |-> 0, b |-> 1]])
 
 (* UNLOCK TABLE.                                                           *)
 Unlock == With(Two(ReadP, ReadP), [unlock |-> {"p"}, faults |-> Faults([unlocks |-> 2])])
@@ -94,7 +96,8 @@ UnlockTwice == With(Case([a |-> <<ReadT, ReadT>>, b |-> <<ReadT, ReadT>>], <<"a"
 UnlockEverything == With(Two(ReadT, ReadU), [unlock |-> Everything, faults |-> Faults([unlocks |-> 5])])
 UnlockWriters == With(Case([a |-> <<WriteP, WriteP>>, b |-> <<WriteP>>], <<"a", "b">>),
                       [unlock |-> {"p"}, faults |-> Faults([unlocks |-> 4])])
-UnlockAndHive == With(Alone(ReadP), [hive |-> [h |-> <<ReadP>>], unlock |-> {"p"}, faults |-> Faults([unlocks |-> 2])])
+UnlockAndHive == With(Alone(ReadP),
+                      [hive |-> [h |-> <<ReadP>>], unlock |-> {"p"}, faults |-> Faults([unlocks |-> 2])])
 UnlockAndPatience == With(Two(WriteT, WriteT), [hive |-> [h |-> <<ShareT>>], patience |-> TRUE, unlock |-> {"t"},
                                                 faults |-> Faults([unlocks |-> 2])])
 UnlockPlaceholder == With(Two(WriteT, ReadT), [hive |-> [h |-> <<ShareT>>], patience |-> TRUE, sweep |-> {"t"},
@@ -102,14 +105,17 @@ UnlockPlaceholder == With(Two(WriteT, ReadT), [hive |-> [h |-> <<ShareT>>], pati
 UnlockAndLoss == With(Unlock, [faults |-> Faults([unlocks |-> 2, losses |-> 1])])
 
 (* Crashes, ends of sessions, lost replies, take-over.                     *)
-NextProcess == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>], <<"a", "a", "b">>), [faults |-> Faults([crashes |-> 1])])
+NextProcess == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>], <<"a", "a", "b">>),
+                    [faults |-> Faults([crashes |-> 1])])
 NextProcessAndLoss == With(NextProcess, [faults |-> Faults([crashes |-> 1, losses |-> 1])])
 NextProcessAndHive == With(Case([a |-> <<WriteT>>], <<"a", "a">>),
                            [hive |-> [h |-> <<ReadT>>], tries |-> 1, faults |-> Faults([crashes |-> 1, losses |-> 1])])
-LostReplies == With(Case([a |-> <<WriteT, ReadT>>, b |-> <<WriteT>>], <<"a", "b">>), [faults |-> Faults([losses |-> 2, giveups |-> 1])])
+LostReplies == With(Case([a |-> <<WriteT, ReadT>>, b |-> <<WriteT>>], <<"a", "b">>),
+                    [faults |-> Faults([losses |-> 2, giveups |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])
 DeadWaiter == With(Three(WriteT, WriteT, WriteT), [holding |-> {1}, faults |-> Faults([crashes |-> 1])])
-BothProcesses == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>, c |-> <<ReadT>>], <<"a", "a", "b", "c">>), [faults |-> Faults([expiries |-> 1])])
+BothProcesses == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>, c |-> <<ReadT>>], <<"a", "a", "b", "c">>),
+                      [faults |-> Faults([expiries |-> 1])])
 UnlockTakenOver == With(Case([a |-> <<ReadT>>], <<"a", "a">>),
                         [unlock |-> {"t"}, holding |-> {1}, faults |-> Faults([losses |-> 1, unlocks |-> 1])])
 UnlockAndNextProcess == With(Case([a |-> <<ReadT>>, b |-> <<ReadT>>], <<"a", "a", "b">>),

@@ -153,7 +153,8 @@ place_holder(p) ==
                  /\ records' = [records EXCEPT ![x].places = kept \cup {[on |-> o, made |-> z]}]
                  /\ Wrote(p, x)
                  /\ Reply(p, IF kept # {} THEN At(p, "turn")
-                             ELSE [ReadQueues(p, At(p, "")) EXCEPT !.place = TRUE, !.paths = {Path(l) : l \in new}], "start")
+                             ELSE [ReadQueues(p, At(p, "")) EXCEPT !.place = TRUE, !.paths = {Path(l) : l \in new}],
+                           "start")
                  /\ UNCHANGED <<tickets, alive, history>>
       \/ /\ s.step = "strike"
          /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
