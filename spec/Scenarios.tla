@@ -62,6 +62,7 @@ NoLook == With(Three(WriteT, ReadT, WriteT), [looks |-> FALSE])
 
 (* Claims: c has a higher priority.                                        *)
 Claims == Urgent(Three(WriteP, WriteP, WriteP))
+ClaimsOnTable == Urgent(Three(WriteT, WriteT, WriteT))
 ClaimsInTwoQueues == Urgent(Three(WriteTU, WriteTReadU, ReadTWriteU))
 TwoClaims == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 1, c |-> 2]])
 ClaimAndNextProcess == With(Urgent(Case([a |-> <<WriteP>>, b |-> <<WriteP>>, c |-> <<WriteP>>], <<"a", "b", "c", "a">>)),

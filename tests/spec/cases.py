@@ -56,12 +56,12 @@ def _hold(*scenarios: str, ends: bool = False, full: bool = False) -> tuple[Case
 
 CASES = (
     *_hold("Database", "HiveBelow", "UnlockTakenOver", ends=True),
-    *_hold("Twice", "NothingExists", "NoWait", "Claims", "HiveBeside", "Patience", "Unlock", "UnlockHolder"),
+    *_hold("Twice", "NothingExists", "NoWait", "ClaimsOnTable", "HiveBeside", "Patience", "Unlock", "UnlockHolder"),
     *_hold("DeadWaiter", "NextProcess", "LostReplies"),
     Case("Tables", "GrantsAreVerified", "NoTwoConflictingLeases"),
     Case("Database", "DatabaseQueueIsRead", "NoTwoConflictingLeases"),
     Case("Claims", "OvertakenRecordsAreRead", "NoTwoConflictingLeases"),
-    Case("Claims", "EarlierClaimsAreHeeded", "NoTwoConflictingLeases"),
+    Case("ClaimsOnTable", "EarlierClaimsAreHeeded", "NoTwoConflictingLeases"),
     Case("ClaimAndNextProcess", "LaterClaimsAreIgnored", "ReturnedLeaseIsNotTakenBack"),
     Case("PatienceAndClaim", "OvertakenRecordsAreWatched", "NoDeadlock"),
     Case("Again", "TicketsAreKnownByPath", "NoDeadlock"),
