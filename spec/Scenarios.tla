@@ -102,7 +102,8 @@ UnlockAndHive == With(Alone(ReadP),
 UnlockAndPatience == With(Two(WriteT, WriteT), [hive |-> [h |-> <<ShareT>>], patience |-> TRUE, unlock |-> {"t"},
                                                 faults |-> Faults([unlocks |-> 2])])
 UnlockPlaceholder == With(Two(WriteT, ReadT), [hive |-> [h |-> <<ShareT>>], patience |-> TRUE, sweep |-> {"t"},
-                                               faults |-> Faults([unlocks |-> 1, giveups |-> 1, expiries |-> 1])])
+                                               faults |-> Faults([unlocks |-> 1, giveups |-> 1])])
+UnlockPlaceholderAndSession == With(UnlockPlaceholder, [faults |-> Faults([unlocks |-> 1, expiries |-> 1])])
 UnlockAndLoss == With(Unlock, [faults |-> Faults([unlocks |-> 2, losses |-> 1])])
 
 (* Crashes, ends of sessions, lost replies, take-over.                     *)

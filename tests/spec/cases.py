@@ -100,7 +100,15 @@ CASES = (
     *_hold("HiveAndTwo", "HiveAndDatabase", "HiveMakesAndDeletes", "HiveDies", full=True),
     *_hold("PatienceOfTwo", "PatienceAndTables", "PatienceAndClaim", "PatienceAndNextProcess", full=True),
     *_hold("UnlockTwoLevels", "UnlockDatabase", "UnlockDatabaseAndLoss", "UnlockTwice", "UnlockEverything", full=True),
-    *_hold("UnlockWriters", "UnlockAndHive", "UnlockAndPatience", "UnlockPlaceholder", "UnlockAndLoss", full=True),
+    *_hold(
+        "UnlockWriters",
+        "UnlockAndHive",
+        "UnlockAndPatience",
+        "UnlockPlaceholder",
+        "UnlockPlaceholderAndSession",
+        "UnlockAndLoss",
+        full=True,
+    ),
     *_hold(
         "NextProcessAndLoss", "NextProcessAndHive", "SessionEnds", "BothProcesses", "UnlockAndNextProcess", full=True
     ),
