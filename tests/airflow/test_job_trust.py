@@ -18,7 +18,7 @@ import pytest
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.ui import holders
+from airflow_hivelock.ui import works
 from airflow_hivelock.work import applications, asking
 from airflow_hivelock.work.jobs import resumable, table, trust
 from airflow_hivelock.work.jobs.dataproc import DataprocBatch, DataprocJob
@@ -61,8 +61,8 @@ def recorded(manager: LockManager) -> Callable[[dict[str, Any]], Lease]:
 class TestModule:
     def test_the_page_imports_none_that_a_record_names(self, recorded: Any, record: dict[str, Any]) -> None:
         lease = recorded(record)
-        assert holders.ask([lease]) == {lease.id: {"load": holders.UNTOLD}}
-        assert holders.how(lease.works[0]) == holders.UNTOLD
+        assert works.ask(lease)["load"].code == "untold"
+        assert works.how(lease.works[0]).code == "untold"
         assert not {"poison", "fastapi.__main__"} & sys.modules.keys()
 
     def test_the_keeper_imports_none_and_keeps_the_lease(
@@ -290,7 +290,8 @@ class TestDeleted:
 
     @pytest.mark.parametrize("other", [{"group": "apps", "plural": "deployments"}, {"version": "../v1"}])
     def test_is_nothing_but_a_spark_application(self, other: dict[str, str], hook: Any) -> None:
-        job = replace(APPLICATION, **other)
+        changed: dict[str, Any] = dict(other)
+        job = replace(APPLICATION, **changed)
         for ask in (job.running, job.cancel):
             with pytest.raises(CannotTell, match="no applications of the Spark operator"):
                 ask()

@@ -235,7 +235,7 @@ def test_a_lease_that_cannot_be_judged_keeps_no_other_from_being_freed_and_renew
     lines: Callable[[], str],
 ) -> None:
     """A stranger's record would otherwise end the triggerer, or let every lease of the store lapse."""
-    judge = module.judge_work
+    judge = stale.judge_work
     odd, over, working = (works(manager, gone(), run=run, lease_s=60) for run in ("odd", "over", "working"))
     for run, state in (("odd", "failed"), ("over", "failed"), ("working", "running")):
         airflow.knows(run, state, load=state)

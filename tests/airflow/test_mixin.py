@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
 OBJECT = "dw.delays/dt=2013-01-15"
-NAMES = {"writes": ["dw.delays/dt={{ ds }}"]}
+NAMES: dict[str, Any] = {"writes": ["dw.delays/dt={{ ds }}"]}
 
 
 class Work(BaseOperator):

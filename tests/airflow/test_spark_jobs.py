@@ -238,8 +238,8 @@ class TestDriverPod:
         kube_client = pytest.importorskip("airflow.providers.cncf.kubernetes.kube_client")
         connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "extra": {"deploy-mode": "cluster"}}
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-        monkeypatch.setattr(kube_client, "get_kube_client", lambda: self.client)
         self.client = MagicMock()
+        monkeypatch.setattr(kube_client, "get_kube_client", lambda: self.client)
         pod = self.client.read_namespaced_pod.return_value
         pod.metadata.uid, pod.metadata.labels = "u-1", {"spark-role": "driver"}
         return pod

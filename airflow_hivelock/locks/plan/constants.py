@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from airflow_hivelock.locks.plan.condition import Literal
-from airflow_hivelock.locks.plan.tables import is_date
+from airflow_hivelock.locks.spelling import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

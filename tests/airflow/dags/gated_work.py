@@ -23,7 +23,7 @@ from airflow_hivelock.triggers.keeper import HiveLockKeeper
 START = datetime(2013, 1, 1, tzinfo=UTC)
 WORK_TIMEOUT_S = 120
 OPTIONS: dict[str, Any] = {"schedule": None, "start_date": START, "params": {"table": "dw.delays"}}
-NAMES = {"reads": ["dw.flights/dt=2013-01-15"], "writes": ["{{ params.table }}/dt=2013-01-15"]}
+NAMES: dict[str, Any] = {"reads": ["dw.flights/dt=2013-01-15"], "writes": ["{{ params.table }}/dt=2013-01-15"]}
 
 
 def pass_gate(run_id: str) -> None:

@@ -83,7 +83,7 @@ def tasks(way: Way, rerun: bool) -> None:
         case Kind.CHAIN:
             most = way.max_leases if rerun else None
             lock = HiveLockOperator(task_id="lock", writes=writes, max_leases=most, pre_execute=started)
-            called = {"on_success_callback": release_locks, "on_failure_callback": release_locks}
+            called: dict[str, Any] = {"on_success_callback": release_locks, "on_failure_callback": release_locks}
             chained = LockedJob(lease=lock.output, **called, **work(way))
             unlock = HiveUnlockOperator(task_id="unlock", pre_execute=started).as_teardown(setups=lock)
             lock >> chained >> unlock
