@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.errors import AccessDenied, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockObject
@@ -224,4 +224,4 @@ class PendingLook(_Pending):
         if not self._backend.capabilities.parents:
             return rules.excluder(rules.leaves(self.request))
         modes = {lock.object: lock.mode for lock in self.request.locks}
-        return lambda lock: rules.excludes(modes, [lock])
+        return lambda lock: queueing.excludes(modes, [lock])

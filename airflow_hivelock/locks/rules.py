@@ -1,17 +1,18 @@
-"""Compatibility, hierarchy and order: pure functions, and the only place where they are stated.
+"""The hierarchy of lock objects, and the messages about requests. What conflicts and who goes first: :mod:`.queueing`.
 
-Hive's ZooKeeper locks conflict on one object only, so the hierarchy is made by taking SHARED on every parent.
-Hive's metastore has a hierarchy of its own: there only what is named is locked (:func:`leaves`), and a lock on an
-object meets those on all that lies above and below it (:class:`Footprint`).
+Hive's ZooKeeper locks conflict on one object only. So a request also takes SHARED on every parent of its objects.
+Hive's metastore has a hierarchy of its own. There only the named objects are locked (:func:`leaves`), and a lock on an
+object also conflicts with locks above and below it (:class:`Footprint`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded
 from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
 if TYPE_CHECKING:
@@ -20,36 +21,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease, LeaseLimit
 
 
-class _Prioritized(Protocol):
-    @property
-    def priority(self) -> int: ...
-
-
-Placed = TypeVar("Placed", bound=_Prioritized)
-
 MOST_SHOWN = 6
 """How many locks of a kind an error names."""
 
 order = attrgetter("database", "table", "partition")
 """The order of lock objects, to sort by: as their own, and quicker."""
-
-
-def conflict(one: LockMode, other: LockMode) -> bool:
-    """Whether two modes on the same object exclude each other: S with S does not, X does with both."""
-    return LockMode.EXCLUSIVE in (one, other)
-
-
-def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
-    """Whether two types of Hive's transactional manager exclude each other, on one object or one above the other.
-
-    TxnHandler.checkLock, Hive 2.3 to 4.2; measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
-
-    :param excl_write: whether the server has EXCL_WRITE: then two SHARED_WRITE go together, and it keeps them apart.
-    """
-    pair = (one, other)
-    if LockType.EXCLUSIVE in pair:
-        return True
-    return LockType.SHARED_READ not in pair and (not excl_write or LockType.EXCL_WRITE in pair)
 
 
 def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> tuple[Lock, ...]:
@@ -165,7 +141,7 @@ def _not_in(standing: Lease, never: Sequence[LockObject]) -> str:
 class Footprint:
     """Locks in a hierarchy: what they exclude on the same objects, above and below them.
 
-    :param excl_write: as :func:`types_conflict` takes it.
+    :param excl_write: as :func:`.queueing.types_conflict` takes it.
     """
 
     def __init__(self, types: Iterable[tuple[LockObject, LockType]], *, excl_write: bool) -> None:
@@ -185,7 +161,7 @@ class Footprint:
         met.append(self._at.get(target))
         if target.table or kind is not LockType.SHARED_READ:
             met.append(self._below.get(target))
-        return any(one is not None and types_conflict(one, kind, excl_write=self._excl_write) for one in met)
+        return any(one is not None and queueing.types_conflict(one, kind, excl_write=self._excl_write) for one in met)
 
 
 def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
@@ -195,6 +171,32 @@ def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
 
 
 _TYPES = {LockMode.SHARED: LockType.SHARED_READ, LockMode.EXCLUSIVE: LockType.EXCLUSIVE}
+
+
+def takes_over(
+    call: queueing.Call,
+    request: LockRequest,
+    earlier: queueing.Earlier | None,
+    *,
+    held: bool,
+    given: Iterable[Lock] = (),
+) -> bool:
+    """Whether a *call* for *request* takes over what its owner's *earlier* call has; False: it starts afresh.
+
+    :param held: the earlier call's request holds; otherwise it waits.
+    :param given: what the owner has given back of its lease.
+    :raises Superseded: a later call acts for the owner, or has released.
+    :raises LeaseMismatch: the owner waits for or holds other locks.
+    """
+    start = queueing.take_over(call, request.locks, request.named, earlier)
+    if earlier is not None and start is queueing.Start.STALE:
+        raise Superseded(
+            f"{request.owner}: attempt {earlier.call.attempt} came later than this call (attempt {request.attempt}); "
+            "this one must stop"
+        )
+    if earlier is not None and start is queueing.Start.MISMATCH:
+        raise mismatch(request.owner, earlier.locks, request.locks, held=held, given=given)
+    return start is queueing.Start.TAKE_OVER
 
 
 def mismatch(
@@ -240,19 +242,6 @@ def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
     """
     kept = (lock for lock in locks if not lock.object.is_below(table))
     return tuple(Lock(table, LockMode.EXCLUSIVE) if lock.object == table else lock for lock in kept)
-
-
-def passed(waiting: Sequence[Placed], priority: int, passable: Callable[[Placed], bool]) -> Placed | None:
-    """The first of those *waiting*, in their order, that a request of that *priority* goes before; None: it goes last.
-
-    From the end it passes those of lower priority that are still *passable*, and stops at the first other.
-    """
-    first = None
-    for other in reversed(waiting):
-        if other.priority >= priority or not passable(other):
-            break
-        first = other
-    return first
 
 
 def request(
@@ -314,12 +303,15 @@ def as_shown(found: Iterable[Holder]) -> list[Holder]:
     return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))
 
 
-def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
-    """Those locks among *theirs* that exclude one of *mine*."""
-    modes = {lock.object: lock.mode for lock in mine}
-    return [lock for lock in theirs if excludes(modes, (lock,))]
+# For backends.zookeeper alone, until it calls queueing: remove this block then.
+conflict, conflicts, excludes = queueing.conflict, queueing.conflicts, queueing.excludes
 
 
-def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bool:
-    """Whether one of *theirs* conflicts with what *modes* says of the same object."""
-    return any(lock.object in modes and conflict(modes[lock.object], lock.mode) for lock in theirs)
+def passed(waiting: Sequence[Any], priority: int, passable: Callable[[Any], bool]) -> Any:
+    """The first of those *waiting* that a request of that *priority* passes."""
+    first = None
+    for other in reversed(waiting):
+        if other.priority >= priority or not passable(other):
+            break
+        first = other
+    return first

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.hive.catalog import Table, connect_catalog
 from airflow_hivelock.locks.model import LockObject
@@ -132,14 +132,14 @@ def test_a_reader_and_a_writer_of_the_same_data_exclude_each_other(read: str, wr
     writer = rules.request("writer", *plan([], [write], CATALOG, limit=limit))
     one, other = LockObject.parse(read), LockObject.parse(write)
     overlap = one == other or one.is_below(other) or other.is_below(one)
-    assert bool(rules.conflicts(reader.locks, writer.locks)) is overlap
+    assert bool(queueing.conflicts(reader.locks, writer.locks)) is overlap
 
 
 @given(st.sampled_from(TARGETS))
 def test_a_reader_that_can_list_nothing_excludes_every_writer(write: str) -> None:
     reader = rules.request("reader", *plan(["dw.flights"], []))
     writer = rules.request("writer", *plan([], [write]))
-    assert rules.conflicts(reader.locks, writer.locks)
+    assert queueing.conflicts(reader.locks, writer.locks)
 
 
 @given(st.lists(st.sampled_from(TARGETS)), st.lists(st.sampled_from(TARGETS)))

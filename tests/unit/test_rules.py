@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
 
@@ -20,11 +18,6 @@ OBJECTS = st.sampled_from(
     + [LockObject(database, table, spec) for database in "ab" for table in "tu" for spec in SPECS]
 )
 LEAVES = st.lists(OBJECTS, max_size=4)
-
-
-@pytest.mark.parametrize(("one", "other", "excluded"), [(S, S, False), (S, X, True), (X, S, True), (X, X, True)])
-def test_only_shared_goes_with_shared(one: LockMode, other: LockMode, excluded: bool) -> None:
-    assert rules.conflict(one, other) is excluded
 
 
 @given(LEAVES, LEAVES)
@@ -41,23 +34,13 @@ def test_locks_are_sorted_one_an_object_parents_first(reads: list[LockObject], w
     assert paths == sorted(set(paths))
 
 
-@given(LEAVES, LEAVES, LEAVES, LEAVES)
-def test_conflicts_are_mutual(
-    reads: list[LockObject], writes: list[LockObject], others: list[LockObject], written: list[LockObject]
-) -> None:
-    mine, theirs = rules.with_parents(reads, writes), rules.with_parents(others, written)
-    one, other = rules.conflicts(mine, theirs), rules.conflicts(theirs, mine)
-    assert {lock.object for lock in one} == {lock.object for lock in other}
-    assert set(one) <= set(theirs)
-
-
 @given(OBJECTS, OBJECTS, st.booleans())
 def test_a_writer_excludes_all_at_and_below_its_object_and_nothing_beside_it(
     written: LockObject, other: LockObject, reading: bool
 ) -> None:
     theirs = rules.with_parents([other], []) if reading else rules.with_parents([], [other])
     related = other == written or other.is_below(written) or (not reading and written.is_below(other))
-    assert bool(rules.conflicts(rules.with_parents([], [written]), theirs)) is related
+    assert bool(queueing.conflicts(rules.with_parents([], [written]), theirs)) is related
 
 
 def test_a_request_takes_names_ranges_and_objects() -> None:
@@ -126,14 +109,6 @@ def test_a_footprint_meets_what_lies_above_and_below(mine: str, theirs: str, exc
 def test_of_many_locks_below_the_stronger_counts() -> None:
     locks = [Lock(LockObject.parse(f"dw.t/dt={day}"), mode) for day, mode in enumerate((X, S, S))]
     assert rules.excluder(locks)(Lock(LockObject.parse("dw.t"), S))
-
-
-def test_the_types_of_hives_transactional_manager_exclude_each_other_as_its_matrix_says() -> None:
-    names = {"r": LockType.SHARED_READ, "w": LockType.SHARED_WRITE, "e": LockType.EXCL_WRITE, "x": LockType.EXCLUSIVE}
-    for excl_write, together in ((True, {"rr", "rw", "wr", "re", "er", "ww"}), (False, {"rr", "rw", "wr", "re", "er"})):
-        for one, other in itertools.product(names, names):
-            excluded = rules.types_conflict(names[one], names[other], excl_write=excl_write)
-            assert excluded is (one + other not in together), f"{one} {other}"
 
 
 def test_a_lock_above_covers_what_is_no_stronger() -> None:

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import LeaseLimit, rules
+from airflow_hivelock.locks import LeaseLimit, queueing, rules
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def conflicts_ignored() -> None:
     """Everything goes with everything."""
-    rules.conflict = lambda one, other: False
+    queueing.conflict = rules.conflict = lambda one, other: False
 
 
 def half_acquired() -> None:

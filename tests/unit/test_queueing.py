@@ -1,0 +1,356 @@
+"""The rules of the queue: tables for each rule, and what must be true of every queue."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
+from airflow_hivelock.locks.queueing import Asking, Call, Earlier, Other, Place, Position, Start, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+
+HOUR = 3_600
+NOW = 100_000
+
+
+def at(turn: int, priority: int = 1, arrival: int | None = None) -> Position:
+    return Position(turn, -priority, turn if arrival is None else arrival)
+
+
+def waits(turn: int, priority: int = 1, *, age: int = 1, gone: bool = False, arrival: int | None = None) -> Other:
+    return Other(f"w{turn}", Place(at(turn, priority, arrival), NOW - age), holds=False, gone=gone)
+
+
+def holds(turn: int, *, gone: bool = False) -> Other:
+    return Other(f"h{turn}", Place(at(turn), NOW - 1), holds=True, gone=gone)
+
+
+def asking(number: int = 50, priority: int = 1, **more: object) -> Asking:
+    own = Place(at(number, priority), NOW)
+    return Asking(own, own, **more)  # type: ignore[arg-type]
+
+
+def decide(mine: Asking, conflicting: Sequence[Other] = (), group: Sequence[Other] = ()) -> queueing.Decision:
+    return queueing.decide(mine, conflicting, group, NOW - HOUR)
+
+
+def keys(others: tuple[Other, ...]) -> list[object]:
+    return [other.key for other in others]
+
+
+# Conflict.
+
+
+@pytest.mark.parametrize(("one", "other", "excluded"), [(S, S, False), (S, X, True), (X, S, True), (X, X, True)])
+def test_shared_excludes_exclusive_and_exclusive_excludes_both(one: LockMode, other: LockMode, excluded: bool) -> None:
+    assert queueing.conflict(one, other) is excluded
+    assert (other in queueing.excluded_by(one)) is excluded
+
+
+SPECS = [(), (("dt", "1"),), (("dt", "2"),), (("dt", "1"), ("hr", "1"))]
+OBJECTS = st.sampled_from([LockObject("a"), *(LockObject("a", table, spec) for table in "tu" for spec in SPECS)])
+LOCKS = st.dictionaries(OBJECTS, st.sampled_from(LockMode), max_size=4).map(
+    lambda modes: [Lock(target, mode) for target, mode in modes.items()]
+)
+
+
+@given(LOCKS, LOCKS)
+def test_two_lock_sets_conflict_mutually_and_on_one_object(mine: list[Lock], theirs: list[Lock]) -> None:
+    one, other = queueing.conflicts(mine, theirs), queueing.conflicts(theirs, mine)
+    assert {lock.object for lock in one} == {lock.object for lock in other}
+    assert set(one) <= set(theirs)
+    modes = {lock.object: lock.mode for lock in mine}
+    assert queueing.excludes(modes, theirs) is bool(one)
+    assert bool(one) is any(a.object == b.object and X in (a.mode, b.mode) for a in mine for b in theirs)
+
+
+def test_the_types_of_hives_transactional_manager_exclude_each_other_as_its_matrix_says() -> None:
+    names = {"r": LockType.SHARED_READ, "w": LockType.SHARED_WRITE, "e": LockType.EXCL_WRITE, "x": LockType.EXCLUSIVE}
+    for excl_write, together in ((True, {"rr", "rw", "wr", "re", "er", "ww"}), (False, {"rr", "rw", "wr", "re", "er"})):
+        for one, other in itertools.product(names, names):
+            excluded = queueing.types_conflict(names[one], names[other], excl_write=excl_write)
+            assert excluded is (one + other not in together), f"{one} {other}"
+
+
+# Order and overtaking.
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (at(1), at(2)),
+        (at(1, priority=2, arrival=9), at(1, priority=1)),
+        (at(1, priority=2, arrival=8), at(1, priority=2, arrival=9)),
+        (at(1), at(2, priority=9)),
+        (at(9), Position.newcomer(9)),
+    ],
+)
+def test_the_earlier_turn_goes_first_then_the_higher_priority_then_the_earlier_arrival(
+    first: Position, second: Position
+) -> None:
+    assert first < second
+
+
+@pytest.mark.parametrize(
+    ("waiting", "priority", "claimed"),
+    [
+        ([], 2, None),
+        ([(1, 1, 5), (2, 1, 5)], 2, 1),
+        ([(1, 1, 5), (2, 1, 5)], 1, None),
+        ([(1, 1, 5), (2, 3, 5), (3, 1, 5)], 2, 3),
+        ([(1, 1, 5), (2, 2, 5), (3, 1, 5)], 2, 3),
+        ([(1, 1, 5), (2, 3, 5)], 2, None),
+        ([(1, 1, HOUR), (2, 1, 5)], 2, 2),
+        ([(1, 1, 5), (2, 1, HOUR)], 2, None),
+        ([(1, 1, HOUR - 1)], 2, 1),
+        ([(60, 1, 5)], 2, None),
+    ],
+)
+def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
+    waiting: list[tuple[int, int, int]], priority: int, claimed: int | None
+) -> None:
+    places = [waits(turn, of, age=age).place for turn, of, age in waiting]
+    own = Place(at(50, priority), NOW)
+    found = queueing.claim(own.position, places, NOW - HOUR)
+    assert (found and found.position.turn) == claimed
+    joined = queueing.join(own, places, NOW - HOUR)
+    assert joined.position == own.position._replace(turn=claimed or 50)
+    assert joined.since == (found.since if found else NOW), "a claimed turn is as old as it was"
+
+
+def test_no_request_is_passed_where_the_bound_is_zero() -> None:
+    assert queueing.claim(at(50, 9), [waits(1, age=0).place], NOW) is None
+
+
+def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
+    first = waits(1, age=HOUR - 1).place
+    second = queueing.join(Place(at(2, 2), NOW), [first], NOW - HOUR)
+    assert second.position.turn == 1
+    later = NOW + 1
+    assert queueing.claim(at(3, 3), [first, second], later - HOUR) is None
+
+
+def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
+    earlier, mine = at(1), at(1, priority=2, arrival=5)
+    assert mine.passed(earlier)
+    assert not mine.passed(at(9))
+    assert not earlier.passed(mine)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * HOUR)), max_size=12))
+def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int]]) -> None:
+    """Requests arrive one after another; each joins where the rules say."""
+    now, places = NOW, list[Place]()
+    for number, (priority, later) in enumerate(arrivals, start=1):
+        now += later
+        joined = queueing.join(Place(at(number, priority), now), places, now - HOUR)
+        for other in places:
+            if joined.position < other.position:
+                assert -other.position.rank < priority, "equals and higher priorities are not passed"
+                assert now - other.since < HOUR, "no request is passed after the bound"
+                assert joined.position.passed(other.position)
+        assert joined.position not in [other.position for other in places]
+        assert joined.since <= now
+        places.append(joined)
+
+
+# Who is in the way, and what is watched.
+
+
+def test_in_the_way_are_earlier_waiters_and_all_holders_nearest_first() -> None:
+    others = [waits(1), holds(2), waits(3), holds(9), waits(8)]
+    assert [other.key for other in queueing.in_the_way(at(5), others)] == ["h9", "w3", "h2", "w1"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), unique_by=lambda one: one[0]), st.integers(1, 40))
+def test_of_two_waiters_exactly_one_is_in_the_way_of_the_other(all_: list[tuple[int, bool]], mine: int) -> None:
+    others = [holds(turn) if held else waits(turn) for turn, held in all_ if turn != mine]
+    ahead = queueing.in_the_way(at(mine), others)
+    for other in others:
+        assert (other in ahead) is (other.holds or not queueing.in_the_way(other.position, [waits(mine)]))
+    assert not ahead or queueing.watched(ahead) == (max(ahead, key=_position), min(ahead, key=_position))
+
+
+def _position(other: Other) -> Position:
+    return other.position
+
+
+# Permits.
+
+
+@pytest.mark.parametrize(
+    ("most", "held", "waiting", "free"),
+    [(1, 0, [], True), (1, 1, [], False), (2, 1, [], True), (2, 0, [3], False), (2, 0, [7], True), (1, 1, [7], False)],
+)
+def test_a_permit_is_free_below_the_limit_and_for_the_first_in_the_group(
+    most: int, held: int, waiting: list[int], free: bool
+) -> None:
+    assert queueing.permit_free(at(5), most, held, map(at, waiting)) is free
+    group = [*map(waits, waiting), *map(holds, range(10, 10 + held))]
+    assert (not queueing.in_the_way_of_permit(at(5), most, group)) is free
+
+
+def test_the_smallest_number_that_is_free_is_taken() -> None:
+    assert [queueing.free_number(taken) for taken in (set[int](), {0}, {1}, {0, 1, 3})] == [0, 1, 0, 2]
+
+
+# Take-over.
+
+LOCKED = (Lock(LockObject("dw", "t"), X),)
+OTHERS = (Lock(LockObject("dw", "u"), X),)
+
+
+@pytest.mark.parametrize(
+    ("call", "earlier", "start"),
+    [
+        (Call(0, 5), None, Start.FRESH),
+        (Call(0, 5), Earlier(Call(0, 3), True, False, LOCKED), Start.TAKE_OVER),
+        (Call(1, 2), Earlier(Call(0, 3), True, False, LOCKED), Start.TAKE_OVER),
+        (Call(0, 5), Earlier(Call(1, 3), True, False, LOCKED), Start.STALE),
+        (Call(0, 2), Earlier(Call(0, 3), True, False, LOCKED), Start.STALE),
+        (Call(0, 3, "a"), Earlier(Call(0, 3, "b"), True, False, LOCKED), Start.STALE),
+        (Call(0, 3, "a"), Earlier(Call(0, 3, "a"), False, False, LOCKED), Start.FRESH),
+        (Call(0, 3, "a"), Earlier(Call(0, 3, "a"), False, True, LOCKED), Start.STALE),
+        (Call(0, 5), Earlier(Call(0, 3), True, False, OTHERS), Start.MISMATCH),
+        (Call(0, 2), Earlier(Call(0, 3), True, False, OTHERS), Start.STALE),
+        (Call(0, 5), Earlier(Call(0, 3), False, False, OTHERS), Start.FRESH),
+        (Call(0, 5), Earlier(Call(0, 3), False, True, OTHERS), Start.FRESH),
+    ],
+)
+def test_of_two_calls_of_an_owner_the_later_acts(call: Call, earlier: Earlier | None, start: Start) -> None:
+    assert queueing.take_over(call, LOCKED, "", earlier) is start
+
+
+@pytest.mark.parametrize(
+    ("named", "earlier", "start"),
+    [
+        ("INSERT …", Earlier(Call(0, 3), True, False, OTHERS, "INSERT …"), Start.TAKE_OVER),
+        ("INSERT …", Earlier(Call(0, 3), True, False, LOCKED, "DROP …"), Start.MISMATCH),
+        ("INSERT …", Earlier(Call(0, 3), True, False, OTHERS, "INSERT …", gave_back=True), Start.MISMATCH),
+        ("INSERT …", Earlier(Call(0, 3), True, False, LOCKED, "INSERT …", gave_back=True), Start.TAKE_OVER),
+        ("", Earlier(Call(0, 3), True, False, LOCKED, "INSERT …"), Start.TAKE_OVER),
+    ],
+)
+def test_a_planned_request_is_the_same_if_its_plan_is(named: str, earlier: Earlier, start: Start) -> None:
+    assert queueing.take_over(Call(0, 5), LOCKED, named, earlier) is start
+
+
+# The decision.
+
+
+def test_a_request_that_is_alone_is_granted() -> None:
+    assert decide(asking()) == queueing.Decision(Verdict.GRANT, Place(at(50), NOW), None)
+
+
+def test_a_late_request_steps_aside_where_another_is_granted_and_only_there() -> None:
+    assert decide(asking(late=True)).verdict is Verdict.STEP_ASIDE
+    assert decide(asking(late=True), [holds(1)]).verdict is Verdict.WAIT
+
+
+def test_a_request_waits_for_holders_and_earlier_waiters_and_watches_the_nearest() -> None:
+    decision = decide(asking(), [holds(1), waits(2), waits(60)])
+    assert (decision.verdict, keys(decision.ahead), keys(decision.watch)) == (Verdict.WAIT, ["w2", "h1"], ["w2"])
+    assert decision.among_locks == Place(at(50), NOW)
+    assert "conflict" in decision.reason
+
+
+def test_a_higher_priority_passes_waiters_but_no_holder() -> None:
+    decision = decide(asking(priority=2), [holds(1), waits(2)])
+    assert keys(decision.ahead) == ["h1"]
+    assert decision.among_locks == Place(at(2, 2, 50), NOW - 1)
+    assert decide(asking(priority=2), [waits(2, age=HOUR)]).verdict is Verdict.WAIT
+
+
+def test_a_request_in_the_queue_keeps_its_place() -> None:
+    place = Place(at(7, priority=2, arrival=9), NOW - 5)
+    decision = decide(asking(priority=2, among_locks=place), [waits(3)])
+    assert decision.among_locks == place
+    assert decision.verdict is Verdict.WAIT
+
+
+def test_requests_without_a_claim_are_removed_only_if_they_alone_are_in_the_way() -> None:
+    assert decide(asking(), [waits(1, gone=True), holds(2)]).remove == ()
+    decision = decide(asking(), [waits(1, gone=True), holds(2, gone=True), waits(60, gone=True)])
+    assert (decision.verdict, keys(decision.remove)) == (Verdict.CLEAR, ["h2", "w1"])
+    assert decide(asking(priority=2), [waits(1, gone=True)]).verdict is Verdict.CLEAR, "the dead are not passed"
+
+
+def test_a_request_without_a_permit_waits_in_its_groups_queue_only() -> None:
+    decision = decide(asking(most=1), [holds(3)], [holds(1)])
+    assert (decision.verdict, keys(decision.ahead), keys(decision.watch)) == (Verdict.PARK, ["h1"], ["h1"])
+    assert decision.among_locks is None
+    assert decision.in_group == Place(at(50), NOW)
+
+
+def test_of_those_that_wait_for_a_permit_each_watches_the_next_before_it() -> None:
+    decision = decide(asking(most=1), [], [holds(1), waits(2), waits(3), waits(60)])
+    assert (keys(decision.ahead), keys(decision.watch)) == (["h1", "w3", "w2"], ["w3"])
+    decision = decide(asking(most=2), [], [holds(1), waits(3)])
+    assert (keys(decision.ahead), keys(decision.watch)) == (["w3"], ["w3"])
+
+
+def test_with_its_permit_a_request_joins_the_queue_for_its_locks_as_a_new_arrival() -> None:
+    in_group = Place(at(5), NOW - 9)
+    decision = decide(asking(most=1, in_group=in_group), [waits(40)], [waits(60)])
+    assert (decision.verdict, keys(decision.ahead)) == (Verdict.WAIT, ["w40"])
+    assert (decision.among_locks, decision.in_group) == (Place(at(50), NOW), in_group)
+
+
+def test_dead_members_of_a_group_keep_no_permit() -> None:
+    decision = decide(asking(most=1), [], [holds(1, gone=True), waits(2, gone=True)])
+    assert (decision.verdict, keys(decision.remove)) == (Verdict.CLEAR, ["h1", "w2"])
+    decision = decide(asking(most=2), [], [holds(1, gone=True)])
+    assert decision.verdict is Verdict.GRANT, "there is a permit besides"
+
+
+OTHERS_ = st.lists(
+    st.builds(
+        lambda turn, priority, age, held, gone: Other(
+            turn, Place(at(turn, 1 if held else priority), NOW - age), held, gone
+        ),
+        st.integers(1, 99),
+        st.integers(1, 3),
+        st.integers(0, 2 * HOUR),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=8,
+    unique_by=lambda other: other.key,
+)
+
+
+@given(OTHERS_, OTHERS_, st.integers(1, 3), st.integers(0, 2), st.booleans())
+def test_every_decision_is_safe_and_lasts(
+    conflicting: list[Other], group: list[Other], priority: int, most: int, late: bool
+) -> None:
+    mine = asking(100, priority, most=most, late=late)
+    decision = decide(mine, conflicting, group)
+    living = [other for other in conflicting if other.holds and not other.gone]
+    held = [other for other in group if other.holds and not other.gone]
+    if decision.verdict in (Verdict.GRANT, Verdict.STEP_ASIDE):
+        assert not living, "two that conflict would hold"
+        assert not most or len(held) < most, "one lease too many"
+        assert (decision.verdict is Verdict.STEP_ASIDE) is late
+    if decision.verdict in (Verdict.WAIT, Verdict.PARK):
+        assert decision.ahead
+        assert set(decision.watch) <= set(decision.ahead)
+        assert decision.watch
+        assert not any(other.gone for other in decision.ahead), "no request waits for the dead"
+        assert (decision.among_locks is None) is (decision.verdict is Verdict.PARK)
+        kept = mine._replace(among_locks=decision.among_locks, in_group=decision.in_group)
+        again = decide(kept, conflicting, group)
+        assert (again.verdict, again.ahead) == (decision.verdict, decision.ahead), "it would move without a change"
+    if decision.verdict is Verdict.CLEAR:
+        assert decision.remove
+        assert all(other.gone for other in decision.remove)
+        rest = [[other for other in some if other not in decision.remove] for some in (conflicting, group)]
+        assert decide(mine, *rest).remove != decision.remove, "it would clear for ever"
