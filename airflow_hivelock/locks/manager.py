@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, overload
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import FreesForeign
@@ -28,7 +28,7 @@ MAX_SAID_LENGTH = 2_000
 """How long a reason, and who gives it, may be."""
 
 
-class LockManager:
+class LockManager(AbstractContextManager["LockManager"]):
     """Hive's locks over one backend. Safe for several threads; use it as a context manager, or call :meth:`close`.
 
     :param clock: monotonic seconds; a test's own.
@@ -116,7 +116,7 @@ class LockManager:
                 f"{request.owner}: max_leases is not for this lock store, which does not count leases; keep locks in "
                 "ZooKeeper or in a database, or bound the rerun by an Airflow pool"
             )
-        patience = self._patience(request, timeout_s, outage_s, before_s)
+        patience = Patience.of(request, timeout_s, outage_s, self._clock, before_s)
         return PendingLease(self.backend.begin(request, wake), request, patience)
 
     def look(
@@ -130,17 +130,7 @@ class LockManager:
 
         :param wake: None: nothing is watched.
         """
-        return PendingLook(self.backend, request, wake, self._patience(request, timeout_s, outage_s))
-
-    def _patience(
-        self, request: LockRequest, timeout_s: float | None, outage_s: float | None, before_s: float = 0.0
-    ) -> Patience:
-        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s), ("before_s", before_s)):
-            if given is not None and not (isinstance(given, int | float) and given >= 0):
-                raise InvalidRequest(
-                    f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
-                )
-        return Patience(timeout_s, outage_s, self._clock, before_s)
+        return PendingLook(self.backend, request, wake, Patience.of(request, timeout_s, outage_s, self._clock))
 
     def renew(self, lease: Lease) -> None:
         """Extend *lease*, or what is left of it, by its ``lease_s`` from now. Raises LockLost when it no longer stands."""
@@ -318,9 +308,6 @@ class LockManager:
     def close(self) -> None:
         """Give back connections; what is held stays held."""
         self.backend.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

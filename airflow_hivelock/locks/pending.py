@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.errors import AccessDenied, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.model import Lock, LockObject
 
 if TYPE_CHECKING:
@@ -72,6 +72,26 @@ class Patience:
         self._began = clock() - before_s
         self._silent_since: float | None = None
         self._pause_s = FIRST_PAUSE_S
+
+    @classmethod
+    def of(
+        cls,
+        request: LockRequest,
+        timeout_s: float | None,
+        outage_s: float | None,
+        clock: Callable[[], float],
+        before_s: float = 0.0,
+    ) -> Self:
+        """That of *request*; parameters as of the class.
+
+        :raises InvalidRequest: one of them is no number of seconds.
+        """
+        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s), ("before_s", before_s)):
+            if given is not None and not (isinstance(given, int | float) and given >= 0):
+                raise InvalidRequest(
+                    f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
+                )
+        return cls(timeout_s, outage_s, clock, before_s)
 
     def elapsed_s(self) -> float:
         """How long this request, and those before it, have waited."""

@@ -83,7 +83,7 @@ class Position(NamedTuple):
         """The position of a request that has no number yet: behind all others."""
         return cls(_LAST, -priority, _LAST)
 
-    def claiming(self, claimed: Place | None) -> Position:
+    def claiming(self, claimed: QueuePlace | None) -> Position:
         """This position with the turn of the *claimed* place; None: unchanged."""
         return self if claimed is None else self._replace(turn=claimed.position.turn)
 
@@ -95,14 +95,14 @@ class Position(NamedTuple):
 _LAST = 1 << 63
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """A position, and when its turn was taken first: a claimed turn is as old as the one that it was claimed from."""
 
     position: Position
     since: int
 
 
-def claim(own: Position, waiting: Iterable[Place], oldest: int) -> Place | None:
+def claim(own: Position, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
     """The place whose turn a new arrival claims; None: it passes no request and keeps its *own* turn.
 
     From the end of the queue it passes the requests of lower priority. It stops at the first other, and at the first whose
@@ -116,10 +116,10 @@ def claim(own: Position, waiting: Iterable[Place], oldest: int) -> Place | None:
     return claimed
 
 
-def join(own: Place, waiting: Iterable[Place], oldest: int) -> Place:
+def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:
     """The place that a new arrival takes: its *own*, or one with the turn that it claims."""
     claimed = claim(own.position, waiting, oldest)
-    return Place(own.position.claiming(claimed), claimed.since) if claimed else own
+    return QueuePlace(own.position.claiming(claimed), claimed.since) if claimed else own
 
 
 class _Queued(Protocol):
@@ -133,6 +133,9 @@ class _Queued(Protocol):
 Queued = TypeVar("Queued", bound=_Queued)
 """Another request in a queue: its position, and whether it holds what it asked for."""
 
+Ahead = TypeVar("Ahead")
+Key = TypeVar("Key")
+
 
 def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
     """The conflicting requests that keep one at *mine* waiting, nearest first: all that hold, and all that wait before it.
@@ -143,22 +146,27 @@ def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
     return sorted(found, key=lambda other: other.position, reverse=True)
 
 
-def watched(ahead: Sequence[Queued]) -> tuple[Queued, Queued]:
+def watched(ahead: Sequence[Ahead]) -> tuple[Ahead, Ahead]:
     """What a waiter watches among the requests *ahead*: the nearest, whose end lets it advance, and the first in line."""
     return ahead[0], ahead[-1]
+
+
+def earlier(mine: Position, waiting: Mapping[Key, Position]) -> list[Key]:
+    """The keys of the requests that wait before *mine*, in their order."""
+    return sorted((key for key, position in waiting.items() if position < mine), key=lambda key: waiting[key])
 
 
 # Permits.
 
 
-def permit_free(mine: Position, most: int, held: int, waiting: Iterable[Position]) -> bool:
+def permit_free(mine: Position, most_leases: int, held: int, waiting: Iterable[Position]) -> bool:
     """Whether a request may take one of its group's permits: one is free, and no request of the group waits before it.
 
-    :param most: the limit that this request gives.
+    :param most_leases: the limit that this request gives.
     :param held: how many permits of the group are taken.
     :param waiting: the positions of the others in the group's queue.
     """
-    return held < most and not any(other < mine for other in waiting)
+    return held < most_leases and not any(other < mine for other in waiting)
 
 
 def free_number(taken: Collection[int]) -> int:
@@ -166,13 +174,13 @@ def free_number(taken: Collection[int]) -> int:
     return next(number for number in count() if number not in taken)
 
 
-def in_the_way_of_permit(mine: Position, most: int, group: Iterable[Queued]) -> list[Queued]:
+def in_the_way_of_permit(mine: Position, most_leases: int, group: Iterable[Queued]) -> list[Queued]:
     """The requests of the group that keep one at *mine* from a permit: all holders, if no permit is free; then the requests
     that wait before it, nearest first."""
     others = list(group)
     holding = [other for other in others if other.holds]
     waiting = in_the_way(mine, [other for other in others if not other.holds])
-    return [*(holding if len(holding) >= most else ()), *waiting]
+    return [*(holding if len(holding) >= most_leases else ()), *waiting]
 
 
 # Take-over.
@@ -189,6 +197,14 @@ class Call(NamedTuple):
     attempt: int
     began: int
     process: str = ""
+
+
+def stale(call: Call, other: Call, *, ended: bool = False) -> bool:
+    """Whether *call* must stop, since *other* of the same owner came later.
+
+    :param ended: the lease of *other* has ended: then a call that came no later must not acquire again.
+    """
+    return call <= other if ended else call < other
 
 
 class Earlier(NamedTuple):
@@ -227,7 +243,7 @@ def take_over(call: Call, locks: Collection[Lock], named: str, earlier: Earlier 
     """
     if earlier is None:
         return Start.FRESH
-    if call <= earlier.call if earlier.ended else call < earlier.call:
+    if stale(call, earlier.call, ended=earlier.ended):
         return Start.STALE
     if not earlier.active:
         return Start.FRESH
@@ -246,7 +262,7 @@ class Other(NamedTuple):
     """
 
     key: int | str
-    place: Place
+    place: QueuePlace
     holds: bool
     gone: bool = False
 
@@ -255,7 +271,7 @@ class Other(NamedTuple):
         return self.place.position
 
 
-class Asking(NamedTuple):
+class Undecided(NamedTuple):
     """The request that is decided.
 
     :param arrival: its place by its own number and time: where it joins the group's queue.
@@ -266,15 +282,15 @@ class Asking(NamedTuple):
     :param late: it steps aside instead of being granted.
     """
 
-    arrival: Place
-    now: Place
-    among_locks: Place | None = None
-    in_group: Place | None = None
+    arrival: QueuePlace
+    now: QueuePlace
+    among_locks: QueuePlace | None = None
+    in_group: QueuePlace | None = None
     most: int = 0
     late: bool = False
 
 
-class Verdict(enum.Enum):
+class Ruling(enum.Enum):
     """What becomes of a request, with the reason."""
 
     GRANT = "no request is in the way"
@@ -291,27 +307,27 @@ class Decision(NamedTuple):
     :param in_group: its place in the group's queue.
     :param ahead: the requests in the way, nearest first; for a permit, its holders before those.
     :param watch: a change of one of these is worth another look.
-    :param remove: the requests that have no claim; empty unless the verdict is CLEAR.
+    :param remove: the requests that have no claim; empty unless the ruling is CLEAR.
     """
 
-    verdict: Verdict
-    among_locks: Place | None
-    in_group: Place | None
+    ruling: Ruling
+    among_locks: QueuePlace | None
+    in_group: QueuePlace | None
     ahead: tuple[Other, ...] = ()
     watch: tuple[Other, ...] = ()
     remove: tuple[Other, ...] = ()
 
     @property
     def reason(self) -> str:
-        return self.verdict.value
+        return self.ruling.value
 
 
-def at_turn(late: bool) -> Verdict:
+def at_turn(late: bool) -> Ruling:
     """What becomes of a request that no other is in the way of."""
-    return Verdict.STEP_ASIDE if late else Verdict.GRANT
+    return Ruling.STEP_ASIDE if late else Ruling.GRANT
 
 
-def decide(asking: Asking, conflicting: Iterable[Other], group: Iterable[Other], oldest: int) -> Decision:
+def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Other], oldest: int) -> Decision:
     """What becomes of a request that holds nothing.
 
     First it needs a permit of its group, then its locks. It is in one queue at a time. When it gets its permit, it joins the
@@ -329,19 +345,19 @@ def decide(asking: Asking, conflicting: Iterable[Other], group: Iterable[Other],
         living = in_the_way_of_permit(joined.position, asking.most, [other for other in others if not other.gone])
         if living:
             waiting = tuple(other for other in living if not other.holds)
-            return Decision(Verdict.PARK, None, joined, tuple(living), waiting[:1] or tuple(living))
+            return Decision(Ruling.PARK, None, joined, tuple(living), waiting[:1] or tuple(living))
         if remove := tuple(other for other in before if other.gone):
-            return Decision(Verdict.CLEAR, asking.among_locks, in_group, remove=remove)
+            return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     candidates = list(conflicting)
     place = asking.among_locks or join(asking.now, _living_places(candidates), oldest)
     before = in_the_way(place.position, candidates)
     if living := [other for other in before if not other.gone]:
-        return Decision(Verdict.WAIT, place, in_group, tuple(living), watched(living)[:1])
+        return Decision(Ruling.WAIT, place, in_group, tuple(living), watched(living)[:1])
     if before:
-        return Decision(Verdict.CLEAR, asking.among_locks, in_group, remove=tuple(before))
+        return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=tuple(before))
     return Decision(at_turn(asking.late), place, in_group)
 
 
-def _living_places(others: Iterable[Other]) -> list[Place]:
+def _living_places(others: Iterable[Other]) -> list[QueuePlace]:
     """The places of the requests that wait and may be passed."""
     return [other.place for other in others if not other.holds and not other.gone]

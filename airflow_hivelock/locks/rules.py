@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks import queueing, spelling
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded
 from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
@@ -259,27 +259,37 @@ def request(
     late: bool = False,
     types: Mapping[LockObject, LockType] | None = None,
 ) -> LockRequest:
-    """Check and build the request that *reads* and *writes*, by name (ranges too) or as objects, stand for.
+    """Check and build the request for *reads* and *writes*, given by name (ranges too) or as objects.
+
+    Objects are taken as they are. In a name, a value that looks like another spelling of what Hive and Spark keep is refused.
 
     :raises InvalidRequest: naming the input that is wrong.
     """
-    shared, exclusive = objects("reads", reads), objects("writes", writes)
+    shared, exclusive = objects("reads", reads, spelled=True), objects("writes", writes, spelled=True)
     locks = with_parents(shared, exclusive)
     above = {lock.object.parent for lock in locks} if shared else ()
     whole = frozenset(target for target in shared if target in above)
     return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late, types or {})
 
 
-def objects(what: str, given: Iterable[str | LockObject]) -> list[LockObject]:
-    """What the names *given* stand for, ranges expanded; *what* they are is for the error.
+def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = False) -> list[LockObject]:
+    """The objects with the names *given*, ranges expanded; *what* they are is for the error.
 
+    :param spelled: refuse names with a value that looks like another spelling.
     :raises InvalidRequest: for a malformed name, and for one name in place of a list.
     """
     if isinstance(given, str | LockObject) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
     found: list[LockObject] = []
     for item in given:
-        found += [item] if isinstance(item, LockObject) else LockObject.parse_all(item)
+        if isinstance(item, LockObject):
+            found.append(item)
+            continue
+        named = LockObject.parse_all(item)
+        if spelled:
+            for target in named:
+                spelling.check_spelling(target)
+        found += named
     return found
 
 
@@ -309,9 +319,9 @@ conflict, conflicts, excludes = queueing.conflict, queueing.conflicts, queueing.
 
 def passed(waiting: Sequence[Any], priority: int, passable: Callable[[Any], bool]) -> Any:
     """The first of those *waiting* that a request of that *priority* passes."""
-    first = None
-    for other in reversed(waiting):
-        if other.priority >= priority or not passable(other):
-            break
-        first = other
-    return first
+    places = [
+        queueing.QueuePlace(queueing.Position(nth, -other.priority, nth), int(passable(other)))
+        for nth, other in enumerate(waiting)
+    ]
+    claimed = queueing.claim(queueing.Position.newcomer(priority), places, 0)
+    return claimed and waiting[claimed.position.turn]

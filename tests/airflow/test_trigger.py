@@ -616,7 +616,7 @@ def test_a_task_that_airflow_gives_back_is_taken_up_again(
         assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
 
     def _epoch(manager: LockManager) -> int:
-        epoch: int = manager.backend.queues.entries[OWNER].epoch  # type: ignore[attr-defined]
+        epoch: int = manager.backend._entries[OWNER].epoch  # type: ignore[attr-defined]
         return epoch
 
     asyncio.run(body())

@@ -6,14 +6,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from sqlalchemy import event
-
-from airflow_hivelock.locks.backends.database import DatabaseBackend, postgresql_session, store
-from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
+from airflow_hivelock.locks.backends.database import DatabaseBackend, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -30,23 +26,31 @@ def database(manager: LockManager) -> store.Store:
 
 
 def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What this thread asks from now on, with its values, apart from what opens a session: the pool may open one at any time."""
+    """The statements that this thread has transactions send from now on, with their values."""
     asked: list[tuple[str, object]] = []
-    thread, execute = threading.get_ident(), psycopg.Cursor.execute
-
-    def note(statement: str, values: object) -> None:
-        if threading.get_ident() == thread and statement not in postgresql_session.OPENING:
-            asked.append((statement, values))
-
-    def executed(cursor: Any, statement: Any, values: Any = None, **settings: Any) -> Any:
-        note(statement, values)
-        return execute(cursor, statement, values, **settings)
-
-    if isinstance(database(manager).dialect, PostgreSQL):
-        monkeypatch.setattr(psycopg.Cursor, "execute", executed)
-    else:
-        event.listen(database(manager).engine, "before_cursor_execute", lambda *given: note(given[2], given[3]))
+    _sends(manager, monkeypatch, asked.extend)
     return asked
+
+
+def round_trips(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, object]]]:
+    """The same, those of a round trip together."""
+    trips: list[list[tuple[str, object]]] = []
+    _sends(manager, monkeypatch, lambda sent: trips.append(list(sent)))
+    return trips
+
+
+def _sends(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch, note: Callable[[Sequence[tuple[str, object]]], None]
+) -> None:
+    thread, dialect = threading.get_ident(), database(manager).dialect
+    send = dialect.send
+
+    def sent(session: Any, asked: Sequence[tuple[str, Any]], **settings: Any) -> Any:
+        if threading.get_ident() == thread:
+            note(asked)
+        return send(session, asked, **settings)
+
+    monkeypatch.setattr(dialect, "send", sent)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

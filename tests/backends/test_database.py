@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import inspect, select, text, update
+from sqlalchemy import select, text, update
 
 from airflow_hivelock.locks import (
     ExceedsMaxLeaseTime,
@@ -27,7 +27,7 @@ from airflow_hivelock.locks import (
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.database import notifier, store, tables
+from airflow_hivelock.locks.backends.database import candidate, notifier, store, tables
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
@@ -65,7 +65,7 @@ def change(manager: LockManager, **values: object) -> None:
     """Have every request be otherwise."""
     kept = database(manager)
     columns = {name: text(str(value)) for name, value in values.items()}
-    kept.transact(lambda connection: connection.execute(update(kept.tables.request).values(**columns)))
+    kept.transact(lambda transaction: transaction.ask(update(kept.tables.request).values(**columns)))
 
 
 def lapse(manager: LockManager) -> None:
@@ -88,24 +88,17 @@ def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) ->
 
 def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
     kept = database(opened())
-    kept.transact(lambda connection: connection.execute(update(kept.tables.store).values(version=99)))
+    kept.transact(lambda transaction: transaction.ask(update(kept.tables.store).values(version=99)))
     with pytest.raises(StoreCorrupted, match=r"version 99.*upgrade it here too"):
         opened()
 
 
-def test_tables_of_an_older_version_are_brought_up_once(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = opened().acquire(owner="old", writes=[DAY])
-
-    def add(made: tables.StoreTables, connection: Any, dialect: object) -> None:
-        connection.execute(text(f"CREATE TABLE {made.metadata.schema or 'main'}.{made.prefix}added (id integer)"))
-
-    monkeypatch.setattr(tables, "STEPS", [*tables.STEPS, add])
-    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
-    for _ in range(2):
-        manager = opened()
-        kept = database(manager)
-        assert kept.read(lambda connection: inspect(connection).has_table("hivelock_added", kept.tables.schema or None))  # noqa: B023
-        assert manager.leases() == [lease]
+def test_tables_of_an_older_version_are_refused_with_the_way_out(opened: Connect) -> None:
+    kept = database(opened())
+    kept.transact(lambda transaction: transaction.ask(update(kept.tables.store).values(version=1)))
+    with pytest.raises(StoreCorrupted, match=r"version 1.*Once no lease is held, drop them.*prefix="):
+        opened()
+    assert opened(prefix="other_").acquire(owner="me", writes=[DAY])
 
 
 def test_stores_with_different_prefixes_do_not_meet(opened: Connect) -> None:
@@ -282,21 +275,20 @@ def test_a_grant_whose_answer_was_lost_is_the_same_when_it_is_asked_for_again(
     mine = DatabaseAcquisition(kept, notifier.Notifier(kept), request, lambda: None)
     mine.step()
     other.release(lease)
-    grant, granted = kept.grant, []
+    transact, granted = kept.transact, []
 
-    def cut(*given: Any, **settings: Any) -> None:
-        granted.append(grant(*given, **settings))
+    def cut(work: Any) -> None:
+        granted.append(transact(work))
         raise StoreUnavailable("cut")
 
     with monkeypatch.context() as broken:
-        broken.setattr(kept, "grant", cut)
+        broken.setattr(kept, "transact", cut)
         with pytest.raises(StoreUnavailable, match="cut"):
             mine.step()
     (outcome,) = granted
     for _ in range(2):
         again = mine.step()
         assert isinstance(again, Lease)
-        assert outcome
         assert (again.id, again.token) == (outcome.record.lease_id, outcome.record.token)
         lease = again
     mine._notifier.close()
@@ -307,7 +299,7 @@ def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
     opened: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier, "LOOK_S", 0.1)
-    monkeypatch.setattr(store, "DEAD_US", 1_000_000)
+    monkeypatch.setattr(candidate, "DEAD_US", 1_000_000)
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
     code = (
@@ -337,7 +329,7 @@ def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
 @pytest.mark.usefixtures("deaf")
 def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was cut off, say, for longer than its signs of life last."""
-    monkeypatch.setattr(store, "DEAD_US", 0)
+    monkeypatch.setattr(candidate, "DEAD_US", 0)
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
     cut_off = Polling(manager, "cut off", writes=[DAY])
@@ -406,7 +398,7 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
 
 def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifier, "LOOK_S", 0.1)
-    monkeypatch.setattr(store, "DEAD_US", 5_000_000)
+    monkeypatch.setattr(candidate, "DEAD_US", 5_000_000)
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
     writer = Polling(manager, "writer", writes=[DAY])
@@ -416,7 +408,7 @@ def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytes
 
     def signs() -> bool:
         (record,) = kept.read(lambda connection: kept.records(connection, kept.queued))
-        return bool(record.seen_us > queued + store.DEAD_US)
+        return bool(record.seen_us > queued + candidate.DEAD_US)
 
     wait_until(signs)
     assert Polling(other, "late", reads=[DAY]).blocked().by[0].owner == "writer"

@@ -29,17 +29,16 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backends.database import DatabaseBackend
 from airflow_hivelock.locks.backends.database.mysql_session import Login
 from airflow_hivelock.locks.testing import Polling
-from tests.backends.databases import DAY, HANG_S, database, wait_until
+from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
 from tests.support.servers import MariaDBServer
 from tests.support.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sqlalchemy import Connection
-
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.backends.database.store import Living
+    from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 
 integration = pytest.mark.integration
 
@@ -53,16 +52,17 @@ def do(manager: LockManager, *statements: str) -> None:
         database(manager).read(lambda connection: connection.execute(text(statement)))  # noqa: B023
 
 
-def grant(manager: LockManager, connection: Connection, owner: str) -> None:
+def grant(manager: LockManager, transaction: StoreTransaction, owner: str) -> None:
     """Write the grant of the day, and leave the transaction open."""
     assert isinstance(manager.backend, DatabaseBackend)
-    kept, request = database(manager), rules.request(owner, writes=[DAY])
-    mine = manager.backend.begin(request, lambda: None)._mine
-    assert kept._grant(connection, mine, kept.requested(mine.owner_key, request.locks), waits=True)
+    mine = manager.backend.begin(rules.request(owner, writes=[DAY]), lambda: None)
+    assert mine._attempt(transaction, comes_back=False)
+    transaction.flush()
 
 
-def session(connection: Connection) -> int:
-    return int(connection.execute(text("SELECT CONNECTION_ID()")).scalar_one())
+def session(transaction: StoreTransaction) -> int:
+    (row,) = transaction.ask(text("SELECT CONNECTION_ID() AS id")).rows
+    return int(row["id"])
 
 
 # The row.
@@ -72,8 +72,8 @@ def session(connection: Connection) -> int:
 def test_who_was_kept_out_sees_what_was_granted_meanwhile(mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(mysql_url) as late, ThreadPoolExecutor(1) as pool:
 
-        def grant_while_another_is_kept_out(connection: Connection) -> Future[Lease]:
-            grant(manager, connection, "first")
+        def grant_while_another_is_kept_out(transaction: StoreTransaction) -> Future[Lease]:
+            grant(manager, transaction, "first")
             refused = pool.submit(late.acquire, owner="late", writes=[DAY])
             waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
             wait_until(lambda: ask(manager, waits))
@@ -88,9 +88,9 @@ def test_who_was_kept_out_sees_what_was_granted_meanwhile(mysql_url: str) -> Non
 def test_a_session_that_is_killed_in_between_leaves_nothing_and_keeps_nobody_out(mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(mysql_url) as other:
 
-        def killed(connection: Connection) -> None:
-            grant(manager, connection, "killed")
-            do(other, f"KILL {session(connection)}")
+        def killed(transaction: StoreTransaction) -> None:
+            grant(manager, transaction, "killed")
+            do(other, f"KILL {session(transaction)}")
             assert other.release(other.acquire(owner="next", writes=[DAY], timeout_s=HANG_S))
 
         with pytest.raises(StoreUnavailable):
@@ -102,8 +102,8 @@ def test_a_session_that_is_killed_in_between_leaves_nothing_and_keeps_nobody_out
 def test_a_client_that_stands_still_in_between_is_ended_by_the_server(mysql_url: str) -> None:
     with connect(f"{mysql_url}&timeout_s=1") as manager, connect(mysql_url) as other:
 
-        def stands_still(connection: Connection) -> None:
-            grant(manager, connection, "stands still")
+        def stands_still(transaction: StoreTransaction) -> None:
+            grant(manager, transaction, "stands still")
             assert other.release(other.acquire(owner="next", writes=[DAY], timeout_s=HANG_S))
 
         with pytest.raises(StoreUnavailable):
@@ -115,8 +115,8 @@ def test_a_client_that_stands_still_in_between_is_ended_by_the_server(mysql_url:
 def test_who_is_kept_out_for_too_long_is_told_so_and_has_done_nothing(mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(f"{mysql_url}&timeout_s=1") as hasty:
 
-        def in_the_way(connection: Connection) -> None:
-            grant(manager, connection, "first")
+        def in_the_way(transaction: StoreTransaction) -> None:
+            grant(manager, transaction, "first")
             with pytest.raises(StoreUnavailable, match="1205"):
                 database(hasty).transact(lambda other: grant(hasty, other, "second"))
 
@@ -133,10 +133,11 @@ def test_the_victim_of_a_deadlock_tries_again(mysql_url: str) -> None:
         request = kept.tables.request
 
         def take(*owners: str) -> None:
-            def work(connection: Connection) -> None:
+            def work(transaction: StoreTransaction) -> None:
                 tries.append(owners)
                 for nth, owner in enumerate(owners):
-                    connection.execute(update(request).where(request.c.owner == owner).values(named=owners[0]))
+                    transaction.ask(update(request).where(request.c.owner == owner).values(named=owners[0]))
+                    transaction.flush()
                     if nth == 0 and len(tries) <= 2:
                         both.wait(HANG_S)
 
@@ -147,6 +148,14 @@ def test_the_victim_of_a_deadlock_tries_again(mysql_url: str) -> None:
         assert len(tries) == 3
 
 
+@integration
+def test_a_lease_costs_three_round_trips(mysql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(mysql_url) as manager:
+        trips = round_trips(manager, monkeypatch)
+        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
+        assert len(trips) == 3, trips
+
+
 # Sessions.
 
 
@@ -154,7 +163,7 @@ def test_the_victim_of_a_deadlock_tries_again(mysql_url: str) -> None:
 def test_a_session_that_the_server_has_ended_is_replaced_unseen(mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(mysql_url) as other:
         lease = manager.acquire(owner="me", writes=[DAY])
-        found = database(manager).read(session)
+        found = database(manager).transact(session)
         do(other, f"KILL {found}")
         wait_until(lambda: not ask(other, f"SELECT 1 FROM information_schema.processlist WHERE id = {found}"))
         manager.renew(lease)
@@ -270,14 +279,14 @@ def test_nothing_depends_on_the_defaults_of_the_server(contrary: str) -> None:
         held: dict[str, LockObject] = {}
         for value in values:
             target = LockObject("dw", "flights", (("carrier", value),))
-            held[manager.acquire(owner=f"holder {value.strip()} 😀 {len(held)}", writes=[str(target)]).id] = target
+            held[manager.acquire(owner=f"holder {value.strip()} 😀 {len(held)}", writes=[target]).id] = target
         assert {lease.id: lease.locks[-1].object for lease in manager.leases()} == held
-        waiting = Polling(manager, "waits", writes=[str(target) for target in held.values()])
+        waiting = Polling(manager, "waits", writes=list(held.values()))
         assert waiting.blocked().by
         for lease in manager.leases():
             assert manager.release(lease)
         manager.release(waiting.granted())
-        many = [f"dw.t/name={number:0100d}" for number in range(1_500)]
+        many = [f"dw.t/name={number:x>100}" for number in range(1_500)]
         lease = manager.acquire(owner="many", writes=many)
         assert manager.find(lease.id) == lease
 

@@ -1,4 +1,4 @@
-"""What only PostgreSQL can be asked: its functions, its plans, its sessions."""
+"""What only PostgreSQL can be asked: its round trips, its plans, its sessions."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
 from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.testing import Polling
-from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
+from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from sqlalchemy import Connection
 
+    from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
     from tests.support.servers import PostgresServer
 
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_lease_that_was_waited_for_costs_three_round_trips(
+def test_a_lease_costs_three_round_trips_and_one_that_was_waited_for_seven(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(postgres_url) as manager:
+        trips = round_trips(manager, monkeypatch)
         lease = manager.acquire(owner="holder", writes=[DAY])
+        assert len(trips) == 2, trips
         told = threading.Event()
-        asked = statements(manager, monkeypatch)
         waiting = manager.begin(rules.request("waits", writes=[DAY]), told.set)
         waiting.poll()
-        assert len(asked) == 1, asked
+        assert len(trips) == 5, trips
         assert manager.release(lease)
+        assert len(trips) == 7, trips
         assert told.wait(HANG_S)
         granted = waiting.poll()
         assert isinstance(granted, Lease)
         assert manager.release(granted)
-        assert len(asked) == 4, asked
+        assert len(trips) == 10, trips
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
@@ -57,11 +60,11 @@ def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, iso
     ):
         kept = database(manager)
         assert isinstance(manager.backend, DatabaseBackend)
-        mine = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)._mine
-        asked = kept.requested(mine.owner_key, rules.request("first", writes=[DAY]).locks)
+        mine = manager.backend.begin(rules.request("first", writes=[DAY]), lambda: None)
 
-        def grant_while_another_is_kept_out(connection: Any) -> Future[Any]:
-            kept._grant(connection, mine, asked, waits=True)
+        def grant_while_another_is_kept_out(transaction: StoreTransaction) -> Future[Any]:
+            assert mine._attempt(transaction, comes_back=False)
+            transaction.flush()
             refused = pool.submit(late.acquire, owner="late", writes=[DAY])
             wait_until(lambda: kept.read(lambda other: other.scalar(waits)))
             return refused
@@ -77,15 +80,17 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
 ) -> None:
     with connect(postgres_url) as manager:
         kept = database(manager)
-        grant = kept.grant
+        transact, thread = kept.transact, threading.get_ident()
 
-        def cut(*given: Any, **settings: Any) -> None:
-            granted = grant(*given, **settings)
+        def cut(work: Any) -> None:
+            granted = transact(work)
+            if threading.get_ident() != thread:  # a sign of life
+                return
             assert granted
             assert not granted.ahead, "nothing was granted"
             raise StoreUnavailable("cut")
 
-        def away(*given: Any) -> None:
+        def away(*given: Any, **settings: Any) -> None:
             raise StoreUnavailable("away")
 
         holder = manager.acquire(owner="holder", writes=[DAY]) if waited else None
@@ -94,7 +99,7 @@ def test_a_grant_whose_answer_was_lost_is_given_back(
             mine.poll()
             manager.release(holder)
         with monkeypatch.context() as broken:
-            broken.setattr(kept, "grant", cut)
+            broken.setattr(kept, "transact", cut)
             with pytest.raises(StoreUnavailable, match="cut"):
                 mine.poll()
         with monkeypatch.context() as broken:
@@ -111,14 +116,18 @@ def test_rows_that_were_are_not_read_again_before_a_vacuum(postgres_url: str) ->
         schema, prefix = kept.tables.schema, kept.tables.prefix
 
         def scans() -> dict[str, int]:
-            def counted(session: Any) -> list[tuple[str, int]]:
-                session.execute("SELECT pg_stat_force_next_flush()")
-                found = "SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE schemaname = %s AND relname = %s"
-                return list(session.execute(found, (schema or "public", f"{prefix}lock")))
+            found = text(
+                "SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE schemaname = :schema AND relname = :name"
+            )
+            named = {"schema": schema or "public", "name": f"{prefix}lock"}
 
-            return dict(kept.drive(counted))
+            def counted(connection: Connection) -> dict[str, int]:
+                connection.execute(text("SELECT pg_stat_force_next_flush()"))
+                return {row.indexrelname: row.idx_scan for row in connection.execute(found, named)}
 
-        kept.drive(lambda session: session.execute(f"VACUUM ANALYZE {kept.tables.qualified}lock"))
+            return kept.read(counted)
+
+        kept.read(lambda connection: connection.execute(text(f"VACUUM ANALYZE {kept.tables.qualified}lock")))
         before = scans()
         manager.acquire(owner="me", writes=[DAY])
         after = scans()
@@ -250,8 +259,8 @@ def test_a_session_tells_what_it_is_for(postgres_url: str) -> None:
 def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, value: str) -> None:
     target = LockObject("dw", "flights", (("carrier", value),))
     with connect(f"{postgres_url}&client_encoding=latin1") as manager:
-        holder = manager.acquire(owner=f"holder {value.strip()}", writes=[str(target)])
-        waiting = Polling(manager, "waits", writes=[str(target)])
+        holder = manager.acquire(owner=f"holder {value.strip()}", writes=[target])
+        waiting = Polling(manager, "waits", writes=[target])
         assert [(blocker.owner, blocker.object) for blocker in waiting.blocked().by] == [(holder.owner, target)]
         assert manager.leases() == [holder]
         assert {shown.object for shown in manager.show(target)} == {target}
@@ -260,28 +269,29 @@ def test_names_that_mean_something_to_postgresql_are_names(postgres_url: str, va
 
 
 def test_a_session_that_has_forgotten_what_was_prepared_goes_on(postgres_url: str) -> None:
-    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'hivelock_(grant|release)'")
-    unseen = "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$"  # by the driver, as a pooler's are
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'hivelock_'")
+    unseen = text("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")  # by the driver, as a pooler's are
     with connect(postgres_url) as manager:
         kept = database(manager)
         for number in range(20):
             lease = manager.acquire(owner=f"owner {number}", writes=[DAY])
             if number % 10 == 9:
-                assert kept.read(lambda connection: connection.scalar(prepared)) == 2
-                kept.drive(lambda session: session.execute(unseen))
+                assert kept.read(lambda connection: connection.scalar(prepared)) >= 4
+                kept.read(lambda connection: connection.execute(unseen))
             assert manager.release(lease)
             assert manager.leases() == []
 
 
 def test_a_session_whose_socket_is_gone_is_no_longer_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(waits: Generator[Any, Any, Any], *given: Any, **settings: Any) -> None:
-        next(waits)
+        next(waits, None)
         raise psycopg.OperationalError("connection socket closed")
 
-    def cut(connection: Connection) -> None:
+    def cut(transaction: StoreTransaction) -> None:
         with monkeypatch.context() as broken:
             broken.setattr(psycopg.waiting, "wait", gone)
-            connection.execute(text("SELECT 1"))
+            transaction.ask(text("SELECT 1"))
+            transaction.flush()
 
     with connect(postgres_url) as manager:
         with pytest.raises(StoreUnavailable, match="connection socket closed"):

@@ -13,7 +13,7 @@ from airflow_hivelock.locks import InvalidRequest, LockObject, LockTimeout, conn
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.plan import plan, plan_statements
-from airflow_hivelock.locks.plan.tables import canonical
+from airflow_hivelock.locks.spelling import canonical
 from tests.support.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
 from tests.system.race.spark import run_job
 

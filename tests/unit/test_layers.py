@@ -23,6 +23,7 @@ ROOMS: dict[str, str] = {
     "locks.model": "the values that everything else speaks of",
     "locks.errors": "the error tree; a time-out names values",
     "locks.url": "what URLs of stores say",
+    "locks.spelling": "under which name a value of a partition column is kept",
     "locks.queueing": "the rules: what excludes what, and who goes first",
     "locks.rules": "the hierarchy, and the messages about requests",
     "locks.backend": "what a backend must do",
@@ -80,7 +81,7 @@ TWICE = {
 }
 """Names that more than one class has, and why."""
 
-TELLS_TIME = {"locks/backends/memory/queues.py"}
+TELLS_TIME = {"locks/backends/memory/entry.py"}
 """Its store is the process itself, so that the process's clock is the store's."""
 
 CLOCKS = {(module, call) for module in ("datetime", "date") for call in ("now", "utcnow", "today")}

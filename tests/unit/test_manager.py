@@ -207,7 +207,7 @@ def test_a_later_attempt_takes_the_lease_over(manager: LockManager) -> None:
     with pytest.raises(LockLost, match="no longer stands"):
         manager.renew(first)
     manager.renew(second)
-    with pytest.raises(Superseded, match="attempt 2 has taken over from attempt 1"):
+    with pytest.raises(Superseded, match=r"attempt 2 came later than this call \(attempt 1\)"):
         manager.acquire(owner="a", writes=[T], attempt=1)
 
 

@@ -15,7 +15,7 @@ import pytest
 from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockMode, LockObject, rules
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.plan import explain, explain_json, plan, plan_statements, turned_off
-from airflow_hivelock.locks.plan.tables import is_date
+from airflow_hivelock.locks.spelling import is_date
 from tests.support.sql.cases import CASES, less
 from tests.support.sql.differences import LESS, MORE
 from tests.support.sql.hostile import statements

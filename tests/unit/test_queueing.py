@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
-from airflow_hivelock.locks.queueing import Asking, Call, Earlier, Other, Place, Position, Start, Verdict
+from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, QueuePlace, Ruling, Start, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,19 @@ def at(turn: int, priority: int = 1, arrival: int | None = None) -> Position:
 
 
 def waits(turn: int, priority: int = 1, *, age: int = 1, gone: bool = False, arrival: int | None = None) -> Other:
-    return Other(f"w{turn}", Place(at(turn, priority, arrival), NOW - age), holds=False, gone=gone)
+    return Other(f"w{turn}", QueuePlace(at(turn, priority, arrival), NOW - age), holds=False, gone=gone)
 
 
 def holds(turn: int, *, gone: bool = False) -> Other:
-    return Other(f"h{turn}", Place(at(turn), NOW - 1), holds=True, gone=gone)
+    return Other(f"h{turn}", QueuePlace(at(turn), NOW - 1), holds=True, gone=gone)
 
 
-def asking(number: int = 50, priority: int = 1, **more: object) -> Asking:
-    own = Place(at(number, priority), NOW)
-    return Asking(own, own, **more)  # type: ignore[arg-type]
+def asking(number: int = 50, priority: int = 1, **more: object) -> Undecided:
+    own = QueuePlace(at(number, priority), NOW)
+    return Undecided(own, own, **more)  # type: ignore[arg-type]
 
 
-def decide(mine: Asking, conflicting: Sequence[Other] = (), group: Sequence[Other] = ()) -> queueing.Decision:
+def decide(mine: Undecided, conflicting: Sequence[Other] = (), group: Sequence[Other] = ()) -> queueing.Decision:
     return queueing.decide(mine, conflicting, group, NOW - HOUR)
 
 
@@ -119,7 +119,7 @@ def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
     waiting: list[tuple[int, int, int]], priority: int, claimed: int | None
 ) -> None:
     places = [waits(turn, of, age=age).place for turn, of, age in waiting]
-    own = Place(at(50, priority), NOW)
+    own = QueuePlace(at(50, priority), NOW)
     found = queueing.claim(own.position, places, NOW - HOUR)
     assert (found and found.position.turn) == claimed
     joined = queueing.join(own, places, NOW - HOUR)
@@ -133,7 +133,7 @@ def test_no_request_is_passed_where_the_bound_is_zero() -> None:
 
 def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
     first = waits(1, age=HOUR - 1).place
-    second = queueing.join(Place(at(2, 2), NOW), [first], NOW - HOUR)
+    second = queueing.join(QueuePlace(at(2, 2), NOW), [first], NOW - HOUR)
     assert second.position.turn == 1
     later = NOW + 1
     assert queueing.claim(at(3, 3), [first, second], later - HOUR) is None
@@ -149,10 +149,10 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * HOUR)), max_size=12))
 def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int]]) -> None:
     """Requests arrive one after another; each joins where the rules say."""
-    now, places = NOW, list[Place]()
+    now, places = NOW, list[QueuePlace]()
     for number, (priority, later) in enumerate(arrivals, start=1):
         now += later
-        joined = queueing.join(Place(at(number, priority), now), places, now - HOUR)
+        joined = queueing.join(QueuePlace(at(number, priority), now), places, now - HOUR)
         for other in places:
             if joined.position < other.position:
                 assert -other.position.rank < priority, "equals and higher priorities are not passed"
@@ -248,47 +248,47 @@ def test_a_planned_request_is_the_same_if_its_plan_is(named: str, earlier: Earli
 
 
 def test_a_request_that_is_alone_is_granted() -> None:
-    assert decide(asking()) == queueing.Decision(Verdict.GRANT, Place(at(50), NOW), None)
+    assert decide(asking()) == queueing.Decision(Ruling.GRANT, QueuePlace(at(50), NOW), None)
 
 
 def test_a_late_request_steps_aside_where_another_is_granted_and_only_there() -> None:
-    assert decide(asking(late=True)).verdict is Verdict.STEP_ASIDE
-    assert decide(asking(late=True), [holds(1)]).verdict is Verdict.WAIT
+    assert decide(asking(late=True)).ruling is Ruling.STEP_ASIDE
+    assert decide(asking(late=True), [holds(1)]).ruling is Ruling.WAIT
 
 
 def test_a_request_waits_for_holders_and_earlier_waiters_and_watches_the_nearest() -> None:
     decision = decide(asking(), [holds(1), waits(2), waits(60)])
-    assert (decision.verdict, keys(decision.ahead), keys(decision.watch)) == (Verdict.WAIT, ["w2", "h1"], ["w2"])
-    assert decision.among_locks == Place(at(50), NOW)
+    assert (decision.ruling, keys(decision.ahead), keys(decision.watch)) == (Ruling.WAIT, ["w2", "h1"], ["w2"])
+    assert decision.among_locks == QueuePlace(at(50), NOW)
     assert "conflict" in decision.reason
 
 
 def test_a_higher_priority_passes_waiters_but_no_holder() -> None:
     decision = decide(asking(priority=2), [holds(1), waits(2)])
     assert keys(decision.ahead) == ["h1"]
-    assert decision.among_locks == Place(at(2, 2, 50), NOW - 1)
-    assert decide(asking(priority=2), [waits(2, age=HOUR)]).verdict is Verdict.WAIT
+    assert decision.among_locks == QueuePlace(at(2, 2, 50), NOW - 1)
+    assert decide(asking(priority=2), [waits(2, age=HOUR)]).ruling is Ruling.WAIT
 
 
 def test_a_request_in_the_queue_keeps_its_place() -> None:
-    place = Place(at(7, priority=2, arrival=9), NOW - 5)
+    place = QueuePlace(at(7, priority=2, arrival=9), NOW - 5)
     decision = decide(asking(priority=2, among_locks=place), [waits(3)])
     assert decision.among_locks == place
-    assert decision.verdict is Verdict.WAIT
+    assert decision.ruling is Ruling.WAIT
 
 
 def test_requests_without_a_claim_are_removed_only_if_they_alone_are_in_the_way() -> None:
     assert decide(asking(), [waits(1, gone=True), holds(2)]).remove == ()
     decision = decide(asking(), [waits(1, gone=True), holds(2, gone=True), waits(60, gone=True)])
-    assert (decision.verdict, keys(decision.remove)) == (Verdict.CLEAR, ["h2", "w1"])
-    assert decide(asking(priority=2), [waits(1, gone=True)]).verdict is Verdict.CLEAR, "the dead are not passed"
+    assert (decision.ruling, keys(decision.remove)) == (Ruling.CLEAR, ["h2", "w1"])
+    assert decide(asking(priority=2), [waits(1, gone=True)]).ruling is Ruling.CLEAR, "the dead are not passed"
 
 
 def test_a_request_without_a_permit_waits_in_its_groups_queue_only() -> None:
     decision = decide(asking(most=1), [holds(3)], [holds(1)])
-    assert (decision.verdict, keys(decision.ahead), keys(decision.watch)) == (Verdict.PARK, ["h1"], ["h1"])
+    assert (decision.ruling, keys(decision.ahead), keys(decision.watch)) == (Ruling.PARK, ["h1"], ["h1"])
     assert decision.among_locks is None
-    assert decision.in_group == Place(at(50), NOW)
+    assert decision.in_group == QueuePlace(at(50), NOW)
 
 
 def test_of_those_that_wait_for_a_permit_each_watches_the_next_before_it() -> None:
@@ -299,23 +299,23 @@ def test_of_those_that_wait_for_a_permit_each_watches_the_next_before_it() -> No
 
 
 def test_with_its_permit_a_request_joins_the_queue_for_its_locks_as_a_new_arrival() -> None:
-    in_group = Place(at(5), NOW - 9)
+    in_group = QueuePlace(at(5), NOW - 9)
     decision = decide(asking(most=1, in_group=in_group), [waits(40)], [waits(60)])
-    assert (decision.verdict, keys(decision.ahead)) == (Verdict.WAIT, ["w40"])
-    assert (decision.among_locks, decision.in_group) == (Place(at(50), NOW), in_group)
+    assert (decision.ruling, keys(decision.ahead)) == (Ruling.WAIT, ["w40"])
+    assert (decision.among_locks, decision.in_group) == (QueuePlace(at(50), NOW), in_group)
 
 
 def test_dead_members_of_a_group_keep_no_permit() -> None:
     decision = decide(asking(most=1), [], [holds(1, gone=True), waits(2, gone=True)])
-    assert (decision.verdict, keys(decision.remove)) == (Verdict.CLEAR, ["h1", "w2"])
+    assert (decision.ruling, keys(decision.remove)) == (Ruling.CLEAR, ["h1", "w2"])
     decision = decide(asking(most=2), [], [holds(1, gone=True)])
-    assert decision.verdict is Verdict.GRANT, "there is a permit besides"
+    assert decision.ruling is Ruling.GRANT, "there is a permit besides"
 
 
 OTHERS_ = st.lists(
     st.builds(
         lambda turn, priority, age, held, gone: Other(
-            turn, Place(at(turn, 1 if held else priority), NOW - age), held, gone
+            turn, QueuePlace(at(turn, 1 if held else priority), NOW - age), held, gone
         ),
         st.integers(1, 99),
         st.integers(1, 3),
@@ -336,20 +336,20 @@ def test_every_decision_is_safe_and_lasts(
     decision = decide(mine, conflicting, group)
     living = [other for other in conflicting if other.holds and not other.gone]
     held = [other for other in group if other.holds and not other.gone]
-    if decision.verdict in (Verdict.GRANT, Verdict.STEP_ASIDE):
+    if decision.ruling in (Ruling.GRANT, Ruling.STEP_ASIDE):
         assert not living, "two that conflict would hold"
         assert not most or len(held) < most, "one lease too many"
-        assert (decision.verdict is Verdict.STEP_ASIDE) is late
-    if decision.verdict in (Verdict.WAIT, Verdict.PARK):
+        assert (decision.ruling is Ruling.STEP_ASIDE) is late
+    if decision.ruling in (Ruling.WAIT, Ruling.PARK):
         assert decision.ahead
         assert set(decision.watch) <= set(decision.ahead)
         assert decision.watch
         assert not any(other.gone for other in decision.ahead), "no request waits for the dead"
-        assert (decision.among_locks is None) is (decision.verdict is Verdict.PARK)
+        assert (decision.among_locks is None) is (decision.ruling is Ruling.PARK)
         kept = mine._replace(among_locks=decision.among_locks, in_group=decision.in_group)
         again = decide(kept, conflicting, group)
-        assert (again.verdict, again.ahead) == (decision.verdict, decision.ahead), "it would move without a change"
-    if decision.verdict is Verdict.CLEAR:
+        assert (again.ruling, again.ahead) == (decision.ruling, decision.ahead), "it would move without a change"
+    if decision.ruling is Ruling.CLEAR:
         assert decision.remove
         assert all(other.gone for other in decision.remove)
         rest = [[other for other in some if other not in decision.remove] for some in (conflicting, group)]

@@ -56,6 +56,15 @@ def test_one_name_in_place_of_a_list_is_refused(given_: str | LockObject) -> Non
         rules.request("o", reads=given_)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["dw.t/d=2024-2-9", "dw.t/n=07", "dw.t/n=00..23", "dw.t/a=1/b=TRUE"])
+def test_a_name_in_another_spelling_than_hive_keeps_is_refused(name: str) -> None:
+    """A lock on d=2024-2-9 would be granted beside one on d=2024-02-09."""
+    with pytest.raises(InvalidRequest, match=r"looks like another spelling of .*give a LockObject"):
+        rules.request("o", writes=[name])
+    (target, *_) = LockObject.parse_all(name)
+    assert rules.request("o", writes=[target]).locks[-1].object == target, "with its types known, it may be right"
+
+
 def test_a_request_for_nothing_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="asks for no locks"):
         rules.request("o")

@@ -16,7 +16,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan import plan, plan_statements
-from airflow_hivelock.locks.plan.tables import canonical, type_of
+from airflow_hivelock.locks.spelling import canonical, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

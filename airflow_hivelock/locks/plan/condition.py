@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
-from airflow_hivelock.locks.plan.tables import INTEGERS, STRING, canonical, is_date
+from airflow_hivelock.locks.spelling import INTEGERS, STRING, canonical, is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

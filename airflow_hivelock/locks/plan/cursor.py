@@ -16,7 +16,7 @@ from sqlglot.parsers.spark import SparkParser
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.rewrite import identifiers
-from airflow_hivelock.locks.plan.tables import canonical
+from airflow_hivelock.locks.spelling import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -35,7 +35,8 @@ from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.condition import narrow
 from airflow_hivelock.locks.plan.existence import check_exist
 from airflow_hivelock.locks.plan.session import SessionState
-from airflow_hivelock.locks.plan.tables import KnownTables, canonical
+from airflow_hivelock.locks.plan.tables import KnownTables
+from airflow_hivelock.locks.spelling import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

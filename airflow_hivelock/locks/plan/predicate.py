@@ -18,7 +18,7 @@ from airflow_hivelock.locks.plan.condition import (
     any_of,
 )
 from airflow_hivelock.locks.plan.scope import belongs, mark, marks, narrowed_by_on
-from airflow_hivelock.locks.plan.tables import is_date
+from airflow_hivelock.locks.spelling import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

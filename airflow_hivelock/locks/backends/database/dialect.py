@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Executable, Update
+    from sqlalchemy import Sequence as NumberSequence
 
-    from airflow_hivelock.locks.backends.database.functions import Functions
+    from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,13 @@ class Heard:
     unsure: bool = False
 
 
-class Transactions(Protocol):
-    """Where transactions begin."""
-
-    def begin(self) -> AbstractContextManager[Connection]:
-        """One of them: committed at its end, rolled back by an error."""
-        ...
-
-
 class DatabaseDialect(Protocol):
     """One kind of database, for one set of tables in it."""
 
-    functions: Functions | None
-    """What grants and releases in the database itself, in one round trip; None: statements of :mod:`.store`'s do."""
+    @property
+    def sequence(self) -> NumberSequence | None:
+        """Where numbers are drawn; None: from the row of the store."""
+        ...
 
     clock_us: ColumnElement[int]
     """The database's clock, read when the statement is."""
@@ -58,24 +53,25 @@ class DatabaseDialect(Protocol):
         """The connections, as most statements want them."""
         ...
 
-    def transacting(self, engine: Engine) -> Transactions:
-        """Transactions, each statement of which reads what is committed when it begins."""
-        ...
-
     def reading(self, engine: Engine) -> Engine:
         """For what only reads."""
         ...
 
-    def writing(self, engine: Engine) -> Transactions:
-        """For what writes where each statement may be a transaction of its own."""
+    def making(self, engine: Engine, key: int) -> AbstractContextManager[Connection]:
+        """A connection that makes tables. No other process that names *key* does so meanwhile."""
         ...
 
-    def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        """Until the transaction ends, keep out all that name one of *keys* too; two may share one where both say False."""
+    def send(self, session: Any, statements: Sequence[Sent], *, begins: bool, commits: bool) -> list[Received]:
+        """Send *statements* on the driver's connection, and read their answers.
+
+        :param begins: and *commits*: the transaction begins before them, and is committed behind them. Each statement reads
+            what is committed when it begins.
+        """
         ...
 
-    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        """:meth:`lock`, and make ready to draw a number."""
+    def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
+        """Until the transaction ends, keep out the others that name one of *keys*, and make ready to draw a number. Two may
+        share a key if both have False for it."""
         ...
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
@@ -90,19 +86,29 @@ class DatabaseDialect(Protocol):
         """Microseconds, as this database shows a time."""
         ...
 
-    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Run an update that ends a request, and take away its locks; the place and its audience, if there was one.
+    notifies: bool
+    """Whether waiters are notified at all; and so :meth:`end` tells by whom the request is watched."""
 
-        *ended* is one of a few objects that are never made anew, and binds its place to ``of_place``.
-        """
+    def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
+        """Run *ended*, which ends a request, and *without_locks*. The answer counts it, if there was one."""
         ...
 
-    def call(self, connection: Connection, process: str) -> None:
+    @property
+    def insert_both(self) -> Executable | None:
+        """Writes a request's row with its rows of locks, bound as those of each; None: it takes two statements."""
+        ...
+
+    @property
+    def insert_locks(self) -> Executable:
+        """Writes rows of locks, bound to ``rows`` as JSON, for the request at ``of_place``, if that waits for locks or holds."""
+        ...
+
+    def call(self, transaction: StoreTransaction, process: str) -> None:
         """Once this is committed, have that acquisition look again, wherever it is."""
         ...
 
-    def tell(self, connection: Connection, place: int, audience: int) -> None:
-        """Once this is committed, tell the audience of the request at *place* that it is gone, or another's now."""
+    def tell(self, transaction: StoreTransaction, place: int) -> None:
+        """Once this is committed, notify the waiters of the request at *place*, and the processes that watch it."""
         ...
 
     def listener(self, engine: Engine, client: str) -> Listener:

@@ -16,8 +16,10 @@ The row ends with the transaction, and with the connection. It is not only locke
 transactions have written (Galera) refuse the second of two. What it costs is that a client which stands still in
 between keeps all others waiting, until the server ends its transaction after ``timeout_s``.
 
-Releases, renewals and signs of life do not enter: each is one row's UPDATE, which reads what is committed by then. So is
-the word that a waiter leaves on the row it waits for, and so either the waiter finds that row ended, or the end comes later.
+Releases, renewals and signs of life do not enter: each is one row's UPDATE, which reads what is committed by then.
+
+What a transaction asks without waiting for an answer goes to the server as one text of several statements. The driver puts
+the values in, each escaped as a literal, as it does for one statement.
 
 A transaction that was the victim of a deadlock (1213) is gone as a whole, and is tried again. One that has waited for a row for too
 long (1205) is rolled back too, but not tried again: that is its caller's to do, who knows for how long.
@@ -35,6 +37,7 @@ import random
 import re
 import threading
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -42,7 +45,6 @@ from sqlalchemy import (
     BigInteger,
     bindparam,
     create_engine,
-    delete,
     event,
     func,
     literal_column,
@@ -53,16 +55,16 @@ from sqlalchemy import (
 
 from airflow_hivelock.locks.backends.database.dialect import Heard
 from airflow_hivelock.locks.backends.database.mysql_session import Login
-from airflow_hivelock.locks.backends.database.record import NOBODY
+from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Executable, Update
 
-    from airflow_hivelock.locks.backends.database.functions import Functions
     from airflow_hivelock.locks.backends.database.tables import StoreTables
+    from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
 
 LOOK_S = (0.01, 1.0)
 """The first and the longest pause before it is looked again; about as much is waited."""
@@ -84,13 +86,14 @@ class MySQL:
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
 
-    functions: Functions | None = None
+    sequence = None
+    insert_both = None
+    notifies = False
 
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._timeout_s = 0.0
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
-        self._take_away = delete(tables.lock).where(tables.lock.c.place == bindparam("of_place"))
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -117,45 +120,59 @@ class MySQL:
 
         return engine
 
-    def transacting(self, engine: Engine) -> DriverTransactions:
-        return DriverTransactions(engine)
-
     def reading(self, engine: Engine) -> Engine:
         return engine
 
-    writing = reading
-
-    def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        for key in sorted(keys):
+    @contextmanager
+    def making(self, engine: Engine, key: int) -> Iterator[Connection]:
+        with engine.connect() as connection:
             named = {"name": f"airflow_hivelock {key:x}", "most_s": self._timeout_s}
             if connection.execute(text("SELECT GET_LOCK(:name, :most_s)"), named).scalar() != 1:
                 raise StoreUnavailable("another process has been making the tables for too long; try again")
-        connection.detach()  # the lock ends with the session, which now ends with the transaction
+            connection.detach()  # the lock ends with the session, which now ends with this block
+            yield connection
 
-    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        connection.execute(self._draw)
+    def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
+        with session.cursor() as cursor:
+            asked = [cursor.mogrify(statement, values) for statement, values in statements]
+            cursor.execute(";\n".join([*(["BEGIN"] if begins else ()), *asked, *(["COMMIT"] if commits else ())]))
+            answers = [received(cursor)]
+            while cursor.nextset():
+                answers.append(received(cursor))
+        return answers[begins : len(answers) - commits]
+
+    def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
+        transaction.ask(self._draw)
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
-        return column.in_(bindparam(name, type_=BigInteger, expanding=True))
+        return column.op("IN")(bindparam(name))  # the driver writes a tuple as a list of literals
 
-    def numbers(self, given: Iterable[int]) -> list[int]:
-        return list(given)
+    def numbers(self, given: Iterable[int]) -> tuple[int | None, ...]:
+        return tuple(given) or (None,)  # which no number equals
 
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.timestampadd(
             literal_column("MICROSECOND"), column, literal_column("TIMESTAMP'1970-01-01 00:00:00'")
         )
 
-    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        if not connection.execute(ended, values).rowcount:
-            return None
-        connection.execute(self._take_away, {"of_place": values["of_place"]})
-        return values["of_place"], NOBODY
+    def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
+        answer = transaction.ask(ended, **values)
+        transaction.ask(without_locks, of_place=values["of_place"])
+        return answer
 
-    def call(self, connection: Connection, process: str) -> None:
+    @cached_property
+    def insert_locks(self) -> Executable:
+        return self._tables.insert_locks(
+            "JSON_TABLE(:rows, '$[*]' COLUMNS (position INT PATH '$.position', object_key BIGINT PATH '$.object_key', "
+            "db_name LONGTEXT PATH '$.db_name', table_name LONGTEXT PATH '$.table_name', "
+            "partition_name LONGTEXT PATH '$.partition_name', lease_type VARCHAR(1) PATH '$.lease_type')) AS it",
+            "it.{}",
+        )
+
+    def call(self, transaction: StoreTransaction, process: str) -> None:
         """It looks."""
 
-    def tell(self, connection: Connection, place: int, audience: int) -> None:
+    def tell(self, transaction: StoreTransaction, place: int) -> None:
         """They look."""
 
     def listener(self, engine: Engine, client: str) -> MySQLListener:
@@ -167,29 +184,6 @@ class MySQL:
     def denied(self, error: BaseException | None) -> bool:
         code = _code(error)
         return code in _DENIED or (code == 2003 and bool(_DENIED_SAID.search(str(error))))
-
-
-class DriverTransactions:
-    """Transactions, begun and ended by the driver: to SQLAlchemy each statement is one."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One of them. What it was in when its connection was lost, the server rolls back."""
-        with self._engine.connect() as connection:
-            session: Any = connection.connection.driver_connection
-            try:
-                session.begin()
-                yield connection
-                session.commit()
-            except BaseException:
-                try:
-                    session.rollback()
-                except pymysql.Error:
-                    connection.invalidate()
-                raise
 
 
 class MySQLListener:

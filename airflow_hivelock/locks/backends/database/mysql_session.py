@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pymysql
+from pymysql.constants import CLIENT
 
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, Unsupported
 
@@ -87,6 +88,7 @@ class Login:
 
     def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(settings, charset="utf8mb4", autocommit=True, connect_timeout=self.timeout_s)
+        given["client_flag"] = settings.get("client_flag", 0) | CLIENT.MULTI_STATEMENTS
         given["read_timeout"] = given["write_timeout"] = 2 * self.timeout_s
         if isinstance(given.get("password"), str):  # the driver would have it be latin1
             given["password"] = given["password"].encode()

@@ -14,7 +14,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
 from airflow_hivelock.locks.errors import HiveLockError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.database.dialect import Heard, Listener
     from airflow_hivelock.locks.backends.database.store import Living, Store
+    from airflow_hivelock.locks.queueing import Position
 
     Wake = Callable[[], None]
 
@@ -37,32 +39,33 @@ class Expected(NamedTuple):
     """See :meth:`Notifier.expect`."""
 
     epoch: int | None
-    word_left: bool
+    marked: bool
 
     def over(self, living: Living) -> bool:
-        return self.epoch not in (None, living.epoch) or (self.word_left and living.audience != EVERYBODY)
+        return self.epoch not in (None, living.epoch) or (self.marked and not living.watched)
 
 
-class WaitsBehind(NamedTuple):
+class Waits(NamedTuple):
     """What an acquisition waits for.
 
-    :param order: in its queue; the smaller is the earlier.
+    :param position: its own, in the queue that it is in.
     :param place: its own.
     :param epoch: its own, too.
-    :param behind: the places in the way, of which none may change; and whether it is there as one that is parked.
+    :param watch: the places of the requests that it waits for, each with whether that waits for a lease of its group. A
+        change of one of them is worth another look.
     """
 
-    order: tuple[int, int, int]
+    position: Position
     place: int
     epoch: int
-    behind: Mapping[int, bool]
+    watch: Mapping[int, bool]
 
 
 class Waiting(Protocol):
     """An acquisition, as far as it is woken here."""
 
     process: str
-    waits: WaitsBehind | None
+    waits: Waits | None
     wake: Wake
 
     def come_back(self) -> None: ...
@@ -89,21 +92,20 @@ class Notifier:
         with self._lock:
             self._acquisitions[acquisition.process] = acquisition
 
-    def expect(self, place: int, epoch: int | None, wake: Wake, *, word_left: bool = False) -> None:
+    def expect(self, place: int, epoch: int | None, wake: Wake, *, marked: bool = False) -> None:
         """Call *wake* once when the request at *place* is gone or expired, or no longer of that *epoch* (None: any).
 
-        :param word_left: word of it is left with the request, which has it until it gives back a part: then, too.
+        :param marked: the request is marked as watched. It loses the mark when a part is given back: then, too.
         """
         with self._lock:
-            self._expected[place][wake] = Expected(epoch, word_left)
+            self._expected[place][wake] = Expected(epoch, marked)
         self.begin()
 
-    def waiting_before(self, mine: WaitsBehind) -> list[Waiting]:
+    def waiting_before(self, mine: Waits) -> list[Waiting]:
         """Those that wait here and go before *mine*, in their order."""
-        found = ((waits.order, process) for process, waits in self._waiting().items() if waits.order < mine.order)
-        waiting = sorted(found)
+        waiting = queueing.earlier(mine.position, {p: waits.position for p, waits in self._waiting().items()})
         with self._lock:
-            known = [self._acquisitions.get(process) for _, process in waiting]
+            known = [self._acquisitions.get(process) for process in waiting]
         return [acquisition for acquisition in known if acquisition is not None]
 
     def begin(self) -> None:
@@ -155,16 +157,16 @@ class Notifier:
         waiting = self._waiting()
         with self._lock:
             expected = {place: set(wakes.values()) for place, wakes in self._expected.items()}
-        places = {place for waits in waiting.values() for place in (waits.place, *waits.behind)}.union(expected)
+        places = {place for waits in waiting.values() for place in (waits.place, *waits.watch)}.union(expected)
         living = self._store.living(places) if places else {}
         parked = {place: one.parked for place, one in living.items()}
         living_epochs = {place: one.epoch for place, one in living.items()}
         called = [
             process
             for process, waits in waiting.items()
-            if waits.behind.items() - parked.items()
+            if waits.watch.items() - parked.items()
             or living_epochs.get(waits.place) != waits.epoch
-            or not living[waits.place].behind
+            or not living[waits.place].waits
         ]
         gone = [
             place
@@ -173,7 +175,7 @@ class Notifier:
         ]
         self._wake(called, gone)
 
-    def _waiting(self) -> dict[str, WaitsBehind]:
+    def _waiting(self) -> dict[str, Waits]:
         with self._lock:
             known = list(self._acquisitions.items())
         return {process: acquisition.waits for process, acquisition in known if acquisition.waits}

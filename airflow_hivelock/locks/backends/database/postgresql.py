@@ -5,8 +5,8 @@ to lock (SELECT … FOR UPDATE) would have to be there first, and SERIALIZABLE a
 another reads what it wrote: on a table that everybody wants, most of them. Advisory locks need no row, leave no dead
 one, and let readers of a table pass each other. They are the transaction's, not the session's.
 
-A waiter leaves word on the row that it waits for, and the UPDATE that ends that row reads it: so that only waiters are told,
-and none is missed.
+A waiter locks the row that it waits for until its own row is committed. So the transaction that ends that row sees every
+waiter, and notifies it. What a transaction asks without waiting for an answer goes to the server in one pipeline.
 """
 
 from __future__ import annotations
@@ -14,44 +14,53 @@ from __future__ import annotations
 import re
 import selectors
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.rows import dict_row
 from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
+    Sequence,
+    Text,
     any_,
     bindparam,
+    cast,
+    column,
     create_engine,
     delete,
     event,
     func,
+    insert,
     literal_column,
     select,
     text,
+    true,
+    union_all,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from airflow_hivelock.locks.backends.database.dialect import Heard
-from airflow_hivelock.locks.backends.database.functions import Functions
 from airflow_hivelock.locks.backends.database.postgresql_session import (
     ENCODING,
     PARAMETERS,
     DeadlineConnection,
     SessionFactory,
 )
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, EVERYBODY
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Update
+    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Engine, Executable, Update
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
+    from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
 
 _LOCK = text(
     "SELECT CASE WHEN exclusive THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END "
@@ -59,6 +68,9 @@ _LOCK = text(
 ).bindparams(bindparam("keys", type_=ARRAY(BigInteger)), bindparam("exclusive", type_=ARRAY(Boolean)))
 
 _PUBLIC_CREATES = text("SELECT has_schema_privilege('public', :schema, 'CREATE')")
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Each statement after a lock sees what the last holder of the lock has committed."""
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -82,12 +94,12 @@ class PostgreSQL:
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
         self._channel = f"airflow_hivelock {tables.key:x}"
-        self._ends: dict[Update, Select[Any]] = {}
-        self.functions: Functions | None = Functions(tables.qualified, self._channel)
+        self._ends: dict[Update, Executable] = {}
+        self.sequence = Sequence(f"{tables.prefix}number", schema=tables.schema or None)
 
     @property
     def number(self) -> ColumnElement[int]:
-        return self._tables.sequence.next_value()
+        return self.sequence.next_value()
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
         sessions = SessionFactory(shown(url.render_as_string(hide_password=False)), timeout_s)
@@ -114,19 +126,32 @@ class PostgreSQL:
             f"Run REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
         ]
 
-    def transacting(self, engine: Engine) -> Engine:
-        return engine.execution_options(isolation_level="READ COMMITTED")
-
     def reading(self, engine: Engine) -> Engine:
         return engine
 
-    writing = reading
+    @contextmanager
+    def making(self, engine: Engine, key: int) -> Iterator[Connection]:
+        with engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
+            connection.execute(_LOCK, {"keys": [key], "exclusive": [True]})
+            yield connection
 
-    def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
+    def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
+        if begins and commits and len(asked := list(statements)) == 1:
+            return [_received(session.cursor(row_factory=dict_row).execute(*asked[0]))]
+        whole = begins and commits  # to the server, a pipeline is a transaction
+        with session.pipeline():
+            if begins and not whole:
+                session.execute(_BEGIN)
+            cursors = [
+                session.cursor(row_factory=dict_row).execute(statement, values) for statement, values in statements
+            ]
+            if commits and not whole:
+                session.execute("COMMIT")
+        return [_received(cursor) for cursor in cursors]
+
+    def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
         ordered = sorted(keys)
-        connection.execute(_LOCK, {"keys": ordered, "exclusive": [keys[key] for key in ordered]})
-
-    enter = lock
+        transaction.ask(_LOCK, keys=ordered, exclusive=[keys[key] for key in ordered])
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(BigInteger)))
@@ -137,29 +162,48 @@ class PostgreSQL:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.to_timestamp(column / literal_column("1000000.0"))
 
-    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
+    @cached_property
+    def insert_locks(self) -> Executable:
+        return self._tables.insert_locks(
+            "jsonb_to_recordset(CAST(:rows AS jsonb)) AS it (position integer, object_key bigint, db_name text, "
+            "table_name text, partition_name text, lease_type text)",
+            "it.{}",
+        )
+
+    notifies = True
+
+    def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
         if ended not in self._ends:
             request, lock = self._tables.request.c, self._tables.lock
-            gone = ended.returning(request.place, request.audience).cte("gone")
+            gone = ended.returning(request.place, request.watched).cte("gone")
             removed = delete(lock).where(lock.c.place.in_(select(gone.c.place))).cte("removed")
             self._ends[ended] = select(gone).add_cte(removed)
-        row = connection.execute(self._ends[ended], values).one_or_none()
-        return None if row is None else (row.place, row.audience)
-
-    def call(self, connection: Connection, process: str) -> None:
-        channel = f"{self._channel} {process[:CLIENT_LENGTH]}"
-        connection.execute(_NOTIFY, {"channel": channel, "payload": process})
-
-    def tell(self, connection: Connection, place: int, audience: int) -> None:
-        connection.execute(self._tell_those_behind, {"of_place": place})
-        if audience == EVERYBODY:
-            connection.execute(_NOTIFY, {"channel": self._channel, "payload": str(place)})
+        return transaction.ask(self._ends[ended], **values)
 
     @cached_property
-    def _tell_those_behind(self) -> Select[Any]:
+    def insert_both(self) -> Executable:
+        request, lock = self._tables.request.c, self._tables.lock
+        columns = [each for each in lock.columns if each.name != "place"]
+        made = self._tables.insert_request.returning(request.place).cte("made")
+        rows = func.jsonb_to_recordset(cast(bindparam("rows", type_=Text), JSONB))
+        given = rows.table_valued(*(column(each.name, each.type) for each in columns)).render_derived(with_types=True)
+        found = select(made.c.place, *(given.c[each.name] for each in columns)).select_from(made.join(given, true()))
+        return insert(lock).from_select([lock.c.place, *columns], found)
+
+    def call(self, transaction: StoreTransaction, process: str) -> None:
+        transaction.ask(_NOTIFY, channel=f"{self._channel} {process[:CLIENT_LENGTH]}", payload=process)
+
+    def tell(self, transaction: StoreTransaction, place: int) -> None:
+        transaction.ask(self._tell, of_place=place)
+
+    @cached_property
+    def _tell(self) -> CompoundSelect[Any]:
         request = self._tables.request.c
         channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
-        return select(func.pg_notify(channel, request.process)).where(self._tables.behind)
+        waiters = select(func.pg_notify(channel, request.process)).where(self._tables.waits_for_it)
+        notify = func.pg_notify(self._channel, cast(request.place, Text))
+        watchers = select(notify).where(request.place == bindparam("of_place"), request.watched > 0)
+        return union_all(waiters, watchers)
 
     def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
         return PostgreSQLListener(self.reading(engine), self._channel, f"{self._channel} {client}")
@@ -170,6 +214,10 @@ class PostgreSQL:
     def denied(self, error: BaseException | None) -> bool:
         code = getattr(error, "sqlstate", None)
         return code in _DENIED or (code is None and bool(_DENIED_SAID.search(str(error))))
+
+
+def _received(cursor: Any) -> Received:
+    return cursor.rowcount, cursor.fetchall() if cursor.description else ()
 
 
 class PostgreSQLListener:

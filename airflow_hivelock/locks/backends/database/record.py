@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.errors import StoreCorrupted, Superseded
+from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     Lease,
@@ -37,14 +37,17 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace, Ruling, Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from airflow_hivelock.locks.queueing import Decision
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-NOBODY, THOSE_BEHIND, EVERYBODY = 0, 1, 2
-"""Audiences of a request's end: none; its waiters; and every process that verifies or watches it."""
+BY_WAITERS, BY_OTHERS = 1, 2
+"""By whom a request is watched: its waiters; also other processes, which verify its lease or watch an object. 0: by none."""
 
 CLIENT_LENGTH = 16
 """What the name of an acquisition begins with is its client's."""
@@ -63,12 +66,11 @@ class Record(NamedTuple):
     """A row of the request table.
 
     :param process: the acquisition that acts for the owner.
-    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before. Of a request that
-        has no row yet, the one of the row that it replaces; 0: there is none.
+    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
     :param place: the store's number when the request was made. 0: it has none yet.
     :param ahead: the place of the request that it waits for; or its group's key, below 0, for any lease of that.
-    :param audience: what is to be told when it is gone; written by those, and not by its owner.
+    :param watched: who is notified when it ends. They write this, and its owner does not.
     :param locks: :func:`encode`'s.
     :param given: what its lease has held and has given back, likewise; "": nothing.
     :param whole: what is SHARED for its own sake though other locks lie below it, a name a line.
@@ -111,7 +113,7 @@ class Record(NamedTuple):
     group_turn: int = 0
     group_turn_us: int = 0
     ahead: int | None = None
-    audience: int = NOBODY
+    watched: int = 0
     granted_us: int | None = None
     end_us: int | None = None
     ended_us: int | None = None
@@ -119,19 +121,19 @@ class Record(NamedTuple):
     whole: str = ""
 
     @classmethod
-    def of(cls, row: Any) -> Record:
-        """:raises StoreCorrupted: somebody else wrote it."""
+    def of(cls, row: Mapping[Any, Any]) -> Record:
+        """:raises StoreCorrupted: another program wrote it."""
         try:
-            values = {name: getattr(row, name) for name in cls._fields}
+            values = {name: row[name] for name in cls._fields}
             validate.texts(values, _TEXTS)
             validate.numbers(values, _NUMBERS)
             validate.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
             validate.number(abs(values["priority"]), "priority")
             validate.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
-        except (AttributeError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise StoreCorrupted(
-                f"{row!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
+                f"{dict(row)!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
             ) from error
 
     @property
@@ -140,10 +142,25 @@ class Record(NamedTuple):
         return self.state in (State.WAITING, State.PARKED)
 
     @property
-    def order(self) -> tuple[int, int, int]:
-        """In the queue in which it stands: of two there, the smaller goes first."""
+    def active(self) -> bool:
+        """Whether it waits or holds."""
+        return self.queued or self.state is State.GRANTED
+
+    @property
+    def position(self) -> Position:
+        """Its position in the queue that it is in."""
         turn = self.group_turn if self.state is State.PARKED else self.turn
-        return turn, -self.priority, self.place
+        return self._place(turn, 0).position
+
+    def undecided(self, number: int, now_us: int, late: bool) -> Undecided:
+        """What is to be decided of it, which has a place: now, with the next *number*."""
+        parked = self._place(self.group_turn, self.group_turn_us) if self.group_turn else None
+        waits = self._place(self.turn, self.turn_us) if self.turn else None
+        arrival, joins = self._place(self.place, self.asked_us), self._place(number, now_us)
+        return Undecided(arrival, joins, waits, parked, self.most_leases if self.group_key is not None else 0, late)
+
+    def _place(self, turn: int, since_us: int) -> QueuePlace:
+        return QueuePlace(Position(turn, -self.priority, self.place), since_us)
 
     @property
     def lease_id(self) -> str:
@@ -212,24 +229,44 @@ class Record(NamedTuple):
         held = in_order((*self.locked, *self.gave))
         return Tenure(self.lease_id, self.owner, held, instant(self.asked_us), instant(self.granted_us or 0), ended)
 
-    def placed(self, number: int, now_us: int) -> Record:
-        """This record with a place: its own, or else that of its arrival."""
-        if self.place:
-            return self
-        began = self.began or number
-        return self._replace(place=number, epoch=number, began=began, asked_us=now_us, seen_us=now_us)
+    def takes_over(self, request: LockRequest, call: Call, expired_us: int) -> bool:
+        """Whether *call* takes over this record; False: it starts afresh.
 
-    def granted(self, number: int, now_us: int) -> Record:
-        end_us = later(now_us, self.lease_s)
-        return self._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us, ahead=None)
+        :param expired_us: a lease that ended by then is no obstacle to other locks.
+        """
+        own, ended = Call(self.attempt, self.began, self.process), self.state is State.ENDED
+        earlier = Earlier(own, self.active, ended, self.locked if self.active else (), self.named, bool(self.given))
+        held = self.state is State.GRANTED
+        try:
+            return rules.takes_over(call, request, earlier, held=held, given=self.gave)
+        except LeaseMismatch:
+            if held and self.expired(expired_us):
+                return False
+            raise
 
-    def aside(self) -> Record:
-        """This record, which holds nothing and waits for no lock."""
-        return self._replace(state=State.AWAY, turn=0, group_turn=0, group_key=None, ahead=None)
-
-    def again(self) -> Record:
-        """This record, which is over, for one more attempt: a fresh place, if nothing else is written meanwhile."""
-        return self._replace(state=State.WAITING, place=0, turn=0, group_turn=0)
+    def decided(self, decision: Decision, number: int, now_us: int) -> Record:
+        """This record as the *decision* leaves it, with the next *number*."""
+        waits, parked = decision.among_locks, decision.in_group
+        ahead = int(decision.watch[0].key) if decision.watch else None
+        placed = self._replace(
+            turn=waits.position.turn if waits else 0,
+            turn_us=waits.since if waits else self.turn_us,
+            group_turn=parked.position.turn if parked else 0,
+            group_turn_us=parked.since if parked else 0,
+            ahead=ahead,
+        )
+        match decision.ruling:
+            case Ruling.GRANT:
+                end_us = later(now_us, self.lease_s)
+                return placed._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us)
+            case Ruling.STEP_ASIDE:
+                return placed._replace(state=State.AWAY, turn=0, group_turn=0, group_key=None)
+            case Ruling.PARK:
+                assert self.group_key is not None
+                any_lease = decision.watch[0].holds
+                return placed._replace(state=State.PARKED, ahead=-self.group_key if any_lease else ahead)
+            case _:
+                return placed._replace(state=State.WAITING)
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work, shut off by *token* from what had that name."""
@@ -247,14 +284,10 @@ class Record(NamedTuple):
     def expired(self, now_us: int) -> bool:
         return self.end_us is not None and self.end_us <= now_us
 
-    def changes(self, since: Record) -> dict[str, Any]:
-        """The columns that are not as in *since*."""
-        return {name: value for name, value in self._asdict().items() if value != getattr(since, name)}
-
 
 MOST_US = validate.MOST_MS * 1000
 _TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named", "lease_group", "given", "whole")
-_NUMBERS = ("epoch", "attempt", "began", "place", "token", "audience", "turn", "group_turn", "most_leases")
+_NUMBERS = ("epoch", "attempt", "began", "place", "token", "watched", "turn", "group_turn", "most_leases")
 _TIMES = ("asked_us", "seen_us", "turn_us", "group_turn_us", "granted_us", "end_us", "ended_us")
 
 
@@ -269,43 +302,32 @@ def start(
     frees: bool,
     group_key: int | None,
 ) -> Record:
-    """The record with which *process* starts, or takes over, the owner's request: a pure decision.
+    """The record with which *process* starts, or takes over, the owner's request.
 
     :param wanted: the request's locks, as :func:`encode` has them.
     :param frees: an expired lease may be replaced by a request for other locks.
     :param group_key: of the request's limit.
-    :return: WAITING, without a place, for a fresh start; else the existing state, taken over, as urgent and in the group
-        that it was.
+    :return: WAITING, in a place of its own but in no queue, for a fresh start; else the existing record, taken over. That
+        keeps its priority and its group.
     :raises Superseded: a later call acts for the owner.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    if existing is not None:
-        taken_for_dead = existing.state is State.FREE and existing.process == process
-        if not taken_for_dead and (request.attempt, began) <= (existing.attempt, existing.began):
-            raise Superseded(
-                f"{request.owner}: attempt {existing.attempt} came later than this call (attempt {request.attempt}) "
-                f"and is {existing.state.value}; this one must stop"
-            )
-        if existing.state in (State.WAITING, State.PARKED, State.GRANTED):
-            by_name = request.named and not existing.given
-            if existing.named == request.named if by_name else existing.locks == wanted:
-                taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
-                end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
-                whole = _lines(existing.by_themselves | request.whole)  # what an earlier attempt has started may run on
-                return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
-            if not (frees and existing.expired(now_us)):
-                held = existing.state is State.GRANTED
-                standing = existing.locked, request.locks
-                raise rules.mismatch(request.owner, *standing, held=held, given=existing.gave)
+    if existing is not None and existing.takes_over(
+        request, Call(request.attempt, began, process), now_us if frees else 0
+    ):
+        taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
+        end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
+        whole = _lines(existing.by_themselves | request.whole)  # what an earlier attempt has started may run on
+        return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
     return Record(
         owner_key=owner_key(request.owner),
         owner=request.owner,
         state=State.WAITING,
         process=process,
-        epoch=existing.epoch if existing else 0,
+        epoch=number,
         attempt=request.attempt,
         began=began,
-        place=0,
+        place=number,
         token=0,
         lease_s=request.lease_s,
         locks=wanted,

@@ -1,7 +1,7 @@
-"""A request's locks, as the statements take them: made once, and before the transaction, for whose end others wait.
+"""A request's locks, as the statements take them: made once, before the transaction, because others wait for its end.
 
-In an index, an advisory lock or a notification a number stands for a name: 64 bits of a hash. Two names that share a
-number would wait for each other without need; nothing else would come of it.
+In an index, an advisory lock or a notification a number is used for a name: 64 bits of a hash. Two names that share a
+number would wait for each other without need, and no more.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.database.record import compact, encode
-from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.model import Lock, LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from airflow_hivelock.locks.model import LeaseLimit, Lock, LockObject
+    from airflow_hivelock.locks.model import LeaseLimit
 
 
 @lru_cache(maxsize=4_096)
@@ -26,9 +27,15 @@ def number(*parts: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def object_key(target: LockObject) -> int:
-    """What a lock's row is found by."""
-    return number(*target.path)
+def lock_key(lock: Lock) -> int:
+    """The number by which the rows of such locks are found: of the object and the mode."""
+    return number(lock.mode.value, *lock.object.path)
+
+
+def excluded_keys(lock: Lock) -> dict[int, Lock]:
+    """The keys of the locks that *lock* excludes, each with such a lock: what SQL looks for."""
+    excluded = [Lock(lock.object, mode) for mode in queueing.excluded_by(lock.mode)]
+    return {lock_key(other): other for other in excluded}
 
 
 def group_key(limit: LeaseLimit | None) -> int | None:
@@ -51,41 +58,35 @@ def units(locks: Iterable[Lock]) -> dict[int, bool]:
 class RequestedLocks:
     """The locks that an owner asks for.
 
-    :param tables: their name.
-    :ivar locks: as its record has them.
-    :ivar rows: of the locks, without their place.
-    :ivar keys: what keeps out every request that may conflict, all others of its group, and every process that acts for
-        the owner; those of the owner alone are all that its record needs.
+    :param tables: the name of the set of tables.
+    :ivar locks: as the owner's record has them.
+    :ivar rows: the rows of the locks, as JSON.
+    :ivar keys: what keeps out every request that may conflict, all others of its group, and every process that acts for the
+        owner. The record alone needs no more than the owner's key.
+    :ivar excluded: by their keys, the locks that these exclude.
     """
 
     def __init__(self, tables: str, owner_key: str, locked: tuple[Lock, ...], group_key: int | None = None) -> None:
         self.owner_key, self.locked, self.group_key = owner_key, locked, group_key
         self.locks = encode(locked)
-        self.rows: Sequence[Mapping[str, Any]] = [_row(position, lock) for position, lock in enumerate(locked)]
         keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
         if group_key is not None:
             keys[number(tables, "group", str(group_key))] = True
         self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
 
     @cached_property
-    def json(self) -> tuple[str, str]:
-        """The rows, and the keys in their order."""
-        return compact(self.rows), compact(sorted(self.keys.items()))
+    def rows(self) -> str:
+        return compact([_row(position, lock) for position, lock in enumerate(self.locked)])
 
     @cached_property
-    def objects(self) -> Mapping[str, Sequence[int]]:
-        """Its objects' keys, by the mode in which it wants them."""
-        return {
-            mode: [row["object_key"] for row in self.rows if row["lease_type"] == sign]
-            for mode, sign in (("shared", "s"), ("exclusive", "x"))
-        }
+    def excluded(self) -> Mapping[int, Lock]:
+        return {key: other for lock in self.locked for key, other in excluded_keys(lock).items()}
 
 
 def _row(position: int, lock: Lock) -> dict[str, Any]:
     return {
-        "place": 0,
         "position": position,
-        "object_key": object_key(lock.object),
+        "object_key": lock_key(lock),
         "db_name": lock.object.database,
         "table_name": lock.object.table,
         "partition_name": "/".join(lock.object.path[2:]),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import exc
 
+from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, Connection
 
@@ -39,40 +40,23 @@ class Sessions:
         self._tables = tables
         self._driver: Any = self.engine.dialect.loaded_dbapi
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
-        self._transacting = dialect.transacting(self.engine)
-        self._reading, self._writing = dialect.reading(self.engine), dialect.writing(self.engine)
+        self._reading = dialect.reading(self.engine)
 
     def __repr__(self) -> str:
         return f"{shown(self.url.render_as_string(hide_password=False))} {self._tables}*"
 
-    def transact(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* returns, once it is committed.
+    def transact(self, work: Callable[[StoreTransaction], Result]) -> Result:
+        """What *work* returns, once its statements are committed.
 
-        :raises StoreUnavailable: whether it was committed is not known.
+        :raises StoreUnavailable: whether they were committed is not known.
         """
-        return self._tried(self._transacting.begin, work)
-
-    def read(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* finds."""
-        with self._translated(), self._reading.connect() as connection:
-            return work(connection)
-
-    def write(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* returns, each of whose statements may be a transaction of its own."""
-        return self._tried(self._writing.begin, work)
-
-    def drive(self, work: Callable[[Any], Result]) -> Result:
-        """What *work* returns, given the driver's own connection, of which each statement is a transaction of its own.
-
-        For what is asked most: SQLAlchemy takes longer over a statement than the driver and the database.
-        """
-        return self._tried(self._driver_session, work)
-
-    def _tried(self, begin: Callable[[], AbstractContextManager[Any]], work: Callable[[Any], Result]) -> Result:
         for tries in range(MAX_TRIES):
             try:
-                with begin() as session:
-                    return work(session)
+                with self._driver_session() as session:
+                    transaction = StoreTransaction(partial(self.dialect.send, session), self.engine.dialect)
+                    result = work(transaction)
+                    transaction.flush(commits=True)
+                    return result
             except self._errors as error:
                 if not self.dialect.passing(_said(error)):
                     raise self._translation(error) from error
@@ -85,10 +69,20 @@ class Sessions:
         try:
             yield pooled.driver_connection
         except BaseException:
-            pooled.invalidate()  # it may be cut off, or in the middle of an answer
+            pooled.invalidate()  # it may be cut off, or in the middle of an answer; and what it has begun must not stay
             raise
         finally:
             pooled.close()
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """What *work* finds."""
+        with self._translated(), self._reading.connect() as connection:
+            return work(connection)
+
+    def make(self, work: Callable[[Connection], None], key: int) -> None:
+        """Run *work*, which makes tables, while no other process that names *key* does."""
+        with self._translated(), self.dialect.making(self.engine, key) as connection:
+            work(connection)
 
     def close(self) -> None:
         self.engine.dispose()

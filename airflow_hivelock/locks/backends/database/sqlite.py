@@ -15,14 +15,13 @@ import socket
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
     bindparam,
     create_engine,
-    delete,
     event,
     func,
     literal_column,
@@ -32,16 +31,17 @@ from sqlalchemy import (
 )
 
 from airflow_hivelock.locks.backends.database.dialect import Heard
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, THOSE_BEHIND
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH
+from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Executable, Update
 
-    from airflow_hivelock.locks.backends.database.functions import Functions
     from airflow_hivelock.locks.backends.database.tables import StoreTables
+    from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
 
 BUSY_S = (0.001, 0.01)
 """The first and the longest pause before the file is tried again while another writes; about as much is waited."""
@@ -58,13 +58,16 @@ class SQLite:
         literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
 
-    functions: Functions | None = None
+    sequence = None
+    insert_both = None
+    notifies = True
 
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
+        self._timeout_s = 0.0
+        self._ends: dict[Update, Update] = {}
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
-        self._behind = select(tables.request.c.process).where(tables.behind)
-        self._take_away = delete(tables.lock).where(tables.lock.c.place == bindparam("of_place"))
+        self._waiters = select(tables.request.c.process).where(tables.waits_for_it)
 
     @property
     def number(self) -> ColumnElement[int]:
@@ -79,22 +82,38 @@ class SQLite:
         engine = create_engine(url, paramstyle="named", pool_timeout=timeout_s, connect_args={"timeout": timeout_s})
         event.listen(engine, "connect", partial(_opened, timeout_s))
         event.listen(engine, "begin", _begun)
-        self._writers = Writers(engine, timeout_s)
+        self._timeout_s = timeout_s
         return engine
-
-    def transacting(self, engine: Engine) -> Writers:
-        return self._writers
-
-    writing = transacting
 
     def reading(self, engine: Engine) -> Engine:
         return engine.execution_options(reads=True)
 
-    def lock(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        """BEGIN IMMEDIATE has kept everybody out already."""
+    @contextmanager
+    def making(self, engine: Engine, key: int) -> Iterator[Connection]:
+        with engine.connect() as connection:
+            session = _driver(connection)
+            self._begin(session)
+            yield connection
+            session.commit()
 
-    def enter(self, connection: Connection, keys: Mapping[int, bool]) -> None:
-        connection.execute(self._draw)
+    def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
+        if begins:
+            self._begin(session)
+        answers = [received(session.execute(statement, values)) for statement, values in statements]
+        if commits:
+            session.commit()
+        return answers
+
+    def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
+        """BEGIN IMMEDIATE has kept out all others already."""
+        transaction.ask(self._draw)
+
+    def _begin(self, session: Any) -> None:
+        session.execute("PRAGMA busy_timeout=0")
+        try:
+            _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
+        finally:
+            session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
@@ -105,18 +124,26 @@ class SQLite:
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.strftime("%Y-%m-%d %H:%M:%f", column / literal_column("1000000.0"), "unixepoch")
 
-    def end(self, connection: Connection, ended: Update, values: Mapping[str, Any]) -> tuple[int, int] | None:
-        if not connection.execute(ended, values).rowcount:
-            return None
-        connection.execute(self._take_away, {"of_place": values["of_place"]})
-        return values["of_place"], THOSE_BEHIND
+    def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
+        answer = transaction.ask(self._returning(ended), **values)
+        transaction.ask(without_locks, of_place=values["of_place"])
+        return answer
 
-    def call(self, connection: Connection, process: str) -> None:
+    def _returning(self, ended: Update) -> Update:
+        if ended not in self._ends:
+            self._ends[ended] = ended.returning(self._tables.request.c.watched)
+        return self._ends[ended]
+
+    @cached_property
+    def insert_locks(self) -> Executable:
+        return self._tables.insert_locks("json_each(:rows)", "json_extract(value, '$.{}')")
+
+    def call(self, transaction: StoreTransaction, process: str) -> None:
         _call(process)
 
-    def tell(self, connection: Connection, place: int, audience: int) -> None:
-        for process in connection.execute(self._behind, {"of_place": place}).scalars().all():
-            self.call(connection, process)
+    def tell(self, transaction: StoreTransaction, place: int) -> None:
+        for row in transaction.ask(self._waiters, of_place=place).rows:
+            _call(row["process"])
 
     def listener(self, engine: Engine, client: str) -> SQLiteListener:
         return SQLiteListener(self.reading(engine), client)
@@ -214,24 +241,3 @@ def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
                 raise
         time.sleep(random.uniform(0.5, 1.5) * pause_s)
         pause_s = min(1.5 * pause_s, BUSY_S[1])
-
-
-class Writers:
-    """Transactions that write, begun and committed by the driver: SQLAlchemy takes longer over that than SQLite, and all
-    others wait."""
-
-    def __init__(self, engine: Engine, timeout_s: float) -> None:
-        self._engine, self._timeout_s = engine, timeout_s
-
-    @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One of them; what an error has left, the pool rolls back."""
-        with self._engine.connect() as connection:
-            session = _driver(connection)
-            session.execute("PRAGMA busy_timeout=0")
-            try:
-                _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
-                yield connection
-                session.commit()
-            finally:
-                session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")

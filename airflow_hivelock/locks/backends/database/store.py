@@ -5,62 +5,64 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import (
-    and_,
-    bindparam,
-    case,
-    delete,
-    false,
-    func,
-    insert,
-    literal,
-    not_,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, null, or_, select, union_all, update
 
-from airflow_hivelock.locks.backends.database.order import Attempt, Other, Outcome, decide
-from airflow_hivelock.locks.backends.database.record import EVERYBODY, THOSE_BEHIND, Record, State, later
-from airflow_hivelock.locks.backends.database.request import RequestedLocks
+from airflow_hivelock.locks.backends.database import candidate
+from airflow_hivelock.locks.backends.database.candidate import Candidate
+from airflow_hivelock.locks.backends.database.record import BY_OTHERS, BY_WAITERS, Record, State, decode, later
 from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Select, Update
+    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
+    from airflow_hivelock.locks.backends.database.request import RequestedLocks
     from airflow_hivelock.locks.backends.database.tables import StoreTables
-    from airflow_hivelock.locks.model import Lease, Lock
-
-DEAD_US = 30_000_000
-"""How long after its last sign of life a waiter's place keeps others waiting."""
+    from airflow_hivelock.locks.backends.database.transaction import Answer, StoreTransaction
+    from airflow_hivelock.locks.model import Lease
 
 PASSING_S = 3600.0
-"""How long a request that waits is passed by more urgent ones, unless the URL says otherwise."""
+"""How long a waiting request can be passed by those of higher priority, unless the URL sets another time."""
 
 
 class Living(NamedTuple):
     """A request that keeps others waiting.
 
     :param parked: it waits for a lease of its group.
-    :param behind: it waits for another, which has not let it go.
-    :param audience: what is told of its end.
+    :param waits: it waits for another request, which has not let it go.
+    :param watched: other processes are notified when it ends.
     """
 
     epoch: int
     parked: bool
-    behind: bool
-    audience: int
+    waits: bool
+    watched: bool
+
+
+class Entered(NamedTuple):
+    """What a transaction finds once it has kept out all others that matter.
+
+    :param number: larger than any before.
+    :param record: the owner's.
+    :param conflicting: the requests that wait for or hold what the owner's locks exclude.
+    :param group: the requests of the group that wait for or have a lease.
+    """
+
+    now_us: int
+    number: int
+    record: Record | None
+    conflicting: Sequence[Candidate] = ()
+    group: Sequence[Candidate] = ()
 
 
 class Store(Sessions):
     """The tables behind one engine.
 
-    :param frees: an expired lease blocks nobody.
-    :param passing_s: how long a request that waits is passed by more urgent ones, in seconds; 0: never.
+    :param frees: an expired lease blocks no request.
+    :param passing_s: how long a waiting request can be passed by those of higher priority, in seconds; 0: never.
     """
 
     def __init__(
@@ -90,17 +92,12 @@ class Store(Sessions):
     @cached_property
     def queued(self) -> ColumnElement[bool]:
         """Whether a request waits, for locks or for a lease of its group."""
-        return self.tables.request.c.state.in_((State.WAITING.value, State.PARKED.value))
+        return self.tables.in_state(State.WAITING, State.PARKED)
 
     @cached_property
     def aside(self) -> ColumnElement[bool]:
         """Whether a request has stepped aside."""
         return self.tables.request.c.state == State.AWAY.value
-
-    @cached_property
-    def expired(self) -> ColumnElement[bool]:
-        """Whether a request holds what nobody has to respect any more."""
-        return and_(self.held, self.tables.request.c.end_us <= self.clock_us) if self.frees else false()
 
     @cached_property
     def standing(self) -> ColumnElement[bool]:
@@ -109,9 +106,11 @@ class Store(Sessions):
 
     @cached_property
     def void(self) -> ColumnElement[bool]:
-        """Whether a request keeps others waiting for nothing."""
-        dead = and_(self.queued, self.tables.request.c.seen_us < self.clock_us - DEAD_US)
-        return or_(dead, self.expired) if self.frees else dead
+        """Whether a request keeps others waiting without a claim; as :meth:`.Candidate.other` has it."""
+        request = self.tables.request.c
+        dead = and_(self.queued, request.seen_us < self.clock_us - candidate.DEAD_US)
+        expired = and_(self.held, request.end_us <= self.clock_us) if self.frees else false()
+        return or_(dead, expired)
 
     @cached_property
     def of_lease(self) -> ColumnElement[bool]:
@@ -126,31 +125,84 @@ class Store(Sessions):
 
     # Reading.
 
-    def requested(self, key: str, locks: tuple[Lock, ...] = (), group_key: int | None = None) -> RequestedLocks:
-        """What an owner's request for *locks* is to the statements."""
-        return RequestedLocks(self.tables.name, key, locks, group_key)
-
-    def enter(self, connection: Connection, locks: RequestedLocks) -> tuple[int, int, Record | None]:
+    def enter(self, transaction: StoreTransaction, locks: RequestedLocks, *, decides: bool = False) -> Entered:
         """Keep out every request that may conflict, and every process that acts for the owner.
 
-        :return: the time, a number larger than any before, and the owner's record.
+        :param decides: the requests that conflict, and those of the group, are wanted, too.
         """
-        self.dialect.enter(connection, locks.keys)
-        row = connection.execute(self._enter, {"of_key": locks.owner_key}).one()
-        return row.now_us, row.drawn, None if row.owner_key is None else Record.of(row)
+        self.dialect.enter(transaction, locks.keys)
+        values: dict[str, Any] = {"of_key": locks.owner_key}
+        statement = self._own
+        if decides:
+            statement, values["keys"] = (
+                self._candidates[locks.group_key is not None],
+                self.dialect.numbers(locks.excluded),
+            )
+        if decides and locks.group_key is not None:
+            values["of_group"] = locks.group_key
+        first, *others = transaction.ask(statement, **values).rows
+        record = None if first["owner_key"] is None else Record.of(first)
+        place = record.place if record else 0
+        conflicting, group = [], []
+        for row in others:
+            if row["place"] == place:
+                continue
+            if (key := row["object_key"]) is not None:
+                conflicting.append(Candidate.of(row, locks.excluded[key]))
+            else:
+                group.append(Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]))
+        group.sort(key=lambda one: one.end_us or 0)
+        return Entered(first["now_us"], first["drawn"], record, conflicting, group)
+
+    @cached_property
+    def _own(self) -> Select[Any]:
+        """The owner's row, or a row of nulls."""
+        request = self.tables.request
+        once = select(literal(1).label("one")).subquery()
+        found = select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), *request.columns)
+        return found.select_from(once.outerjoin(request, request.c.owner_key == bindparam("of_key")))
+
+    @cached_property
+    def _candidates(self) -> tuple[CompoundSelect[Any], CompoundSelect[Any]]:
+        """The owner's row first; then the requests that wait for or hold locks of the ``keys``, each with its first such lock.
+        The second of the two has also those that wait for or have a lease of the group ``of_group``."""
+        request, lock = self.tables.request, self.tables.lock
+        place = lock.c.place + 0  # or the primary key is read from end to end, with all the rows that were
+        nth = func.row_number().over(partition_by=place, order_by=lock.c.position)
+        found = (
+            select(lock.c.object_key, place.label("place"), nth.label("nth"))
+            .where(self.dialect.among(lock.c.object_key, "keys"))
+            .subquery("found")
+        )
+
+        def branch(wanted: Collection[str]) -> list[ColumnElement[Any]]:
+            return [null(), null(), *(each if each.name in wanted else null() for each in request.columns)]
+
+        own = self._own.add_columns(literal(0).label("nth"), null().label("object_key"))
+        conflicting = (
+            select(*branch(_IN_QUEUE), literal(1), found.c.object_key)
+            .join_from(found, request, request.c.place == found.c.place)
+            .where(found.c.nth == 1)
+        )
+        in_group = select(*branch({*_IN_QUEUE, "locks", "lease_group"}), literal(1), null()).where(
+            request.c.group_key == bindparam("of_group"), self.tables.in_state(State.PARKED, State.GRANTED)
+        )
+        return union_all(own, conflicting).order_by("nth"), union_all(own, conflicting, in_group).order_by("nth")
 
     def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
-        """The records of which all of *where* is so, in the order of their places."""
+        """The records that meet all of *where*, in the order of their places."""
         request = self.tables.request
         rows = connection.execute(select(request).where(*where).order_by(request.c.place), values)
-        return [Record.of(row) for row in rows]
+        return [Record.of(row._mapping) for row in rows]
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
         """Of the requests at *places*, those that still keep others waiting."""
-        given = {"places": self.dialect.numbers(places)}
-        rows = self.read(lambda connection: connection.execute(self._living, given).all())
+        values = {"places": self.dialect.numbers(places)}
+        rows = self.read(lambda connection: connection.execute(self._living, values).all())
         return {
-            row.place: Living(row.epoch, row.state == State.PARKED.value, row.ahead is not None, row.audience)
+            row.place: Living(
+                row.epoch, row.state == State.PARKED.value, row.ahead is not None, row.watched == BY_OTHERS
+            )
             for row in rows
         }
 
@@ -158,157 +210,93 @@ class Store(Sessions):
     def _living(self) -> Select[tuple[int, int, str, int | None, int]]:
         request = self.tables.request.c
         alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
-        return select(request.place, request.epoch, request.state, request.ahead, request.audience).where(*alive)
-
-    @cached_property
-    def _enter(self) -> Select[Any]:
-        request = self.tables.request
-        own = request.c.owner_key == bindparam("of_key")
-        once = select(literal(1).label("one")).subquery()
-        return select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), request).select_from(
-            once.outerjoin(request, own)
-        )
-
-    @cached_property
-    def _conflicting(self) -> Select[Any]:
-        """The requests other than ``of_place`` that wait for or hold what conflicts, each with its first such lock."""
-        request, lock = self.tables.request, self.tables.lock
-        excluded = or_(
-            self.dialect.among(lock.c.object_key, "exclusive"),
-            and_(self.dialect.among(lock.c.object_key, "shared"), lock.c.lease_type == "x"),
-        )
-        place = lock.c.place + 0  # or the primary key is read from end to end, with all the rows that were
-        nth = func.row_number().over(partition_by=place, order_by=lock.c.position)
-        found = (
-            select(lock.c.db_name, lock.c.table_name, lock.c.partition_name, lock.c.lease_type)
-            .add_columns(place.label("place"), nth.label("nth"))
-            .where(excluded, place != bindparam("of_place"))
-            .subquery("found")
-        )
-        return (
-            select(found.c.place, found.c.db_name, found.c.table_name, found.c.partition_name, found.c.lease_type)
-            .add_columns(request.c.owner, request.c.state, request.c.priority, request.c.end_us)
-            .add_columns(request.c.turn, request.c.turn_us, case((self.void, 1), else_=0).label("void"))
-            .join_from(found, request, request.c.place == found.c.place)
-            .where(found.c.nth == 1)
-        )
-
-    @cached_property
-    def _in_group(self) -> Select[Any]:
-        """The requests other than ``of_place`` that wait for or have a lease of the group ``of_group``."""
-        request = self.tables.request.c
-        return (
-            select(request.place, request.owner, request.state, request.priority, request.end_us, request.locks)
-            .add_columns(request.group_turn.label("turn"), request.group_turn_us.label("turn_us"))
-            .add_columns(case((self.void, 1), else_=0).label("void"))
-            .where(request.group_key == bindparam("of_group"), request.place != bindparam("of_place"))
-            .where(request.state.in_((State.PARKED.value, State.GRANTED.value)))
-        )
-
-    # Granting.
-
-    def grant(self, mine: Record, locks: RequestedLocks, *, waits: bool, late: bool = False) -> Outcome | None:
-        """In one transaction, keep out every request that may conflict, and grant *mine* or have it wait.
-
-        :param mine: WAITING or PARKED in its place, or without one: then a new place is drawn, and what is over is
-            replaced.
-        :param waits: it takes a place, or keeps its own, where it does not get its locks.
-        :param late: it steps aside where it could have them.
-        :return: None where its row is not, or no longer, what *mine* says, or what is in the way ends at this moment; at
-            most, word was left then for a request that does not wait.
-        """
-        functions = self.dialect.functions
-        if functions is None:
-            return self.transact(lambda connection: self._grant(connection, mine, locks, waits, late))
-        bounds = (self.frees, DEAD_US, self.passing_us)
-        return self.drive(lambda session: functions.grant(session, mine, locks, *bounds, waits=waits, late=late))
-
-    def _grant(
-        self, connection: Connection, mine: Record, locks: RequestedLocks, waits: bool, late: bool = False
-    ) -> Outcome | None:
-        now_us, number, existing = self.enter(connection, locks)
-        known = existing is None or existing.epoch == mine.epoch
-        over = existing is None or existing.state in (State.FREE, State.AWAY, State.ENDED)
-        queued = existing is not None and existing.queued and existing.state is mine.state
-        if not known or not (queued if mine.place else over):
-            return None
-        given: dict[str, Any] = {name: self.dialect.numbers(keys) for name, keys in locks.objects.items()}
-        found = self._others(connection, self._conflicting, {**given, "of_place": mine.place})
-        in_group = {"of_group": mine.group_key, "of_place": mine.place}
-        group = [] if mine.group_key is None else self._others(connection, self._in_group, in_group)
-        outcome = decide(mine, Attempt(now_us, number, waits, late, self.passing_us), found, group)
-        if outcome.void:
-            return outcome
-        if waits and not self._queue_behind(connection, outcome.behind):
-            return None
-        self._move(connection, mine, outcome.record, existing, locks)
-        return outcome
-
-    def _others(self, connection: Connection, what: Select[Any], given: Mapping[str, Any]) -> list[Other]:
-        return [Other.of(row._asdict()) for row in connection.execute(what, given)]
-
-    def _move(
-        self, connection: Connection, mine: Record, record: Record, existing: Record | None, locks: RequestedLocks
-    ) -> None:
-        """Write what has become of *mine*, with its locks where it is in their queue, and tell whom it was in the way of."""
-        queued = (State.WAITING, State.GRANTED)
-        had, has = bool(mine.place) and mine.state in queued, record.state in queued
-        self.put(connection, record, existing, locks.rows if has and not had else ())
-        if had and not has:
-            connection.execute(delete(self.tables.lock).where(self.tables.lock.c.place == record.place))
-        if mine.place and (had, mine.state is State.PARKED) != (has, record.state is State.PARKED):
-            self.dialect.tell(connection, record.place, THOSE_BEHIND)
-
-    def release(self, lease: Lease) -> bool:
-        """End a grant; False if there is none, or if it is another process's now."""
-        functions, given = self.dialect.functions, of(lease)
-        if functions is None:
-            return self.transact(lambda connection: self.end(connection, State.ENDED, "of_lease", **given))
-        return self.drive(lambda session: functions.release(session, *given.values(), frees=self.frees))
+        return select(request.place, request.epoch, request.state, request.ahead, request.watched).where(*alive)
 
     # Writing.
 
     def put(
-        self, connection: Connection, record: Record, existing: Record | None, locks: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
-        """Write the record over the owner's *existing* one, and the rows of *locks* that it has got."""
-        request = self.tables.request
-        if existing is None:
-            connection.execute(insert(request), record._asdict())
-        elif changed := record.changes(existing):
-            connection.execute(update(request).where(request.c.owner_key == record.owner_key).values(changed))
-        if locks:
-            connection.execute(insert(self.tables.lock), [{**row, "place": record.place} for row in locks])
+        self,
+        transaction: StoreTransaction,
+        record: Record,
+        existing: Record | None,
+        locks: RequestedLocks | None = None,
+    ) -> Answer:
+        """Write the record over the owner's *existing* one, if that is still the same, with the rows of *locks*.
 
-    def _queue_behind(self, connection: Connection, places: Collection[int]) -> bool:
-        """Have the ends of the requests at *places* be told to their waiters; False if one of them has ended."""
-        given = {"places": self.dialect.numbers(places)}
-        return not places or connection.execute(self._behind, given).rowcount == len(places)
+        The answer counts no row if it is not the same any more; then nothing is written.
+        """
+        request = self.tables.request
+        values: dict[str, Any] = record._asdict() | {"state": record.state.value}
+        if existing is None and locks is not None and self.dialect.insert_both is not None:
+            return transaction.ask(self.dialect.insert_both, **values, rows=locks.rows)
+        if existing is None:
+            written = transaction.ask(self.tables.insert_request, **values)
+        elif existing.queued and existing.epoch == record.epoch:
+            moved = {f"to_{name}": values[name] for name in _MOVED}
+            was = {"of_key": existing.owner_key, "of_epoch": existing.epoch, "of_state": existing.state.value}
+            written = transaction.ask(self._move, **moved, **was)
+        else:
+            changed = {name: value for name, value in values.items() if value != getattr(existing, name)}
+            same = (request.c.epoch == existing.epoch, request.c.state == existing.state.value)
+            written = transaction.ask(
+                update(request).where(request.c.owner_key == record.owner_key, *same).values(changed)
+            )
+        if locks is not None:
+            transaction.ask(self.dialect.insert_locks, of_place=record.place, rows=locks.rows)
+        return written
 
     @cached_property
-    def _behind(self) -> Update:
+    def _move(self) -> Update:
+        request = self.tables.request
+        was = (request.c.owner_key == bindparam("of_key"), request.c.epoch == bindparam("of_epoch"))
+        moved: dict[str, Any] = {name: bindparam(f"to_{name}") for name in _MOVED}
+        return update(request).where(*was, request.c.state == bindparam("of_state")).values(moved)
+
+    @cached_property
+    def without_locks(self) -> Delete:
+        """Deletes the rows of locks of the request at ``of_place``, unless that waits for locks or holds."""
+        request, lock = self.tables.request.c, self.tables.lock
+        has_locks = select(request.place).where(
+            request.place == bindparam("of_place"), self.tables.in_state(State.WAITING, State.GRANTED)
+        )
+        return delete(lock).where(lock.c.place == bindparam("of_place"), not_(has_locks.exists()))
+
+    def wait_for(self, transaction: StoreTransaction, places: Iterable[int]) -> bool:
+        """Mark the requests at *places*, so that their ends are told to the waiter; False if one of them has ended.
+
+        Until this is committed none of them can end, so that whichever transaction ends it sees the waiter."""
+        wanted = list(places)
+        return transaction.ask(self._waited_for, places=self.dialect.numbers(wanted)).count == len(wanted)
+
+    @cached_property
+    def _waited_for(self) -> Update:
         request = self.tables.request
         there = (self.dialect.among(request.c.place, "places"), or_(self.queued, self.held))
-        heard = case((request.c.audience < THOSE_BEHIND, THOSE_BEHIND), else_=request.c.audience)
-        return update(request).where(*there).values(audience=heard)
+        marked = case((request.c.watched < BY_WAITERS, BY_WAITERS), else_=request.c.watched)
+        return update(request).where(*there).values(watched=marked)
 
-    def leave_word(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> int:
-        """Have the end of the requests of which *where* is so be told to everybody; how many there are."""
-        told = update(self.tables.request).where(*where).values(audience=EVERYBODY)
-        return int(connection.execute(told, values).rowcount)
+    def mark_watched(self, *where: ColumnElement[bool], **values: Any) -> int:
+        """Have the ends of the requests that meet *where* be told to all processes that watch; how many there are."""
+        marked = update(self.tables.request).where(*where).values(watched=BY_OTHERS)
+        return self.transact(lambda transaction: transaction.ask(marked, **values)).count
 
-    def end(self, connection: Connection, state: State, which: str, **values: Any) -> bool:
-        """End a request, to be ENDED or FREE, and tell its audience. False if there is none.
+    def end(self, transaction: StoreTransaction, state: State, which: str, *, of_place: int, **values: Any) -> Answer:
+        """End a request, to be ENDED or FREE, and tell its waiters. The answer counts it, if there was one.
 
-        :param which: at the place ``of_place``, ``standing``, ``queued``, ``aside``, ``held`` or ``void``; or ``of_lease``.
+        :param which: ``standing``, ``queued``, ``aside``, ``held``, ``void``; or ``of_lease``.
         """
-        gone = self.dialect.end(connection, self._ends[state, which], values)
-        if gone is None:
-            return False
-        place, audience = gone
-        if audience:
-            self.dialect.tell(connection, place, audience)
-        return True
+        ended = self.dialect.end(transaction, self._ends[state, which], self.without_locks, of_place=of_place, **values)
+        self.dialect.tell(transaction, of_place)
+        return ended
+
+    def release(self, lease: Lease) -> bool:
+        """End a grant; False if there is none, or if it is another process's now."""
+        update, values = self._ends[State.ENDED, "of_lease"], of(lease)
+        ended = self.transact(lambda one: self.dialect.end(one, update, self.without_locks, **values))
+        if self.dialect.notifies and ended.count and ended.rows[0]["watched"]:
+            # In a transaction of its own: few leases are waited for. Without it, the waiters find out at their next look.
+            self.transact(lambda transaction: self.dialect.tell(transaction, values["of_place"]))
+        return ended.count > 0
 
     @cached_property
     def _ends(self) -> Mapping[tuple[State, str], Update]:
@@ -332,35 +320,39 @@ class Store(Sessions):
             for state in (State.ENDED, State.FREE)
         }
 
-    def clear(self, connection: Connection, *where: ColumnElement[bool]) -> int:
-        """Take away the void requests of which *where* is so, but for those that another transaction is at; how many."""
+    def clear(self, transaction: StoreTransaction, *where: ColumnElement[bool], **values: Any) -> int:
+        """Take away the void requests that meet *where*, except those that another transaction is at; how many."""
         request = self.tables.request
         found = select(request.c.place, request.c.state).where(self.void, *where).order_by(request.c.place)
-        rows = connection.execute(found.with_for_update(skip_locked=True)).all()
+        rows = transaction.ask(found.with_for_update(skip_locked=True), **values).rows
         states = {State.GRANTED.value: State.ENDED}
-        return sum(self.end(connection, states.get(row.state, State.FREE), "void", of_place=row.place) for row in rows)
+        ended = [
+            self.end(transaction, states.get(row["state"], State.FREE), "void", of_place=row["place"]) for row in rows
+        ]
+        return sum(answer.count for answer in ended)
 
     def take_away(self, void: Iterable[int]) -> None:
         """:meth:`clear` what is at those places."""
-        at_places = self.tables.request.c.place.in_(void)
-        self.transact(lambda connection: self.clear(connection, at_places))
+        at_places = self.dialect.among(self.tables.request.c.place, "places")
+        places = self.dialect.numbers(void)
+        self.transact(lambda transaction: self.clear(transaction, at_places, places=places))
 
     def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
         """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
         if waiting:
-            self.transact(lambda connection: self._sign(connection, dict(waiting)))
+            self.transact(lambda transaction: self._sign(transaction, dict(waiting)))
 
     def declare_dead(self, owner_key: str, process: str) -> None:
         """Take the sign of life from a request that waits, if that process still acts for its owner."""
         request = self.tables.request
         mine = (request.c.owner_key == owner_key, request.c.process == process, self.queued)
-        self.write(lambda connection: connection.execute(update(request).where(*mine).values(seen_us=0)).rowcount)
+        self.transact(lambda transaction: transaction.ask(update(request).where(*mine).values(seen_us=0)))
 
-    def _sign(self, connection: Connection, epochs: Mapping[int, int]) -> None:
+    def _sign(self, transaction: StoreTransaction, epochs: Mapping[int, int]) -> None:
         waiting, signed = self._signing
-        found = connection.execute(waiting, {"places": self.dialect.numbers(epochs)})
-        living = [row.place for row in found if row.epoch == epochs[row.place]]
-        connection.execute(signed, {"places": self.dialect.numbers(living)})
+        found = transaction.ask(waiting, places=self.dialect.numbers(epochs)).rows
+        living = [row["place"] for row in found if row["epoch"] == epochs[row["place"]]]
+        transaction.ask(signed, places=self.dialect.numbers(living))
 
     @cached_property
     def _signing(self) -> tuple[Select[tuple[int, int]], Update]:
@@ -369,6 +361,26 @@ class Store(Sessions):
         mine = (among, self.queued, request.c.seen_us > 0)  # or one that was just handed over would live on
         waiting = select(request.c.place, request.c.epoch).where(*mine).order_by(request.c.place)
         return waiting.with_for_update(skip_locked=True), update(request).where(among).values(seen_us=self.clock_us)
+
+
+_IN_QUEUE = {
+    *("place", "owner", "state", "priority", "turn", "turn_us", "group_turn", "group_turn_us", "seen_us", "end_us")
+}
+"""The columns that tell a request's place in a queue."""
+
+_MOVED = (
+    "state",
+    "turn",
+    "turn_us",
+    "group_key",
+    "group_turn",
+    "group_turn_us",
+    "ahead",
+    "token",
+    "granted_us",
+    "end_us",
+)
+"""The columns that change while a request waits, and when that ends."""
 
 
 def of(lease: Lease) -> dict[str, Any]:

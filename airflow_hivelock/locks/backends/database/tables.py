@@ -8,7 +8,7 @@
     audit      a row a force release, or a work that was declared over
     lease      a view: the Hive lease as it is documented, a row an object that is held
 
-In PostgreSQL also functions: see :mod:`.functions`.
+PostgreSQL draws its numbers from a sequence.
 
 Times are microseconds since 1970 by the database's clock (``…_us``); the view shows timestamps.
 """
@@ -26,7 +26,6 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    Sequence,
     SmallInteger,
     String,
     Table,
@@ -38,7 +37,6 @@ from sqlalchemy import (
     or_,
     select,
     text,
-    update,
 )
 from sqlalchemy.schema import CreateSchema, CreateSequence
 
@@ -46,9 +44,7 @@ from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Insert, Select, TextClause
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 
@@ -73,7 +69,6 @@ class StoreTables:
         self.metadata = MetaData(schema=schema or None)
         in_mysql: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
         in_group = text("group_key IS NOT NULL")
-        self.sequence = Sequence(f"{prefix}number", schema=schema or None)
         self.store = Table(
             f"{prefix}store",
             self.metadata,
@@ -101,7 +96,7 @@ class StoreTables:
             Column("group_key", BigInteger),
             Column("group_turn", BigInteger, nullable=False),
             Column("group_turn_us", BigInteger, nullable=False),
-            Column("audience", SmallInteger, nullable=False),
+            Column("watched", SmallInteger, nullable=False),
             Column("token", BigInteger, nullable=False),
             Column("lease_s", Float(53), nullable=False),
             Column("locks", _TEXT, nullable=False),
@@ -117,7 +112,7 @@ class StoreTables:
             Column("whole", _TEXT, nullable=False),
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
-            Index(f"{prefix}request_group", "group_key", postgresql_where=in_group, sqlite_where=in_group),
+            Index(f"{prefix}request_group", "group_key", "state", postgresql_where=in_group, sqlite_where=in_group),
             **in_mysql,
         )
         self.lock = Table(
@@ -130,7 +125,7 @@ class StoreTables:
             Column("table_name", _TEXT, nullable=False),
             Column("partition_name", _TEXT, nullable=False),
             Column("lease_type", String(1), nullable=False),
-            Index(f"{prefix}lock_object", "object_key", "lease_type", "place"),
+            Index(f"{prefix}lock_object", "object_key", "place"),
             **in_mysql,
         )
         self.audit = Table(
@@ -161,47 +156,45 @@ class StoreTables:
         """The same as a number."""
         return number("tables", self.name)
 
+    def in_state(self, *states: str) -> ColumnElement[bool]:
+        """Whether a request is in one of these *states*."""
+        return or_(*(self.request.c.state == str(state) for state in states))
+
     @cached_property
-    def behind(self) -> ColumnElement[bool]:
+    def waits_for_it(self) -> ColumnElement[bool]:
         """Whether a request waits for the one at ``of_place``, or for any lease of that one's group."""
         request, ended = self.request, self.request.alias("ended")
         group = select(-ended.c.group_key).where(ended.c.place == bindparam("of_place")).scalar_subquery()
         waits_for = or_(request.c.ahead == bindparam("of_place"), request.c.ahead == group)
-        return and_(waits_for, request.c.state.in_(("waiting", "parked")))
+        return and_(waits_for, self.in_state("waiting", "parked"))
 
     def prepared(self, connection: Connection) -> bool:
-        """Whether the tables are of this version.
+        """Whether the tables are there.
 
-        :raises StoreCorrupted: a newer version made them.
+        :raises StoreCorrupted: another version made them.
         """
-        return self._version(connection) == VERSION
-
-    def prepare(self, connection: Connection, dialect: DatabaseDialect) -> None:
-        """Make the tables, or bring them up to this version; a second process waits, and finds them made.
-
-        :raises StoreCorrupted: a newer version made them.
-        """
-        dialect.lock(connection, {self.key: True})
-        found = self._version(connection)
-        for version, step in enumerate(STEPS[found:], start=found + 1):
-            step(self, connection, dialect)
-            connection.execute(update(self.store).values(version=version))
-
-    def _version(self, connection: Connection) -> int:
         if not inspect(connection).has_table(self.store.name, schema=self.schema or None):
-            return 0
+            return False
         found = connection.scalar(select(self.store.c.version))
         if found is None:
-            return 0
+            return False
         if not isinstance(found, int) or found > VERSION:
             raise StoreCorrupted(
-                f"the tables {self.name}* are of version {found}, and this airflow-hivelock knows them up to {VERSION}: "
-                "upgrade it here too"
+                f"the tables {self.name}* are of version {found}, and this airflow-hivelock knows version {VERSION}: upgrade "
+                "it here too"
             )
-        return found
+        if found < VERSION:
+            raise StoreCorrupted(
+                f"the tables {self.name}* are of version {found}, and this airflow-hivelock needs version {VERSION}. Once no "
+                "lease is held, drop them and connect again, or name another prefix in the URL (prefix=…)"
+            )
+        return True
 
     def create(self, connection: Connection, dialect: DatabaseDialect) -> None:
-        """Version 1. MySQL commits each of its statements: what a process has made that died here is left as it is."""
+        """Make what is missing; a second process finds it made. MySQL commits each of its statements, so that what a process
+        has made that died here stays."""
+        if self.prepared(connection):
+            return
         if self.schema and not inspect(connection).has_schema(self.schema):
             connection.execute(CreateSchema(self.schema))
         self.metadata.create_all(connection)
@@ -211,15 +204,32 @@ class StoreTables:
         if not inspect(connection).has_table(f"{self.prefix}lease", schema=self.schema or None):
             shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
             connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
-        if dialect.functions:
-            connection.execute(CreateSequence(self.sequence))
-            dialect.functions.make(connection)
+        if dialect.sequence is not None:
+            connection.execute(CreateSequence(dialect.sequence, if_not_exists=True))
         if connection.scalar(select(self.store.c.version)) is None:
             if connection.scalar(select(self.request.c.place).limit(1)) is not None:
                 raise StoreCorrupted(
                     f"the number of the tables {self.name}* is gone, and tokens would not grow; restore {self.store}"
                 )
-            connection.execute(insert(self.store).values(version=0, number=0))
+            connection.execute(insert(self.store).values(version=VERSION, number=0))
+
+    @cached_property
+    def insert_request(self) -> Insert:
+        """Writes a row; each column is bound to its name."""
+        return insert(self.request).values({each.name: bindparam(each.name) for each in self.request.columns})
+
+    def insert_locks(self, source: str, column: str) -> TextClause:
+        """The statement that writes rows of locks for the request at ``of_place``, if that waits for locks or holds.
+
+        :param source: what the database reads JSON rows from, bound to ``rows``.
+        :param column: how it reads a column of them, by name.
+        """
+        names = [each.name for each in self.lock.columns if each.name != "place"]
+        return text(
+            f"INSERT INTO {self.qualified}lock (place, {', '.join(names)}) "
+            f"SELECT :of_place, {', '.join(map(column.format, names))} FROM {source} WHERE EXISTS (SELECT 1 FROM "
+            f"{self.qualified}request WHERE place = :of_place AND state IN ('waiting', 'granted'))"
+        )
 
     def leases(self, dialect: DatabaseDialect) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""
@@ -240,7 +250,5 @@ class StoreTables:
         )
 
 
-STEPS: list[Callable[[StoreTables, Connection, DatabaseDialect], None]] = [StoreTables.create]
-"""From each version to the next; a change of the tables is appended here, and what is here stays as it is."""
-
-VERSION = len(STEPS)
+VERSION = 2
+"""Raised with every change of the tables. Tables of another version are refused."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.database.record import State, instant
 from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
 
@@ -35,7 +35,7 @@ def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]
 
 
 class _Before:
-    """Whoever holds, and whoever waits and goes before the next."""
+    """The requests that hold, and those that wait and go before the next."""
 
     def __init__(self, holding: Sequence[Record]) -> None:
         self._locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
@@ -65,17 +65,17 @@ class _Before:
 
     def _on_locks(self, record: Record) -> tuple[Blocker, ...]:
         met = {
-            other.order: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
+            other.position: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
             for mine in reversed(record.locked)
             for other, theirs in self._locks[mine.object]
-            if rules.conflict(mine.mode, theirs.mode)
+            if queueing.conflict(mine.mode, theirs.mode)
         }
-        return tuple(met[order] for order in sorted(met, reverse=True))
+        return tuple(met[position] for position in sorted(met, reverse=True))
 
     def _in_group(self, record: Record) -> tuple[Blocker, ...]:
         group = record.lease_group
         holding = self._holding[group]
-        full = len(holding) >= record.most_leases
+        full = not queueing.permit_free(record.position, record.most_leases, len(holding), ())
         return tuple(
             Blocker(other.owner, other.locked[-1].object, other.locked[-1].mode, other.state is State.PARKED, group)
             for other in (*(holding if full else ()), *self._parked[group])
@@ -83,4 +83,4 @@ class _Before:
 
 
 def _order(record: Record) -> tuple[int, int, int]:
-    return (record.place, 0, record.place) if record.state is State.AWAY else record.order
+    return (record.place, 0, record.place) if record.state is State.AWAY else record.position

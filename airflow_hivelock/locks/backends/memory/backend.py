@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from dataclasses import replace
-from datetime import datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Backend, Blocked, Capabilities, Free
-from airflow_hivelock.locks.backends.memory.queues import Entry, MemoryQueues
+from airflow_hivelock.locks.backends.memory import entry as entries
+from airflow_hivelock.locks.backends.memory.entry import Entry, microseconds
 from airflow_hivelock.locks.errors import LockLost, Superseded
 from airflow_hivelock.locks.model import (
+    Blocker,
     ForcedRelease,
     Holder,
     Lease,
@@ -25,11 +26,14 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.queueing import Call, Decision, Earlier, Ruling, Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
-    from airflow_hivelock.locks.model import Blocker, Work
+    from airflow_hivelock.locks.model import Work
+    from airflow_hivelock.locks.queueing import Other
 
 PASSING_S = 3600.0
 
@@ -43,11 +47,13 @@ class MemoryBackend(Backend):
     capabilities = Capabilities()
 
     def __init__(self, passing_s: float = PASSING_S) -> None:
-        self.queues = MemoryQueues(passing_s)
+        self.passing_s = passing_s
+        self._entries: dict[str, Entry] = {}
+        self._numbers = count(1)
         self._audit: list[ForcedRelease] = []
         self._lock = threading.RLock()
         self._ended: dict[str, Tenure] = {}
-        self._orders: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._calls: dict[str, Earlier] = {}
         self._watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> MemoryAcquisition:
@@ -66,7 +72,7 @@ class MemoryBackend(Backend):
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         with self._lock:
-            return self._put_work(lease, name, application, next(self.queues.count))
+            return self._put_work(lease, name, application, next(self._numbers))
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
         with self._lock:
@@ -99,8 +105,8 @@ class MemoryBackend(Backend):
 
     def leases(self) -> list[Lease]:
         with self._lock:
-            held = [(entry, entry.lease) for entry in self.queues.entries.values() if entry.lease]
-            return [replace(lease, expires=_expires(entry, lease)) for entry, lease in held]
+            held = [(entry, entry.lease) for entry in self._entries.values() if entry.lease]
+            return [replace(lease, expires=entry.expires(lease)) for entry, lease in held]
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
         with self._lock:
@@ -116,7 +122,7 @@ class MemoryBackend(Backend):
 
     def forget_aside(self, owner: str, attempt: int) -> bool:
         with self._lock:
-            entry = self.queues.entries.get(owner)
+            entry = self._entries.get(owner)
             aside = entry is not None and entry.waiting(WaitsFor.SLOT) and entry.request.attempt == attempt
             return aside and self._remove(owner)
 
@@ -135,21 +141,20 @@ class MemoryBackend(Backend):
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         with self._lock:
-            held = [(lease, self.queues.entries[lease.owner].request.query) for lease in self.leases()]
+            held = [(lease, self._entries[lease.owner].request.query) for lease in self.leases()]
         return rules.holders(held, target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         with self._lock:
-            entries = sorted(self.queues.entries.values(), key=lambda entry: entry.order)
             return [
-                _waiter(entry, self.queues.blockers(entry))
-                for entry in entries
+                entry.waiter(self._blockers(entry, self._ahead(entry)))
+                for entry in sorted(self._entries.values(), key=lambda entry: entry.place)
                 if entry.lease is None and rules.concern(entry.request.locks, target)
             ]
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         with self._lock:
-            held = [_tenure(entry, entry.lease, None) for entry in self.queues.entries.values() if entry.lease]
+            held = [entry.tenure(entry.lease, None) for entry in self._entries.values() if entry.lease]
             tenures = [*self._ended.values(), *held]
         return sorted(
             (tenure for tenure in tenures if rules.concern(tenure.locks, target)),
@@ -161,7 +166,7 @@ class MemoryBackend(Backend):
             self._watches.append((targets, wake))
 
     def now(self) -> datetime:
-        return self.queues.now()
+        return entries.now()
 
     def _put_work(self, lease: Lease, name: str, application: str | None, token: int) -> Lease:
         entry = self._held(lease)
@@ -176,29 +181,98 @@ class MemoryBackend(Backend):
         return entry
 
     def _holding(self, lease: Lease) -> Entry | None:
-        entry = self.queues.entries.get(lease.owner)
+        entry = self._entries.get(lease.owner)
         held = entry and entry.lease
         return entry if held and (held.id, held.epoch) == (lease.id, lease.epoch) else None
 
     def _remove(self, owner: str) -> bool:
-        entry = self.queues.entries.pop(owner, None)
+        entry = self._entries.pop(owner, None)
         if entry:
             if entry.lease:
-                self._ended[owner] = _tenure(entry, entry.lease, self.now())
+                self._ended[owner] = entry.tenure(entry.lease, self.now())
+                self._calls[owner] = self._calls[owner]._replace(ended=True)
             for wake in entry.losses:
                 wake()
             self._changed(entry.request)
         return entry is not None
 
     def _changed(self, request: LockRequest) -> None:
-        for entry in self.queues.entries.values():
-            if entry.lease is None and entry.waits_for is not WaitsFor.SLOT and not self.queues.in_the_way(entry):
+        """Wake the waiters that have no request in the way any more, and those that watch the objects of *request*."""
+        for entry in self._entries.values():
+            waits = entry.lease is None and entry.waits_for is not WaitsFor.SLOT
+            if waits and all(other.gone for other in self._ahead(entry)):
                 entry.wake()
         touched = {lock.object for lock in request.locks}
         fired = [watch for watch in self._watches if touched.intersection(watch[0])]
         self._watches = [watch for watch in self._watches if watch not in fired]
         for _, wake in fired:
             wake()
+
+    # The queues: the candidates, what is decided of them, and what is written of that.
+
+    def _settle(self, entry: Entry) -> Decision:
+        """Decide a request that holds nothing, and put it into the queue where it then waits."""
+        while (decision := self._decide(entry)).ruling is Ruling.CLEAR:
+            for other in decision.remove:
+                self._remove(str(other.key))
+        waited_for, had_place = entry.waits_for, entry.among_locks is not None
+        entry.among_locks, entry.in_group = decision.among_locks, decision.in_group
+        entry.waits_for = WaitsFor.LEASE if decision.ruling is Ruling.PARK else WaitsFor.LOCK
+        if entry.waits_for is not waited_for and (had_place or waited_for is WaitsFor.LEASE):
+            self._changed(entry.request)  # it is in no request's way in the queue that it has left
+        return decision
+
+    def _decide(self, entry: Entry) -> Decision:
+        limit, now = entry.request.limit, self.now()
+        asking = Undecided(
+            entry.arrival,
+            entry.own_place(next(self._numbers), now),
+            entry.among_locks,
+            entry.in_group,
+            limit.most if limit else 0,
+            entry.request.late,
+        )
+        oldest = microseconds(now) - round(self.passing_s * 1_000_000)
+        return queueing.decide(asking, self._conflicting(entry), self._group(entry), oldest)
+
+    def _ahead(self, entry: Entry) -> list[Other]:
+        """The requests in its way, in the queue that it is in."""
+        limit = entry.request.limit
+        if entry.waits_for is WaitsFor.LOCK:
+            return queueing.in_the_way(entry.place.position, self._conflicting(entry))
+        if entry.waits_for is WaitsFor.LEASE and limit:
+            return queueing.in_the_way_of_permit(entry.place.position, limit.most, self._group(entry))
+        return []
+
+    def _blockers(self, entry: Entry, ahead: Iterable[Other]) -> tuple[Blocker, ...]:
+        """The requests *ahead*, each with a lock of its that is in the way."""
+        limit, locks = entry.request.limit, entry.request.locks
+        group = limit.group if limit and entry.waits_for is WaitsFor.LEASE else ""
+        found = [(other, self._entries[str(other.key)].request.locks) for other in ahead]
+        return tuple(
+            Blocker(str(other.key), met.object, met.mode, waiting=not other.holds, group=group)
+            for other, theirs in found
+            for met in (theirs[-1:] if group else queueing.conflicts(locks, theirs)[:1])
+        )
+
+    def _conflicting(self, entry: Entry) -> list[Other]:
+        return [
+            other.other
+            for other in self._entries.values()
+            if other is not entry
+            and (other.lease or other.among_locks)
+            and queueing.conflicts(entry.request.locks, other.request.locks)
+        ]
+
+    def _group(self, entry: Entry) -> list[Other]:
+        """The others that wait for or have a lease of its group."""
+        name = entry.request.limit.group if entry.request.limit else None
+        others = [(other, other.request.limit) for other in self._entries.values() if other is not entry]
+        return [
+            other.other
+            for other, limit in others
+            if limit and limit.group == name and (other.lease or other.waits_for is WaitsFor.LEASE)
+        ]
 
 
 class MemoryAcquisition:
@@ -217,21 +291,19 @@ class MemoryAcquisition:
         with store._lock:
             entry = self._mine() or self._enter()
             if entry.lease is None and entry.waits_for is not WaitsFor.SLOT:
-                if store.queues.advance(entry):
-                    store._changed(entry.request)
-                if blocked := store.queues.blockers(entry):
-                    return Blocked(blocked, self._waited_s)
-                for left in store.queues.left_before(entry):
-                    store._remove(left.request.owner)
-                if self._request.late:
-                    entry.waits_for, entry.place, entry.in_group = WaitsFor.SLOT, None, None
-                else:
-                    self._grant(entry)
+                decision = store._settle(entry)
+                match decision.ruling:
+                    case Ruling.STEP_ASIDE:
+                        entry.waits_for, entry.among_locks, entry.in_group = WaitsFor.SLOT, None, None
+                    case Ruling.GRANT:
+                        self._grant(entry)
+                    case _:
+                        return Blocked(store._blockers(entry, decision.ahead), self._waited_s)
                 store._changed(entry.request)
             return entry.lease or Free(self._waited_s)
 
     def _grant(self, entry: Entry) -> None:
-        number = next(self._backend.queues.count)
+        number = next(self._backend._numbers)
         entry.lease = Lease(
             f"memory-{number}",
             number,
@@ -257,12 +329,12 @@ class MemoryAcquisition:
 
     def _waiting(self) -> Entry | None:
         """The entry while it waits, and this acquisition acts for its owner."""
-        entry = self._backend.queues.entries.get(self._request.owner)
+        entry = self._backend._entries.get(self._request.owner)
         return entry if entry and entry.lease is None and entry.epoch == self._epoch else None
 
     def _mine(self) -> Entry | None:
         """The entry that this acquisition made or took over; None before its first step, or when it was freed."""
-        entry = self._backend.queues.entries.get(self._request.owner)
+        entry = self._backend._entries.get(self._request.owner)
         if self._epoch is None or entry is None:
             return None
         if entry.epoch != self._epoch:
@@ -271,65 +343,38 @@ class MemoryAcquisition:
 
     def _enter(self) -> Entry:
         store, request = self._backend, self._request
-        self._begun = self._begun or next(store.queues.count)
-        latest = store._orders[request.owner]
-        if (request.attempt, self._begun) < latest:
-            raise Superseded(f"{request.owner}: attempt {latest[0]} has taken over from attempt {request.attempt}")
-        self._epoch = next(store.queues.count)
-        entry = store.queues.entries.get(request.owner)
-        if entry is None or entry.waiting(WaitsFor.SLOT):
-            entry = store.queues.entries[request.owner] = Entry(
-                request, next(store.queues.count), store.now(), self._epoch, self._wake
-            )
-        elif not _same(entry, request):
-            given = entry.lease.given if entry.lease else ()
-            held = entry.lease is not None
-            raise rules.mismatch(request.owner, entry.request.locks, request.locks, held=held, given=given)
-        else:
-            superseded = entry.wake
+        self._begun = self._begun or next(store._numbers)
+        call = Call(request.attempt, self._begun)
+        entry = store._entries.get(request.owner)
+        given = entry.lease.given if entry and entry.lease else ()
+        earlier = store._calls.get(request.owner)
+        if earlier and entry and not entry.waiting(WaitsFor.SLOT):
             standing = entry.request
-            whole = standing.whole | request.whole
-            entry.request = replace(
-                request, locks=standing.locks, priority=standing.priority, limit=standing.limit, whole=whole
-            )
-            entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
-            superseded()
-            self._waited_s = (store.now() - entry.since).total_seconds()
-            for notice in entry.losses:
-                notice()
-            entry.losses.clear()
-            if entry.lease:
-                entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt, whole=whole)
-        store._orders[request.owner] = request.attempt, self._begun
+            earlier = Earlier(earlier.call, True, False, standing.locks, standing.named, bool(given))
+        held = entry is not None and entry.lease is not None
+        taken_over = rules.takes_over(call, request, earlier, held=held, given=given)
+        self._epoch = next(store._numbers)
+        if entry is None or not taken_over:
+            entry = Entry(request, next(store._numbers), store.now(), self._epoch, self._wake)
+            store._entries[request.owner] = entry
+        else:
+            self._take_over(entry)
+        store._calls[request.owner] = Earlier(call, False, False, ())
         return entry
 
-
-def _same(entry: Entry, request: LockRequest) -> bool:
-    """Whether *request* is for what *entry* has, all of it."""
-    if request.named and not (entry.lease and entry.lease.given):
-        return entry.request.named == request.named
-    return entry.request.locks == request.locks
-
-
-def _waiter(entry: Entry, blockers: tuple[Blocker, ...]) -> Waiter:
-    request = entry.request
-    place = 0 if entry.waits_for is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
-    return Waiter(
-        request.owner,
-        request.locks,
-        place,
-        entry.since,
-        blockers,
-        request.priority,
-        entry.waits_for,
-        request.attempt,
-    )
-
-
-def _tenure(entry: Entry, lease: Lease, ended: datetime | None) -> Tenure:
-    held = in_order((*lease.locks, *lease.given))
-    return Tenure(lease.id, lease.owner, held, entry.since, lease.since, ended)
-
-
-def _expires(entry: Entry, lease: Lease) -> datetime:
-    return (entry.renewed or lease.since) + timedelta(seconds=lease.lease_s)
+    def _take_over(self, entry: Entry) -> None:
+        """Act for the owner in the place of the process that has done so."""
+        request, standing, superseded = self._request, entry.request, entry.wake
+        whole = standing.whole | request.whole
+        entry.request = replace(
+            request, locks=standing.locks, priority=standing.priority, limit=standing.limit, whole=whole
+        )
+        assert self._epoch is not None
+        entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
+        superseded()
+        self._waited_s = (self._backend.now() - entry.since).total_seconds()
+        for notice in entry.losses:
+            notice()
+        entry.losses.clear()
+        if entry.lease:
+            entry.lease = replace(entry.lease, epoch=self._epoch, attempt=request.attempt, whole=whole)

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.metastore.row import (
     Conflicts,
@@ -21,6 +21,7 @@ from airflow_hivelock.locks.backends.metastore.row import (
 )
 from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
+from airflow_hivelock.locks.queueing import Call
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
@@ -116,7 +117,7 @@ class MetastoreAcquisition:
             first, theirs = rows[0], {row.lock for row in rows}
             if first.metadata is None or first.metadata.owner != owner:
                 continue
-            if first.metadata.attempt > request.attempt:
+            if queueing.stale(Call(request.attempt, 0), Call(first.metadata.attempt, 0)):
                 raise Superseded(f"{owner}: attempt {first.metadata.attempt} has taken over from {request.attempt}")
             if request.named:
                 same = first.metadata.named == digest(request.named)

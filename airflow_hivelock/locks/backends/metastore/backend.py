@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition, lockable
@@ -21,6 +21,7 @@ from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import HiveLockError, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
+from airflow_hivelock.locks.queueing import Call
 from airflow_hivelock.locks.url import seconds, truth
 
 if TYPE_CHECKING:
@@ -114,11 +115,12 @@ class MetastoreBackend(Backend):
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         """Recorded nowhere but in what is returned: the token is that of the lease."""
-        return self._noted(lease, name, application)
+        return self.record_work(lease, name, application)
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
         """As :meth:`start_work`."""
-        return self._noted(lease, name, application)
+        self.verify(lease)
+        return replace(lease, works=put_work(lease.works, name, application, lease.token))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
         """The token is that of the lease: it tells one lease from the next, not the starts under one lease."""
@@ -131,7 +133,7 @@ class MetastoreBackend(Backend):
         with self.store.client() as client:
             mine = _rows_of(client, lease)
             metadata = mine[0].metadata if mine else None
-            if metadata is None or metadata.attempt > lease.attempt:
+            if metadata is None or queueing.stale(Call(lease.attempt, 0), Call(metadata.attempt, 0)):
                 return False
             client.unlock(mine[0].id)
             return True
@@ -253,10 +255,6 @@ class MetastoreBackend(Backend):
                 f"{lease.owner}: the metastore has let in {intruder.blocker} beside lease {lease.id}; stop the work "
                 "under it. Metastores before Hive 4.0 do so"
             )
-
-    def _noted(self, lease: Lease, name: str, application: str | None) -> Lease:
-        self.verify(lease)
-        return replace(lease, works=put_work(lease.works, name, application, lease.token))
 
 
 def _number(lease_id: str) -> int:

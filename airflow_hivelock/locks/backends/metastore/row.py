@@ -23,10 +23,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject, LockType, owner_key
+from airflow_hivelock.locks.queueing import Position
 from airflow_hivelock.locks.validate import MOST_MS
 
 if TYPE_CHECKING:
@@ -134,6 +135,16 @@ class Row:
     metadata: Metadata | None
 
     @property
+    def position(self) -> Position:
+        """In the server's queue, which knows no priorities."""
+        return Position(self.id, 0, self.id)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps out requests that were asked for earlier, too: Hive's own gives nothing back."""
+        return not self.waiting and self.metadata is None
+
+    @property
     def kind(self) -> LockType:
         """What is not known counts as EXCLUSIVE."""
         return LockType.__members__.get(self.type, LockType.EXCLUSIVE)
@@ -230,11 +241,11 @@ class Conflicts:
 
     def __init__(self, asked: Sequence[Row], *, excl_write: bool) -> None:
         self._footprint = rules.Footprint(((folded(row.lock.object), row.kind) for row in asked), excl_write=excl_write)
-        self._number = asked[0].id
+        self._mine = asked[0]
 
     def __call__(self, row: Row) -> bool:
-        earlier = row.id < self._number or (not row.waiting and row.metadata is None)
-        return row.id != self._number and earlier and self._footprint.excludes(folded(row.lock.object), row.kind)
+        before = row.id != self._mine.id and queueing.in_the_way(self._mine.position, [row])
+        return bool(before) and self._footprint.excludes(folded(row.lock.object), row.kind)
 
 
 def folded(target: LockObject) -> LockObject:

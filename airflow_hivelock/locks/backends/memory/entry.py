@@ -1,0 +1,95 @@
+"""An owner's request, kept in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.model import Lease, LockRequest, Tenure, Waiter, WaitsFor, in_order
+from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.model import Blocker
+
+
+@dataclass
+class Entry:
+    """An owner's request, for as long as it waits or holds.
+
+    :param number: its own number, drawn when it was made.
+    :param among_locks: its place in the queue for its locks, while it waits for them or holds them.
+    :param in_group: its place in the group's queue, from the first time that it waits there.
+    :param left: its process has handed it over, and no other process has taken it up.
+    """
+
+    request: LockRequest
+    number: int
+    since: datetime
+    epoch: int
+    wake: Callable[[], None]
+    waits_for: WaitsFor = WaitsFor.LOCK
+    among_locks: QueuePlace | None = None
+    in_group: QueuePlace | None = None
+    lease: Lease | None = None
+    renewed: datetime | None = None
+    losses: list[Callable[[], None]] = field(default_factory=list)
+    left: bool = False
+
+    @property
+    def arrival(self) -> QueuePlace:
+        """Its place by its own number and time."""
+        return self.own_place(self.number, self.since)
+
+    def own_place(self, turn: int, since: datetime) -> QueuePlace:
+        """Its place if it joins a queue with that *turn*."""
+        return QueuePlace(Position(turn, -self.request.priority, self.number), microseconds(since))
+
+    @property
+    def place(self) -> QueuePlace:
+        """Its place in the queue that it is in."""
+        place = self.in_group if self.waits_for is WaitsFor.LEASE else self.among_locks
+        return place or self.arrival
+
+    @property
+    def other(self) -> Other:
+        """What it is to another request in its queue."""
+        waits = self.lease is None
+        return Other(self.request.owner, self.place, holds=not waits, gone=waits and self.left)
+
+    def waiting(self, what: WaitsFor) -> bool:
+        """Whether it waits for just that."""
+        return self.lease is None and self.waits_for is what
+
+    def waiter(self, blockers: tuple[Blocker, ...]) -> Waiter:
+        """As it is listed, with the requests in its way."""
+        request = self.request
+        place = 0 if self.waits_for is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
+        return Waiter(
+            request.owner,
+            request.locks,
+            place,
+            self.since,
+            blockers,
+            request.priority,
+            self.waits_for,
+            request.attempt,
+        )
+
+    def tenure(self, lease: Lease, ended: datetime | None) -> Tenure:
+        """The history of its *lease*."""
+        return Tenure(lease.id, lease.owner, in_order((*lease.locks, *lease.given)), self.since, lease.since, ended)
+
+    def expires(self, lease: Lease) -> datetime:
+        """When its *lease* is no longer trusted."""
+        return (self.renewed or lease.since) + timedelta(seconds=lease.lease_s)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)  # the store is this process, so this is the store's clock
+
+
+def microseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
