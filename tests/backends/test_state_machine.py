@@ -382,7 +382,7 @@ class InMySQL(Machine):
         self.sessions = list(self.managers)
         kept = database(self.managers[0])
         for table in (kept.tables.request, kept.tables.lock):
-            kept.transact(lambda connection: connection.execute(delete(table)))  # noqa: B023
+            kept.transact(lambda transaction: transaction.ask(delete(table)))  # noqa: B023
 
 
 def _reads_and_writes(written: Written) -> tuple[list[LockObject], list[LockObject]]:

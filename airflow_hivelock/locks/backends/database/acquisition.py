@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     :param watch: the places of the requests it waits for, each with whether that waits for a lease of its group.
     :param remove: the places of requests without a claim, which alone are in the way.
     :param written: counts no row if the owner's record has changed meanwhile.
+    :param marked: counts the requests of *watch* that have not ended meanwhile.
     """
 
     record: Record
@@ -62,6 +63,14 @@ class Outcome(NamedTuple):
     watch: Mapping[int, bool] = {}
     remove: Sequence[int] = ()
     written: Answer | None = None
+    marked: Answer | None = None
+
+    @property
+    def outrun(self) -> bool:
+        """Whether another transaction was quicker: it has changed the owner's record, or has ended what is waited for."""
+        if self.written is not None and not self.written.count:
+            return True
+        return self.marked is not None and self.marked.count < len(self.watch)
 
 
 class DatabaseAcquisition:
@@ -137,8 +146,8 @@ class DatabaseAcquisition:
             outcome = self._store.transact(partial(self._attempt, comes_back=comes_back))
             if isinstance(outcome, _TakenForDead):
                 raise outcome
-            if outcome is None or (outcome.written is not None and not outcome.written.count):
-                continue  # another transaction was quicker
+            if outcome is None or outcome.outrun:
+                continue
             if not outcome.remove:
                 return outcome
             self._store.take_away(outcome.remove)
@@ -177,8 +186,8 @@ class DatabaseAcquisition:
         given = (self._request, wanted, self.process, entered.number, began, entered.now_us, frees, key)
         return records.start(existing, *given)
 
-    def _decide(self, transaction: StoreTransaction, entered: Entered, mine: Record) -> Outcome | None:
-        """Have it be decided, and write the decision. None: look again."""
+    def _decide(self, transaction: StoreTransaction, entered: Entered, mine: Record) -> Outcome:
+        """Have it be decided, and write the decision."""
         store, now_us, existing = self._store, entered.now_us, entered.record
         waits = self._request.wait or (existing is not None and existing.place == mine.place)
         conflicting, group = (
@@ -191,14 +200,15 @@ class DatabaseAcquisition:
         candidates = entered.group if decision.ruling is Ruling.PARK else entered.conflicting
         by_place = {one.place: one for one in candidates}
         ahead, watch = ([by_place[int(one.key)] for one in some] for some in (decision.ahead, decision.watch))
+        waited_for, marked = {one.place: one.parked for one in watch}, None
         if decision.ruling in (Ruling.PARK, Ruling.WAIT) and not waits:
             record = mine._replace(state=State.FREE)
         else:
             record = mine.decided(decision, entered.number, now_us)
-            if watch and not store.wait_for(transaction, [one.place for one in watch]):
-                return None
+            # If one of them has just ended, it waits for nothing, and looks again at once.
+            marked = store.wait_for(transaction, waited_for) if waited_for else None
         written = self._write(transaction, record, entered)
-        return Outcome(record, now_us, _shown(ahead), {one.place: one.parked for one in watch}, written=written)
+        return Outcome(record, now_us, _shown(ahead), waited_for, written=written, marked=marked)
 
     def _write(self, transaction: StoreTransaction, record: Record, entered: Entered) -> Answer:
         """Write the record, with its rows of locks where it has come into their queue, and tell its waiters where it has left

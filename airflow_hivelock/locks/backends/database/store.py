@@ -16,7 +16,7 @@ from airflow_hivelock.locks.model import owner_key
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Select, Update
+    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Executable, Select, Update
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
@@ -132,7 +132,7 @@ class Store(Sessions):
         """
         self.dialect.enter(transaction, locks.keys)
         values: dict[str, Any] = {"of_key": locks.owner_key}
-        statement = self._own
+        statement: Executable = self._own
         if decides:
             statement, values["keys"] = (
                 self._candidates[locks.group_key is not None],
@@ -261,12 +261,11 @@ class Store(Sessions):
         )
         return delete(lock).where(lock.c.place == bindparam("of_place"), not_(has_locks.exists()))
 
-    def wait_for(self, transaction: StoreTransaction, places: Iterable[int]) -> bool:
-        """Mark the requests at *places*, so that their ends are told to the waiter; False if one of them has ended.
+    def wait_for(self, transaction: StoreTransaction, places: Iterable[int]) -> Answer:
+        """Mark the requests at *places*, so that their ends are told to the waiter. The answer counts those that have not ended.
 
         Until this is committed none of them can end, so that whichever transaction ends it sees the waiter."""
-        wanted = list(places)
-        return transaction.ask(self._waited_for, places=self.dialect.numbers(wanted)).count == len(wanted)
+        return transaction.ask(self._waited_for, places=self.dialect.numbers(places))
 
     @cached_property
     def _waited_for(self) -> Update:

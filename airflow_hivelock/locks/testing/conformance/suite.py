@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import LeaseLimit, Waiter
+    from airflow_hivelock.locks.model import LeaseLimit, LockObject, Waiter
 
     Connect = Callable[..., LockManager]
 
@@ -32,8 +32,8 @@ class Polling:
         manager: LockManager,
         owner: str,
         *,
-        reads: Iterable[str] = (),
-        writes: Iterable[str] = (),
+        reads: Iterable[str | LockObject] = (),
+        writes: Iterable[str | LockObject] = (),
         attempt: int = 0,
         priority: int = 1,
         limit: LeaseLimit | None = None,
