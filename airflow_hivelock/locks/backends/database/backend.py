@@ -72,9 +72,6 @@ class DatabaseBackend(Backend):
             store.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.store!r})"
-
     def warnings(self) -> Sequence[str]:
         return self.store.read(self.store.dialect.warnings)
 

@@ -67,9 +67,10 @@ _LOCK = text(
     "FROM unnest(:keys, :exclusive) AS wanted (key, exclusive)"
 ).bindparams(bindparam("keys", type_=ARRAY(BigInteger)), bindparam("exclusive", type_=ARRAY(Boolean)))
 
+_PUBLIC_CREATES = text("SELECT has_schema_privilege('public', :schema, 'CREATE')")
+
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Each statement after a lock sees what the last holder of the lock has committed."""
-_PUBLIC_CREATES = text("SELECT has_schema_privilege('public', :schema, 'CREATE')")
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
