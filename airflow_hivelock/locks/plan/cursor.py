@@ -5,7 +5,7 @@ Words, names, literals, partition specifications; and errors that show the place
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 1_000_000
 _SHOWN = 40
 _OFFSET = re.compile(r"from \d+:(\d+)$")
-_TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 
 
 class ScriptDialect(Spark):
@@ -77,12 +76,11 @@ def placed(text: str, offset: int, why: str) -> str:
 def statements(text: str) -> Iterator[Statement]:
     """The statements of *text* that are not empty.
 
-    :raises InvalidRequest: for what is no SQL, or still holds a template's variables.
+    :raises InvalidRequest: for what is no SQL.
     """
     if len(text) > MOST_CHARACTERS:
         raise InvalidRequest(f"the SQL is longer than {MOST_CHARACTERS:,} characters; plan it in parts")
     tokens = _tokens(text)
-    _check(tokens, text)
     part: list[Token] = []
     for token in tokens:
         if token.token_type is not TokenType.SEMICOLON:
@@ -103,12 +101,15 @@ def _tokens(text: str) -> list[Token]:
         raise InvalidRequest(placed(text, int(found[1]) if found else 0, f"{why} ({error})")) from error
 
 
-def _check(tokens: list[Token], text: str) -> None:
-    for token in tokens:
-        if (found := _TEMPLATE.search(text, token.start, token.end + 2)) is not None:
-            raise InvalidRequest(
-                placed(text, found.start(), "a variable is not known here; render the SQL before it is planned")
-            )
+def with_quoted_names(statement: Statement) -> Statement:
+    """*statement*, in which texts in double quotes are names."""
+    names = (
+        Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
+        if token.token_type is TokenType.STRING and statement.text[token.start] == '"'
+        else token
+        for token in statement.tokens
+    )
+    return replace(statement, tokens=tuple(names))
 
 
 _PUNCTUATION = frozenset(
@@ -254,6 +255,22 @@ class Cursor:
         if not self.is_type(TokenType.STRING):
             self.refuse("a string is wanted here")
         return self.next().text
+
+    def constant(self) -> str | None:
+        """The text that strings, several side by side or connected by ``||``, amount to; None for anything else."""
+        text, at = "", self.at
+        while self.is_type(TokenType.STRING):
+            token = self.next()
+            if "\\" in self.statement.text[token.start : token.end + 1]:
+                break
+            text += token.text
+            if not self.is_type(TokenType.DPIPE):
+                if self.is_type(TokenType.STRING):
+                    continue
+                return text
+            self.at += 1
+        self.at = at
+        return None
 
     def skip_parentheses(self) -> None:
         """Pass a group in parentheses, whatever it holds."""

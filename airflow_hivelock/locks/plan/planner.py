@@ -184,7 +184,12 @@ class Planner:
             if level is None or level.value is None:
                 break
             kind = kinds.get(column, "")
-            if (text := level.value.kept(kind)) is None:
+            text = level.value.kept(kind)
+            if self.session.keeps_spelling and (
+                level.value.kind not in ("string", "number") or text != level.value.text
+            ):
+                text = None
+            if text is None:
                 why = f"what Hive and Spark make of {column}={level.value.text!r} is not certain"
                 _whole(LockObject(table.database, table.table, tuple(levels)), why if kind else f"{why}; {_DECLARE}")
                 break  # all that it can be

@@ -17,7 +17,7 @@ from airflow_hivelock.locks.plan.condition import (
     all_of,
     any_of,
 )
-from airflow_hivelock.locks.plan.scope import belongs, mark, marks, narrowed_by_on
+from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
 from airflow_hivelock.locks.plan.tables import is_date
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Predicates:
                 if said.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
                     by_mark.setdefault(each, []).append(said)
         known: dict[Hashable, Condition] = {}
-        lateral = _lateral(select)
+        lateral = lateral_columns(select)
 
         def of(source: Source) -> Condition:
             owns, alias, mine = _owner(lateral, source, sources), source.alias, marks(source, sources, by_mark)
@@ -80,6 +80,9 @@ class Predicates:
     def _condition(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
+            # Hive 2.1 hands down no part of an OR that other sources have a say in.
+            if isinstance(node, exp.Or) and any(owns(column) is None for column in node.find_all(exp.Column)):
+                return UNKNOWN
             parts = tuple(self._condition(part, owns) for part in _operands(node))
             return And(parts) if isinstance(node, exp.And) else any_of(parts)
         if isinstance(node, exp.Not):
@@ -146,12 +149,6 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
         left = left.this
     yield left
     yield from reversed(found)
-
-
-def _lateral(select: exp.Select) -> frozenset[str]:
-    """The columns that lateral views add."""
-    aliases = [lateral.args.get("alias") for lateral in select.args.get("laterals") or ()]
-    return frozenset(column.name.lower() for alias in aliases if alias for column in alias.columns)
 
 
 def _owner(lateral: frozenset[str], source: Source, known: Sequence[Source]) -> Callable[[exp.Expr], str | None]:

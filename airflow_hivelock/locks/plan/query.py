@@ -18,7 +18,7 @@ from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
 from airflow_hivelock.locks.plan.cursor import ScriptDialect, Statement, placed, statements
 from airflow_hivelock.locks.plan.predicate import Predicates
-from airflow_hivelock.locks.plan.scope import Source, handed_down, sources, to_right_branch
+from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,8 @@ FUNCTIONS = frozenset(
 """Table functions that read no table."""
 
 _TREES = (exp.Query, exp.Values)
+_HANDED_DOWN = ("this", "expression", "distinct", "with_")
+"""The parts of a UNION past which engines hand conditions down."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Named:
     """A query that a name stands for: a CTE or a temporary view.
 
     :param reader: the reader of names in it.
-    :param renamed: whether its columns have other names outside.
+    :param renamed: whether its columns have other names outside, or no condition from there reaches it.
     """
 
     tree: exp.Expr
@@ -200,7 +202,8 @@ class Reader:
             if everywhere[name] == upto[name] or upto[name] > own[name]:
                 self._query(cte.this, ALWAYS, scope)
             columns = cte.args["alias"].columns
-            scope[name] = Named(cte.this, self, dict(scope), bool(columns))
+            is_recursive = bool(with_.recursive and own[name])  # what it says of its rows holds for no single step
+            scope[name] = Named(cte.this, self, dict(scope), bool(columns) or is_recursive)
         return scope
 
     # Queries: their conditions reach their sources.
@@ -208,7 +211,7 @@ class Reader:
     def _query(self, node: exp.Expr, outer: Condition, scope: Mapping[str, Named]) -> None:
         scope = self._with(node, scope)
         while isinstance(node, exp.Union):  # a chain of them is nested as deep as it is long
-            whole = not any(node.args.get(part) for part in ("limit", "offset", "by_name", "side", "kind", "on"))
+            whole = not any(value for part, value in node.args.items() if part not in _HANDED_DOWN)
             self._query(node.expression, to_right_branch(node, outer) if whole else ALWAYS, scope)
             self._rest(node, ("with_", "this", "expression"), scope)
             node, outer = node.this, outer if whole else ALWAYS
@@ -216,9 +219,8 @@ class Reader:
         if isinstance(node, exp.Select):
             self._select(node, outer, scope)
         elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
-            alias = node.args.get("alias")
             plain = not any(value for part, value in node.args.items() if part not in ("this", "alias", "with_"))
-            self._query(node.this, outer if plain and not (alias and alias.columns) else ALWAYS, scope)
+            self._query(node.this, outer if plain and not renamed(node) else ALWAYS, scope)
             self._rest(node, ("with_", "this", "alias"), scope)
         else:
             self._rest(node, ("with_",), scope)
@@ -228,10 +230,12 @@ class Reader:
         if sum(isinstance(source.node, exp.Table) for source in named) > MOST_REFERENCES:
             self._refuse_more(named[MOST_REFERENCES].node)
         known = [self._known(source, scope) for source in named]
-        conditions = zip(self._predicates.of_sources(select, known), handed_down(select, known, outer), strict=True)
+        narrows = not read_twice(select)
+        handed = handed_down(select, known, outer, self.statement.text)
+        conditions = zip(self._predicates.of_sources(select, known), handed, strict=True)
         for source, said in zip(known, conditions, strict=True):
             condition = all_of(said)
-            self._source(source.node, condition if source.narrows else ALWAYS, scope)
+            self._source(source.node, condition if narrows and source.narrows else ALWAYS, scope)
             if source.join is not None:
                 self._rest(source.join, ("this",), scope)
         self._rest(select, ("with_", "from_", "joins"), scope)
@@ -276,8 +280,7 @@ class Reader:
                 self._object_read(node, condition)
             elif named not in self.session.being_read:
                 self.session.being_read.append(named)
-                renamed = named.renamed or (node.args.get("alias") and node.args["alias"].columns)
-                self.read_named(named, ALWAYS if renamed else condition)
+                self.read_named(named, ALWAYS if named.renamed or renamed(node) else condition)
                 self.session.being_read.pop()
 
     def _object_read(self, node: exp.Table, condition: Condition) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MOST_NESTED = 100
 """How deep parentheses may nest: sqlglot's time grows with it, and Python's stack ends."""
 
+TOO_DEEP = "unknown of this depth"
+
 _COLLAPSED = 25
 """How deep an expression may nest before what is deeper in it is taken for unknown; but for queries in it."""
 
@@ -221,7 +223,7 @@ def _shallow(tokens: Sequence[Token]) -> Sequence[Token]:
         end = closes.get(at)
         at += 1
         if end is not None and queries[end] == queries[at - 1]:
-            found.append(_like(tokens[at], TokenType.IDENTIFIER, "unknown of this depth"))
+            found.append(_like(tokens[at], TokenType.IDENTIFIER, TOO_DEEP))
             at = end
     return found
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
+from airflow_hivelock.locks.plan.functions import deterministic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Source:
     :param join: the join that it came by; None for what stands in FROM.
     :param where: whether WHERE narrows it. It does not for the side of an outer join that is filled with NULL, since
         engines read that before they join, nor for what a semi join does not show.
-    :param narrows: whether any condition may: not for samples and pivots.
+    :param narrows: whether any condition may: not for samples and pivots, and not where its columns have other names here.
     :param columns: its partition columns, where it is a table of which they are known.
     :param database: of that table.
     """
@@ -63,11 +64,70 @@ def sources(select: exp.Select) -> list[Source]:
             join,
             where=not filled and (join is None or join.kind not in ("SEMI", "ANTI")),
             filled=filled,
-            narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes")),
+            narrows=not any(node.args.get(part) for part in ("sample", "pivots", "match_recognize", "changes"))
+            and not renamed(node),
         )
         for place, (node, join) in enumerate(nodes)
         for filled in [place <= last or _filled(join)]
     ]
+
+
+def renamed(source: exp.Expr) -> bool:
+    """Whether the alias of *source* gives its columns other names."""
+    alias = source.args.get("alias")
+    return isinstance(alias, exp.TableAlias) and bool(alias.columns)
+
+
+def read_twice(select: exp.Select) -> bool:
+    """Whether an engine may read the sources of *select* once more, without its conditions.
+
+    Spark does for LATERAL and for a scalar subquery that refers to the rows outside: it joins with what these have.
+    """
+    from_ = select.args.get("from_")
+    beside = [*(join.this for join in select.args.get("joins") or ()), *(select.args.get("laterals") or ())]
+    if any(isinstance(each, exp.Lateral) and each.find(exp.Query) for each in beside):
+        return True
+    aliases = {str(each.alias_or_name).lower() for each in (*([from_.this] if from_ else ()), *beside)}
+    return any(_refers(query, aliases) for query in _scalar_queries(select))
+
+
+def _scalar_queries(select: exp.Select) -> Iterator[exp.Query]:
+    """The subqueries in expressions of *select*, but for those of IN and EXISTS, which become joins."""
+    for part in _expressions(select):
+        for query in part.find_all(exp.Query):
+            parent = query.parent
+            if isinstance(query, exp.Subquery):
+                inner = isinstance(parent, exp.From | exp.Join | exp.Lateral | exp.In | exp.Exists)
+                inner = inner or query.find_ancestor(exp.In, exp.Select) is parent
+            else:
+                inner = isinstance(parent, exp.Subquery | exp.In | exp.Exists | exp.CTE | exp.SetOperation)
+            if not inner:
+                yield query
+
+
+def _refers(query: exp.Query, aliases: set[str]) -> bool:
+    """Whether *query* may refer to a source with one of *aliases*, which are outside of it."""
+    own = {str(each.alias_or_name).lower() for each in query.find_all(exp.Table, exp.Subquery, exp.Lateral)}
+    if any(column.table and column.table.lower() in aliases - own for column in query.find_all(exp.Column)):
+        return True
+    # An unqualified column that is compared with another column may be one of either.
+    for clause in query.find_all(exp.Where, exp.Having, exp.Join):
+        condition = clause.args.get("on") if isinstance(clause, exp.Join) else clause.this
+        for part in condition.flatten() if isinstance(condition, exp.And) else filter(None, [condition]):
+            columns = list(part.find_all(exp.Column))
+            if len(columns) > 1 and not all(column.table for column in columns):
+                return True
+    return False
+
+
+def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
+    """All expressions of *select* that are not its sources."""
+    for name, value in select.args.items():
+        for each in value if isinstance(value, list) else [value]:
+            if name == "joins":
+                yield from filter(None, [each.args.get("on")])
+            elif name not in ("with_", "from_", "laterals", "hint") and isinstance(each, exp.Expr):
+                yield each
 
 
 def _filled(join: exp.Join | None) -> bool:
@@ -86,13 +146,32 @@ def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
     return join.kind != "ANTI" and (join.kind == "SEMI" or join.side != "LEFT")
 
 
-_KEEP_ROWS = ("limit", "offset", "qualify", "match", "laterals", "pivots", "sample", "connect", "windows")
+_PASSED = frozenset(
+    (
+        *("with_", "expressions", "hint", "distinct", "from_", "joins", "laterals", "where", "group", "having"),
+        *("order", "sort", "cluster", "distribute"),
+    )
+)
+"""The parts of a SELECT past which engines hand conditions down, unless what they compute differs each time."""
 
 
-def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -> list[Condition]:
-    """What *outer*, about the columns that *select* gives, says about those of each of its sources."""
+def _passes(select: exp.Select, text: str) -> bool:
+    """Whether a condition on columns that *select* gives is one on rows of its sources: whatever is unknown stops it."""
+    if any(value and name not in _PASSED for name, value in select.args.items()):
+        return False
+    if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on"):
+        return False
+    computed = [lateral.this for lateral in select.args.get("laterals") or ()]
+    return deterministic((*_expressions(select), *computed), text)
+
+
+def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition, text: str) -> list[Condition]:
+    """What *outer*, about the columns that *select* gives, says about those of each of its sources.
+
+    :param text: of the statement that *select* is in.
+    """
     given: dict[str, dict[str, exp.Column]] = {}
-    for name, column in _handed_columns(select, outer.columns()).items():
+    for name, column in _handed_columns(select, outer.columns(), text).items():
         given.setdefault(mark(column), {})[name] = column
     done: dict[Hashable, Condition] = {}
 
@@ -113,16 +192,23 @@ def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition) -
     return [of(source) for source in known]
 
 
-def _handed_columns(select: exp.Select, names: frozenset[str]) -> dict[str, exp.Column]:
+def _handed_columns(select: exp.Select, names: frozenset[str], text: str) -> dict[str, exp.Column]:
     """Those that *select* gives as *names*, as far as a condition on them keeps whole rows of its sources."""
-    if not names or any(select.args.get(part) for part in _KEEP_ROWS) or select.find(exp.Window):
+    if not names or not _passes(select, text):
         return {}
     grouped = _group_keys(select)
     if grouped is None:
         return {}
-    outputs = _outputs_of(select)
+    outputs, lateral = _outputs_of(select), lateral_columns(select)
     found = {name: column for name in names if (column := outputs(name)) is not None}
+    found = {name: each for name, each in found.items() if each.table or each.name.lower() not in lateral}
     return {name: column for name, column in found.items() if not grouped or column.name.lower() in grouped}
+
+
+def lateral_columns(select: exp.Select) -> frozenset[str]:
+    """The columns that lateral views add."""
+    aliases = [lateral.args.get("alias") for lateral in select.args.get("laterals") or ()]
+    return frozenset(column.name.lower() for alias in aliases if alias for column in alias.columns)
 
 
 def mark(column: exp.Column) -> str:

@@ -26,6 +26,9 @@ class SessionState(Generic[View]):
     :param txn: what Hive's transactional manager takes, until a SET.
 
     :ivar concurrency: False after ``SET hive.support.concurrency=false``.
+    :ivar variables: what SET has set, as ``hivevar:day`` or ``hiveconf:day``.
+    :ivar names_in_double_quotes: whether SET has made names of what is in double quotes.
+    :ivar keeps_spelling: whether SET has had Hive keep values of partitions as they are written, of whatever type.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
@@ -36,6 +39,9 @@ class SessionState(Generic[View]):
         self.database = LockObject(database).database
         self.concurrency = True
         self.txn = txn
+        self.variables: dict[str, str] = {}
+        self.names_in_double_quotes = False
+        self.keeps_spelling = False
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []

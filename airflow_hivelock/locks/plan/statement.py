@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import exp
 
-from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
 from airflow_hivelock.locks.hive.transactional import Write
-from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
-from airflow_hivelock.locks.plan.cursor import Cursor, statements
+from airflow_hivelock.locks.plan.cursor import Cursor, statements, with_quoted_names
 from airflow_hivelock.locks.plan.insert import insert, inserts
+from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.settings import declare, expressions, raw_text, setting
+from airflow_hivelock.locks.plan.variables import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +39,6 @@ _EXPLAIN = frozenset(
 )
 """How EXPLAIN tells it; and ANALYZE, unless that is ANALYZE TABLE, and told itself."""
 
-_SHOWS_TABLE = ("COLUMNS", "CREATE", "PARTITIONS", "TBLPROPERTIES", "INDEX", "INDEXES")
-_SHOWS_DATABASE = ("TABLES", "VIEWS", "TABLE", "MATERIALIZED")
-_SHOWS_NEITHER = frozenset(
-    """
-    ALL CATALOGS COMPACTIONS CONF CURRENT DATABASES DATACONNECTORS FUNCTIONS GRANT LOCKS NAMESPACES PRINCIPALS PROCESSLIST
-    RESOURCE ROLE ROLES SCHEMAS SYSTEM TRANSACTIONS USER
-    """.split()  # noqa: SIM905
-)
 _NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
 """DFS commands that look at names, or make what is empty."""
 
@@ -56,6 +48,9 @@ def add(statement: Statement, planner: Planner) -> None:
 
     :raises InvalidRequest: it is not understood, showing the place.
     """
+    statement = rendered(statement, planner.session.variables)
+    if planner.session.names_in_double_quotes:
+        statement = with_quoted_names(statement)
     collected: tuple[list[Any], ...] = (planner.scans, planner.writes, planner.looks)
     had = [len(each) for each in collected]
     _explained(statement, planner)
@@ -84,7 +79,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
     elif word in QUERY:
         _query(cursor, planner)
     elif word in _SETTINGS or (word == "DELETE" and not cursor.sees("DELETE", "FROM")):
-        _setting(cursor, planner)
+        setting(cursor, planner)
     elif (plan := _PLANS.get(word)) is not None:
         plan(cursor, planner)
     else:
@@ -106,51 +101,17 @@ def _query(cursor: Cursor, planner: Planner) -> None:
         reader.read(tree)
 
 
-def _setting(cursor: Cursor, planner: Planner) -> None:
-    if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
-        _expressions(cursor, planner)
-        return
-    setting = Setting.parse(_raw_text(cursor))
-    if setting:
-        planner.session.txn = planner.session.txn.after(setting)
-        planner.settings.append(setting)
-    if setting and setting.name == CONCURRENCY:
-        planner.session.concurrency = setting.truth or planner.always
-    if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
-        cursor.refuse(f"only {CATALOG} has Hive's tables")
-
-
-def _raw_text(cursor: Cursor) -> str:
-    """The text of a statement that is no SQL."""
-    statement = cursor.statement
-    text = statement.text[statement.tokens[0].start : statement.end].rstrip()
-    for comment in ("--", "/*"):
-        if comment in text:
-            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
-            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
-    return text
-
-
-def _declare(cursor: Cursor, planner: Planner) -> None:
-    while not cursor.done() and not (cursor.take("DEFAULT") or cursor.take("=")):
-        cursor.next()
-    if not cursor.done():
-        _expressions(cursor, planner)
-
-
-def _expressions(cursor: Cursor, planner: Planner) -> None:
-    """The rest is expressions, of which some may hold queries: those of Spark's variables."""
-    first = cursor.statement.tokens[0]
-    select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
-    planner.read(cursor.statement, [select, *cursor.rest()])
-
-
 def _execute(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("EXECUTE", "IMMEDIATE")
-    if not cursor.is_type(TokenType.STRING):
+    text = cursor.constant()
+    if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
         cursor.refuse("what this runs is not known; name reads and writes instead")
-    for statement in statements(cursor.string()):
+    for statement in statements(text):
         add(statement, planner)
+    while not cursor.done() and not cursor.take("USING"):
+        cursor.next()
+    if not cursor.done():
+        expressions(cursor, planner)
 
 
 def _use(cursor: Cursor, planner: Planner) -> None:
@@ -231,7 +192,7 @@ def _repair(cursor: Cursor, planner: Planner) -> None:
 
 
 def _files(cursor: Cursor, _planner: Planner) -> None:
-    words = _raw_text(cursor).split()
+    words = raw_text(cursor).split()
     if len(words) < 2 or words[1].removeprefix("-").lower() not in _NO_DATA_OF:
         cursor.refuse("which tables' files this touches is not known; name reads and writes instead")
 
@@ -267,65 +228,6 @@ def _import(cursor: Cursor, planner: Planner) -> None:
     no_query(cursor)
 
 
-def _show(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("SHOW")
-    cursor.take_any("FORMATTED", "EXTENDED")
-    if word := cursor.take_any(*_SHOWS_TABLE):
-        if word == "CREATE" and cursor.is_name(1):
-            if cursor.take_any(*DATABASES):
-                planner.look(planner.database(cursor))
-                cursor.end()
-                return
-            cursor.take("MATERIALIZED")
-            cursor.take_any("TABLE", "VIEW")
-        cursor.take_any("ON", "FROM", "IN")
-        table, parts = planner.named(cursor)
-        if cursor.take_any("FROM", "IN"):
-            table = LockObject(planner.database(cursor).database, parts[-1])
-        planner.look(table)
-        cursor.rest()
-    elif cursor.take_any(*_SHOWS_DATABASE):
-        cursor.take_any("EXTENDED", "VIEWS")
-        planner.look(
-            planner.database(cursor) if cursor.take_any("FROM", "IN") else LockObject(planner.session.database)
-        )
-        cursor.rest()
-    elif cursor.word() not in _SHOWS_NEITHER:
-        cursor.refuse("what is shown here is not understood")
-
-
-def _describe(cursor: Cursor, planner: Planner) -> None:
-    cursor.next()
-    if cursor.take_any("FUNCTION", "QUERY"):
-        if cursor.word() in QUERY:
-            planner.look_at(cursor.statement, cursor.rest())
-        return
-    if cursor.take_any(*DATABASES):
-        cursor.take("EXTENDED")
-        planner.look(planner.database(cursor))
-        return
-    while cursor.is_name(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
-        pass
-    if cursor.word() in QUERY and cursor.word(1):
-        planner.look_at(cursor.statement, cursor.rest())
-        return
-    parts, place = cursor.name()
-    try:
-        planner.look(planner.session.resolve(parts[:2]))  # what follows is a column
-    except ValueError as error:
-        cursor.statement.refuse(place, str(error))
-
-
-def _refresh(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("REFRESH")
-    if cursor.take("FUNCTION") or cursor.is_type(TokenType.STRING):
-        cursor.rest()
-        return
-    cursor.take("TABLE")
-    planner.look(planner.table(cursor))
-    cursor.end()
-
-
 def _cache(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("CACHE")
     cursor.take("LAZY")
@@ -342,27 +244,16 @@ def _cache(cursor: Cursor, planner: Planner) -> None:
     view_query(Cursor(cursor.statement, cursor.at - len(tokens)), planner, parts, renamed=False, temporary=True)
 
 
-def _comment(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("COMMENT", "ON")
-    if cursor.take_any(*DATABASES):
-        planner.look(planner.database(cursor))
-    else:
-        cursor.expect("TABLE")
-        planner.write(planner.table(cursor))
-    cursor.expect("IS")
-    no_query(cursor)
-
-
 _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "ALTER": _alter,
     "ANALYZE": _analyze,
     "CACHE": _cache,
-    "COMMENT": _comment,
+    "COMMENT": comment,
     "CREATE": _create,
-    "DECLARE": _declare,
+    "DECLARE": declare,
     "DELETE": _query,
-    "DESC": _describe,
-    "DESCRIBE": _describe,
+    "DESC": describe,
+    "DESCRIBE": describe,
     "DFS": _files,
     "DROP": _drop,
     "EXECUTE": _execute,
@@ -371,10 +262,10 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "LOAD": _load,
     "MERGE": _query,
     "MSCK": _repair,
-    "REFRESH": _refresh,
+    "REFRESH": refresh,
     "REPAIR": _repair,
     "REPLACE": _create,
-    "SHOW": _show,
+    "SHOW": show,
     "TRUNCATE": _truncate,
     "UPDATE": _query,
     "USE": _use,
