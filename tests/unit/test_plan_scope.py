@@ -12,7 +12,7 @@ from tests.support.sql import scans
 from tests.support.sql.scans import DAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 ALL = len(DAYS)
 DAY = "2024-01-05"
@@ -25,7 +25,7 @@ def read(sql: str) -> dict[str, int]:
     return {table: tables.count(table) for table in dict.fromkeys(tables)}
 
 
-def written(sql: str, columns: dict[str, Sequence[str]] | None = None) -> list[str]:
+def written(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> list[str]:
     return [str(each) for each in plan_statements(sql, None, database="dw", partition_columns=columns)[1]]
 
 

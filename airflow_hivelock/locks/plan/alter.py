@@ -17,7 +17,22 @@ if TYPE_CHECKING:
 
 _WHOLE = frozenset(
     [
-        *("ADD", "ALTER", "CHANGE", "CLUSTER", "CLUSTERED", "COMPACT", "CONCATENATE", "DROP", "INTO", "NOT"),
+        *(
+            "ADD",
+            "ALTER",
+            "CHANGE",
+            "CREATE",
+            "EXECUTE",
+            "OPTIMIZE",
+            "WRITE",
+            "CLUSTER",
+            "CLUSTERED",
+            "COMPACT",
+            "CONCATENATE",
+            "DROP",
+            "INTO",
+            "NOT",
+        ),
         *("RECOVER", "RENAME", "REPLACE", "SET", "SKEWED", "UNSET", "UPDATE"),
     ]
 )
@@ -60,7 +75,9 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
     elif cursor.take("REBUILD"):
         cursor.end()
         if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
-            cursor.refuse("what this view reads is not known; give a metastore, or name reads and writes instead")
+            cursor.refuse(
+                "what this view reads is not known; give a metastore, or name reads and writes instead", step=""
+            )
     elif cursor.take("ADD"):
         cursor.take("IF", "NOT", "EXISTS")
         while not cursor.done():  # of a partition of a view Hive reads what the view does
@@ -81,7 +98,7 @@ def _index(cursor: Cursor, planner: Planner) -> None:
     if cursor.take("REBUILD"):
         holds = index_table(name, table)
         if holds not in planner.session.made and planner.session.tables.table(holds) is None:
-            cursor.refuse("which table holds this index is not known; name reads and writes instead")
+            cursor.refuse("which table holds this index is not known")
         planner.scan(cursor.statement, table, spec)
         planner.write(holds)
         cursor.end()

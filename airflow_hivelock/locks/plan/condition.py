@@ -28,7 +28,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant. :param kind: ``string``, ``number``, ``date``, ``boolean`` or ``timestamp``."""
+    """A constant.
+
+    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date, or to some engines the
+        moment that it begins with) or ``computed``, of which nothing is known.
+    """
 
     text: str
     kind: str = "string"
@@ -40,6 +44,8 @@ class Literal:
         """
         if self.text == DEFAULT_PARTITION:
             return self.text
+        if self.kind in ("midnight", "computed"):
+            return self.text if kind == "date" and self.kind == "midnight" else None
         if kind in INTEGERS or (not kind and self.kind == "number"):
             return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
         if kind == "date" or (not kind and self.kind == "date"):
@@ -50,6 +56,8 @@ class Literal:
 
     def kept(self, kind: str) -> str | None:
         """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
+        if self.kind in ("midnight", "computed"):
+            return None
         if not self.text:
             return DEFAULT_PARTITION
         if self.kind in ("boolean", "timestamp"):
@@ -184,6 +192,26 @@ class OneOf(Condition):
 
 
 @dataclass(frozen=True)
+class Prefix(Condition):
+    """``column LIKE 'start%'``."""
+
+    column: str
+    start: str
+
+    def holds(self, partition: Partition) -> bool | None:
+        value = partition.values.get(self.column)
+        known = value and value != DEFAULT_PARTITION and STRING.fullmatch(partition.types.get(self.column, ""))
+        return str(value).startswith(self.start) if known else None
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
+    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+        column = source(self.column)
+        return UNKNOWN if column is None else Prefix(column, self.start)
+
+
+@dataclass(frozen=True)
 class Not(Condition):
     inner: Condition
 
@@ -247,6 +275,16 @@ class And(_Several):
         return frozenset(target.partition[0][1] for target in found)
 
 
+class Together(And):
+    """An AND that engines evaluate whole, or not at all: columns in a tuple."""
+
+    def holds(self, partition: Partition) -> bool | None:
+        return super().holds(partition) if self.columns() <= partition.values.keys() else None
+
+    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
+        return None
+
+
 class Or(_Several):
     """Nothing of OR is false."""
 
@@ -296,13 +334,13 @@ def _any(found: Iterable[bool | None]) -> bool | None:
 def _order(value: str, kind: str, literal: Literal) -> int | None:
     """Below, at or above zero as *value*, of a column of type *kind*, compares to *literal*; None: not known."""
     one, other = value, literal.text
-    if literal.kind in ("boolean", "timestamp"):
+    if literal.kind in ("boolean", "timestamp", "computed") or (literal.kind == "midnight" and one == other):
         return None
     if kind in INTEGERS or literal.kind == "number":
         if not (_INTEGER.fullmatch(one) and _INTEGER.fullmatch(other)):
             return None
         return int(one) - int(other)
-    if kind == "date" or literal.kind == "date":
+    if kind == "date" or literal.kind in ("date", "midnight"):
         if not (is_date(one) and is_date(other)):
             return None
     elif kind and not STRING.fullmatch(kind):

@@ -118,7 +118,7 @@ def no_query(cursor: Cursor) -> None:
 
 def _pass_no_query(cursor: Cursor) -> None:
     if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
-        cursor.refuse("a query here is not understood; name reads and writes instead")
+        cursor.refuse("a query here is not understood")
     cursor.next()
 
 
@@ -136,7 +136,7 @@ def _function(cursor: Cursor, planner: Planner) -> None:
     if first and first.token_type is not TokenType.SELECT:
         computed.insert(0, Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end))
     if planner.look_at(cursor.statement, computed)[0].find(exp.Table):
-        cursor.statement.refuse(first, "a function that reads tables is not understood; name reads and writes instead")
+        cursor.statement.refuse(first, "a function that reads tables is not understood")
 
 
 def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
@@ -199,7 +199,7 @@ def _options(cursor: Cursor, planner: Planner) -> bool:
         elif _CLAUSES.issuperset(cursor.word().split() or [""]) or cursor.is_type(TokenType.STRING, TokenType.NUMBER):
             cursor.next()
         else:
-            cursor.refuse("this is not understood, so what it locks is not known; name reads and writes instead")
+            cursor.refuse("this is not understood, so what it locks is not known")
     return using
 
 

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import TokenError
+from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.parsers.spark import SparkParser
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
+from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.rewrite import identifiers
 from airflow_hivelock.locks.plan.tables import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
+NEXT_STEP = "name reads and writes instead"
+"""What to do where SQL cannot be planned."""
 
 MOST_CHARACTERS = 1_000_000
 _SHOWN = 40
@@ -49,6 +53,15 @@ class ScriptDialect(Spark):
             return super().validate_expression(expression, args)
 
 
+def expression(tokens: list[Token], text: str) -> exp.Expr | None:
+    """The tree that *tokens* of *text* stand for; None where they are no one expression."""
+    try:
+        (tree,) = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+    except Exception:  # noqa: BLE001 - some input breaks the parser itself
+        return None
+    return tree
+
+
 @dataclass(frozen=True)
 class Statement:
     """One statement of a text.
@@ -61,13 +74,23 @@ class Statement:
     text: str
     end: int
 
-    def refuse(self, token: Token | None, why: str) -> NoReturn:
+    def refuse(self, token: Token | None, why: str, step: str = NEXT_STEP) -> NoReturn:
         """:raises InvalidRequest: showing the place of *token*, or of the statement's end."""
-        raise InvalidRequest(placed(self.text, token.start if token else self.end, why))
+        raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))
 
 
-def placed(text: str, offset: int, why: str) -> str:
-    """*why*, headed by line, column and what stands there."""
+def escaped(statement: Statement) -> frozenset[str]:
+    """The texts in quotes that have a backslash: what they mean depends on the engine."""
+    return frozenset(
+        token.text
+        for token in statement.tokens
+        if token.token_type is TokenType.STRING and "\\" in statement.text[token.start : token.end + 1]
+    )
+
+
+def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:
+    """*why*, headed by line, column and what is there, and what to do about it; *step* is empty where *why* tells it."""
+    why = f"{why}; {step}" if step and "reads and writes" not in why else why
     line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
     there = text[offset : offset + _SHOWN].split("\n")[0].strip()
     return f"line {line}, column {column}, at {there!r}: {why}" if there else f"line {line}, column {column}: {why}"
@@ -98,7 +121,9 @@ def _tokens(text: str) -> list[Token]:
     except TokenError as error:
         found = _OFFSET.search(str(error.__cause__))
         why = "this quote, comment or identifier does not end" if found else "this is not SQL"
-        raise InvalidRequest(placed(text, int(found[1]) if found else 0, f"{why} ({error})")) from error
+        raise InvalidRequest(
+            placed(text, int(found[1]) if found else 0, why, "end it, or name reads and writes instead")
+        ) from error
 
 
 def with_quoted_names(statement: Statement) -> Statement:
@@ -223,11 +248,11 @@ class Cursor:
     def end(self) -> None:
         """:raises InvalidRequest: something comes next."""
         if not self.done():
-            self.refuse("this is not understood, so what it locks is not known; name reads and writes instead")
+            self.refuse("this is not understood, so what it locks is not known")
 
-    def refuse(self, why: str) -> NoReturn:
+    def refuse(self, why: str, step: str = NEXT_STEP) -> NoReturn:
         """:raises InvalidRequest: showing this place."""
-        self.statement.refuse(self.token, why)
+        self.statement.refuse(self.token, why, step)
 
     def identifier(self) -> str:
         """A name, quoted or not."""
@@ -241,7 +266,7 @@ class Cursor:
     def name(self) -> tuple[tuple[str, ...], Token]:
         """A name of one or more parts, and where it stands."""
         if self.sees("IDENTIFIER", "("):
-            self.refuse("which name this gives is not known; write the name, or a constant text in IDENTIFIER")
+            self.refuse("which name this gives is not known; write the name, or a constant text in IDENTIFIER", step="")
         place = self.token
         parts = [self.identifier()]
         while self.is_type(TokenType.DOT):
@@ -318,15 +343,16 @@ class Cursor:
         return Level(column, sign, self.literal())
 
     def literal(self) -> Literal:
-        """A constant: string, number, date or NULL.
+        """A constant: string, number, date or NULL; of kind ``computed`` where it is an expression that is not worked out.
 
-        :raises InvalidRequest: for anything else, and for escapes, whose meaning depends on the engine.
+        :raises InvalidRequest: for a query, and for escapes, whose meaning depends on the engine.
         """
         place = self.token
         if self.take("NULL"):
             return Literal("", "string")
         if word := self.take_any("TRUE", "FALSE"):
             return Literal(word.lower(), "boolean")
+        start = self.at
         kind = (self.take_any("DATE", "TIMESTAMP") or "STRING").lower()
         negative = kind == "string" and self.is_type(TokenType.DASH) and self._pass() == 0
         token = self.next()
@@ -337,7 +363,12 @@ class Cursor:
         elif token.token_type is TokenType.STRING and not negative:
             text = token.text
         else:
-            self.statement.refuse(place, "a constant is wanted here: a string, a number, a date or NULL")
+            kind, text = "computed", ""
+        if not (self.is_type(TokenType.COMMA) or self.sees(")") or self.done()):
+            kind, text = "computed", ""
+        if kind == "computed":
+            self.at = start
+            return self._computed()
         if kind == "date":
             try:
                 text = canonical(text, kind)
@@ -345,9 +376,22 @@ class Cursor:
                 self.statement.refuse(place, str(error))
         if "\\" in self.statement.text[token.start : token.end + 1]:
             self.statement.refuse(
-                place, "a value with '\\' means different things to Hive and Spark; it is not planned"
+                place, "a value with '\\' means different things to Hive and Spark, so it is not planned"
             )
         return Literal(text, kind)
+
+    def _computed(self) -> Literal:
+        """Pass an expression up to the comma or parenthesis that ends it."""
+        tokens, depth = [], 0
+        while depth or not (self.done() or self.sees(")") or self.is_type(TokenType.COMMA)):
+            token = self.next()
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+            tokens.append(token)
+            if token.token_type is TokenType.SELECT:
+                self.statement.refuse(token, "a constant is wanted here, not a query")
+        tree = expression(tokens, self.statement.text)
+        found = constant(tree, escaped(self.statement)) if tree is not None else None
+        return found or Literal("", "computed")
 
     def _pass(self) -> int:
         self.at += 1

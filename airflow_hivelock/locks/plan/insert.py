@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.planner import Planner
 
 
+_AFTER_A_CONDITION = tuple(word for word in QUERY if word != "(")
+
+
 def inserts(statement: Statement) -> list[int]:
     """Where the INSERTs of *statement* stand that are in no parentheses."""
     found, depth = [], 0
@@ -43,6 +46,7 @@ def _query(before: tuple[Token, ...], part: Cursor) -> list[Token]:
 
 def _target(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("INSERT")
+    cursor.take("WITH", "SCHEMA", "EVOLUTION")
     if not (word := cursor.take_any("INTO", "OVERWRITE")):
         cursor.refuse("INTO or OVERWRITE is wanted here")
     how = Write.INSERT if word == "INTO" else Write.OVERWRITE
@@ -57,6 +61,9 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         cursor.skip_parentheses()
         spec = spec or cursor.optional_spec()
     cursor.take("BY", "NAME")
+    if cursor.take("REPLACE"):
+        _replaced(cursor, planner)
+        spec, how = None, Write.OVERWRITE
     if cursor.word() not in (*QUERY, "MAP", "REDUCE"):
         cursor.refuse("a query is wanted here")
     if spec is None:
@@ -67,6 +74,23 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         planner.append_dynamically(target, how)
     else:
         planner.write(target, how=how)
+
+
+def _replaced(cursor: Cursor, planner: Planner) -> None:
+    """``REPLACE WHERE condition``, ``USING (columns)`` or ``ON condition``: of tables that are changed by commits."""
+    if not cursor.take_any("WHERE", "USING", "ON"):
+        cursor.refuse("WHERE, USING or ON is wanted here")
+    condition = []
+    while not cursor.done() and cursor.word() not in _AFTER_A_CONDITION:
+        depth = 0
+        while True:
+            token = cursor.next()
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+            condition.append(token)
+            if not depth:
+                break
+    select = Token(TokenType.SELECT, "SELECT", 1, 1, condition[0].start, condition[0].start)
+    planner.read(cursor.statement, [select, *condition])
 
 
 def _whole(table: LockObject, planner: Planner, how: Write) -> None:

@@ -29,6 +29,8 @@ _DECLARE = (
     "partition_columns={'dw.flights': ['dt date', 'hr int']}"
 )
 
+_COLUMNS = "name these columns, or correct partition_columns"
+
 QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 """With what a query begins."""
 
@@ -190,7 +192,8 @@ class Planner:
             ):
                 text = None
             if text is None:
-                why = f"what Hive and Spark make of {column}={level.value.text!r} is not certain"
+                made = "computed values" if level.value.kind == "computed" else f"{column}={level.value.text!r}"
+                why = f"what Hive and Spark make of {made} is not certain"
                 _whole(LockObject(table.database, table.table, tuple(levels)), why if kind else f"{why}; {_DECLARE}")
                 break  # all that it can be
             levels.append((column, text))
@@ -201,14 +204,14 @@ class Planner:
         """The partition columns of *table*, which *spec* must not contradict; None where they are not known."""
         given = [level.column for level in spec.levels]
         if len(set(given)) < len(given) and all(level.sign == "=" for level in spec.levels):
-            statement.refuse(spec.place, "it names a column twice")
+            statement.refuse(spec.place, "it names a column twice", step="name it once")
         known = self.session.tables.table(table)
         if known is None:
             return None
         if wrong := sorted(set(given) - set(known.partition_columns)):
             by = "/".join(known.partition_columns)
             said = f"is partitioned by {by}" if by else "has no partitions"
-            statement.refuse(spec.place, f"{table} {said}, not by {', '.join(wrong)}")
+            statement.refuse(spec.place, f"{table} {said}, not by {', '.join(wrong)}", step=_COLUMNS)
         return known.partition_columns
 
     def _temporary(self, target: LockObject) -> bool:

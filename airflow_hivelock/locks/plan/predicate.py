@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 
 from airflow_hivelock.locks.plan.condition import (
     ALWAYS,
@@ -12,13 +12,16 @@ from airflow_hivelock.locks.plan.condition import (
     And,
     Compare,
     Condition,
-    Literal,
     Not,
+    Or,
+    Prefix,
+    Together,
     all_of,
     any_of,
 )
+from airflow_hivelock.locks.plan.constants import constant
+from airflow_hivelock.locks.plan.cursor import escaped
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
-from airflow_hivelock.locks.plan.tables import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -37,12 +40,7 @@ class Predicates:
     """The conditions of one statement's queries."""
 
     def __init__(self, statement: Statement) -> None:
-        # Their meaning depends on the engine: a condition with one of them is taken for unknown.
-        self._escaped = frozenset(
-            token.text
-            for token in statement.tokens
-            if token.token_type is TokenType.STRING and "\\" in statement.text[token.start : token.end + 1]
-        )
+        self._escaped = escaped(statement)  # a condition with one of them is taken for unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
         """For each source, what WHERE and ON say of its columns.
@@ -92,28 +90,49 @@ class Predicates:
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             low = self._compare(node.this, ">=", node.args["low"], owns)
             return And((low, self._compare(node.this, "<=", node.args["high"], owns)))
-        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
+        if isinstance(node, exp.Like):
+            return self._like(node, owns)
+        if isinstance(node, exp.In) and node.args.keys() <= {"this", "expressions"}:
+            if isinstance(node.this, exp.Tuple):
+                return self._together(node, owns)
             return any_of(self._compare(node.this, "=", value, owns) for value in node.expressions)
         return UNKNOWN
 
     def _compare(self, left: exp.Expr, sign: str, right: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         left, right = left.unnest(), right.unnest()
-        if (column := owns(left)) is not None and (literal := self._literal(right)) is not None:
+        if (column := owns(left)) is not None and (literal := constant(right, self._escaped)) is not None:
             return Compare(column, sign, literal)
-        if (column := owns(right)) is not None and (literal := self._literal(left)) is not None:
+        if (column := owns(right)) is not None and (literal := constant(left, self._escaped)) is not None:
             return Compare(column, _FLIPPED[sign], literal)
         return UNKNOWN
 
-    def _literal(self, node: exp.Expr) -> Literal | None:
-        if isinstance(node, exp.Cast) and node.to.this is exp.DataType.Type.DATE:
-            text = node.this
-            known = isinstance(text, exp.Literal) and text.is_string and is_date(text.name)
-            return Literal(text.name, "date") if known else None
-        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return Literal(f"-{node.this.name}", "number")
-        if isinstance(node, exp.Literal) and not (node.is_string and node.name in self._escaped):
-            return Literal(node.name, "string" if node.is_string else "number")
-        return None
+    def _like(self, node: exp.Like, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """``LIKE 'x%'``: other patterns are not known."""
+        column, found = owns(node.this.unnest()), constant(node.expression, self._escaped)
+        if column is None or found is None or found.kind != "string" or "_" in found.text:
+            return UNKNOWN
+        start, wildcard, rest = found.text.partition("%")
+        if rest.strip("%"):
+            return UNKNOWN
+        like = Prefix(column, start) if wildcard else Compare(column, "=", found)
+        return Not(like) if node.args.get("negate") else like
+
+    def _together(self, node: exp.In, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """``(dt, hr) IN (('2024-01-01', 4), …)``."""
+        wanted = len(node.this.expressions)
+        if not all(isinstance(each, exp.Tuple) and len(each.expressions) == wanted for each in node.expressions):
+            return UNKNOWN
+        return Or(
+            tuple(
+                Together(
+                    tuple(
+                        self._compare(column, "=", value, owns)
+                        for column, value in zip(node.this.expressions, each.expressions, strict=True)
+                    )
+                )
+                for each in node.expressions
+            )
+        )
 
 
 class _Said:

@@ -6,8 +6,10 @@ into subqueries, CTEs, views and the branches of unions, where the engine hands 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlglot import TokenType, exp
@@ -16,12 +18,12 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
-from airflow_hivelock.locks.plan.cursor import ScriptDialect, Statement, placed, statements
+from airflow_hivelock.locks.plan.cursor import NEXT_STEP, ScriptDialect, Statement, placed, statements
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sqlglot import Token
 
@@ -47,6 +49,10 @@ FUNCTIONS = frozenset(
     ]
 )
 """Table functions that read no table."""
+
+_NOT_UNDERSTOOD = "what this reads is not understood"
+
+log = logging.getLogger(__name__)
 
 _TREES = (exp.Query, exp.Values)
 _HANDED_DOWN = ("this", "expression", "distinct", "with_")
@@ -84,22 +90,22 @@ def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
         statement.refuse(None, "a query is wanted here")
     tokens = rewrite.query(tokens)
     if (deep := rewrite.nested(tokens)) is not None:
-        statement.refuse(deep, f"nested more than {rewrite.MOST_NESTED} deep; it is not planned")
+        statement.refuse(deep, f"nested more than {rewrite.MOST_NESTED} deep")
     try:
         trees = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
     except RecursionError:
         raise
-    except ParseError as error:
+    except ParseError as error:  # its own words are about its grammar, not about SQL
         found = error.errors[0]
         line, end = found["line"] or 1, found["col"] or 1
         start = sum(len(text) + 1 for text in statement.text.split("\n")[: line - 1])
         at = max(start, start + end - len(found["highlight"] or " "))
-        raise InvalidRequest(placed(statement.text, at, f"not understood: {found['description']}")) from error
+        raise InvalidRequest(placed(statement.text, at, _NOT_UNDERSTOOD)) from error
     except Exception as error:  # some input breaks the parser itself
-        raise InvalidRequest(placed(statement.text, tokens[0].start, f"not understood: {error!r}")) from error
+        raise InvalidRequest(placed(statement.text, tokens[0].start, _NOT_UNDERSTOOD)) from error
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, (*_TREES, exp.Merge, exp.Update, exp.Delete)):
-        statement.refuse(tokens[0], "this is not understood; it does not parse as a query")
+        statement.refuse(tokens[0], _NOT_UNDERSTOOD)
     _check_nothing_lost(statement, tokens, tree)
     for from_ in tree.find_all(exp.From):
         # FROM first, as in Hive's multi-insert: sqlglot hangs the joins below the first table.
@@ -212,7 +218,8 @@ class Reader:
         scope = self._with(node, scope)
         while isinstance(node, exp.Union):  # a chain of them is nested as deep as it is long
             whole = not any(value for part, value in node.args.items() if part not in _HANDED_DOWN)
-            self._query(node.expression, to_right_branch(node, outer) if whole else ALWAYS, scope)
+            columns_of = partial(self._partition_columns, scope=scope)
+            self._query(node.expression, to_right_branch(node, outer, columns_of) if whole else ALWAYS, scope)
             self._rest(node, ("with_", "this", "expression"), scope)
             node, outer = node.this, outer if whole else ALWAYS
             scope = self._with(node, scope)
@@ -266,6 +273,13 @@ class Reader:
         table = self.session.tables.table(target)
         return replace(source, columns=frozenset(table.partition_columns) if table else None, database=target.database)
 
+    def _partition_columns(self, node: exp.Table, scope: Mapping[str, Named]) -> Sequence[str]:
+        """Those of a table, which what it is read by a star ends with; nothing for a view, and where they are not known."""
+        if self._meanings(node, scope) != (None,):
+            return ()
+        table = self.session.tables.table(self._object(node))
+        return table.partition_columns if table and not table.view_text else ()
+
     def _table(self, node: exp.Table, condition: Condition, scope: Mapping[str, Named]) -> None:
         self._rest(node, ("this", "db", "catalog"), scope)
         if isinstance(node.this, exp.Func):
@@ -273,6 +287,9 @@ class Reader:
             return
         if not isinstance(node.this, exp.Identifier):
             self._refuse(node, "this is not the name of a table of Hive's")
+        if _by_path(node):
+            log.warning("%s is read by its path: where it belongs to a table, name that in reads as well", node.name)
+            return
         if self.session.refers_again() > MOST_REFERENCES:
             self._refuse_more(node)
         for named in self._meanings(node, scope):
@@ -294,7 +311,7 @@ class Reader:
 
     def _meanings(self, node: exp.Table, scope: Mapping[str, Named]) -> tuple[Named | None, ...]:
         """The CTE or the views of this session that *node* refers to; None for what else has its name."""
-        if not isinstance(node.this, exp.Identifier):
+        if not isinstance(node.this, exp.Identifier) or _by_path(node):
             return ()
         parts = tuple(part.name.lower() for part in node.parts)
         if len(parts) == 1 and parts[0] in scope:
@@ -307,7 +324,7 @@ class Reader:
     def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
         name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
         if name.upper() not in FUNCTIONS:
-            self._refuse(node, f"what the table function {name} reads is not known; name reads and writes instead")
+            self._refuse(node, f"what the table function {name} reads is not known")
         self._visit(node.this, scope)
 
     def _object(self, node: exp.Table) -> LockObject:
@@ -318,13 +335,18 @@ class Reader:
             self._refuse(node, str(error))
 
     def _refuse_more(self, node: exp.Expr) -> NoReturn:
-        self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts")
+        self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts", step="")
 
-    def _refuse(self, node: exp.Expr, why: str) -> NoReturn:
+    def _refuse(self, node: exp.Expr, why: str, step: str = NEXT_STEP) -> NoReturn:
         """:raises InvalidRequest: showing the place of *node*, as far as sqlglot has kept it."""
         meta: dict[str, Any] = next((part.meta for part in node.walk() if "start" in part.meta), {})
         start = meta.get("start", self.statement.tokens[0].start if self.statement.tokens else 0)
-        raise InvalidRequest(placed(self.statement.text, start, why))
+        raise InvalidRequest(placed(self.statement.text, start, why, step))
+
+
+def _by_path(node: exp.Table) -> bool:
+    """Whether that is Spark's ``json.`/path```: files, which no table's name can have."""
+    return node.args.get("catalog") is None and bool(node.db) and "/" in node.name
 
 
 def _references(node: exp.Expr) -> Counter[str]:

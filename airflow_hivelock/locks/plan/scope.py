@@ -231,25 +231,45 @@ def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool
     return source.columns is not None and column.name.lower() in source.columns
 
 
-def to_right_branch(union: exp.Union, outer: Condition) -> Condition:
-    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place."""
+def to_right_branch(
+    union: exp.Union, outer: Condition, partition_columns: Callable[[exp.Table], Sequence[str]]
+) -> Condition:
+    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place.
+
+    :param partition_columns: gives those of a table; nothing where they are not known.
+    """
     if not outer.columns():
         return ALWAYS
-    left, right = _outputs(union.this), _outputs(union.expression)
-    if left is None or right is None or len(left) != len(right):
+    left, right = (_outputs(branch, partition_columns) for branch in (union.this, union.expression))
+    if None not in (*left, *right) and len(left) != len(right):
         return ALWAYS
-    names = {name: right[place] for place, name in enumerate(left) if left.count(name) == 1}
-    return outer.renamed(lambda name: names.get(name))
+    # From the end, for what a star gives ends with the partition columns; before those are others.
+    names: dict[str, str] = {}
+    for one, other in zip(reversed(left), reversed(right), strict=False):
+        if one is None or other is None:
+            break
+        names[one] = other
+    return outer.renamed(lambda name: names.get(name) if left.count(name) == 1 else None)
 
 
-def _outputs(query: exp.Expr) -> list[str] | None:
-    """The names of the columns that *query* gives, in lower case; None where ``*`` hides them."""
+def _outputs(query: exp.Expr, partition_columns: Callable[[exp.Table], Sequence[str]]) -> list[str | None]:
+    """The names of the columns that *query* gives, in lower case; None for any number of columns that are not known."""
     while isinstance(query, exp.Subquery | exp.Union):
         query = query.this
     if not isinstance(query, exp.Select):
-        return None
-    names = [str(each.alias_or_name).lower() for each in query.expressions]
-    return None if any(each.is_star for each in query.expressions) or "" in names else names
+        return [None]
+    found: list[str | None] = []
+    from_ = query.args.get("from_")
+    for each in query.expressions:
+        if not each.is_star:
+            found.append(str(each.alias_or_name).lower() or None)
+            continue
+        found.append(None)
+        only = not query.args.get("joins") and not query.args.get("laterals")
+        plain = isinstance(each, exp.Star) and not any(each.args.get(part) for part in ("except_", "replace", "rename"))
+        if from_ is not None and only and plain and isinstance(from_.this, exp.Table) and not renamed(from_.this):
+            found += partition_columns(from_.this)
+    return found
 
 
 def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
@@ -262,11 +282,11 @@ def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
 
     def output(name: str) -> exp.Column | None:
         named = by_name.get(name, [])
-        if len(named) + len(stars) != 1:
-            return None
-        if named:
+        if named:  # did a star give the name, too, engines would refuse it
             column = named[0].unalias()
-            return column if isinstance(column, exp.Column) else None
+            return column if len(named) == 1 and isinstance(column, exp.Column) else None
+        if len(stars) != 1:
+            return None
         star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
         if any(star.args.get(part) for part in ("except_", "replace", "rename")):
             return None

@@ -29,6 +29,8 @@ class SessionState(Generic[View]):
     :ivar variables: what SET has set, as ``hivevar:day`` or ``hiveconf:day``.
     :ivar names_in_double_quotes: whether SET has made names of what is in double quotes.
     :ivar keeps_spelling: whether SET has had Hive keep values of partitions as they are written, of whatever type.
+    :ivar blocks: how many BEGINs have no END yet.
+    :ivar prepared: the names of what PREPARE has prepared.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
@@ -42,6 +44,8 @@ class SessionState(Generic[View]):
         self.variables: dict[str, str] = {}
         self.names_in_double_quotes = False
         self.keeps_spelling = False
+        self.blocks = 0
+        self.prepared: set[str] = set()
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []

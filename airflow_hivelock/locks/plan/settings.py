@@ -58,7 +58,9 @@ def raw_text(cursor: Cursor) -> str:
     for comment in ("--", "/*"):
         if comment in text:
             # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
-            cursor.refuse(f"{comment!r} in such a statement is not understood; put it in a line of its own, before it")
+            cursor.refuse(
+                f"{comment!r} in such a statement is not understood; put it in a line of its own, before it", step=""
+            )
     return text
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.alter import alter
@@ -14,6 +15,7 @@ from airflow_hivelock.locks.plan.insert import insert, inserts
 from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.script import begins, opened, parts
 from airflow_hivelock.locks.plan.settings import declare, expressions, raw_text, setting
 from airflow_hivelock.locks.plan.variables import rendered
 
@@ -53,11 +55,24 @@ def add(statement: Statement, planner: Planner) -> None:
         statement = with_quoted_names(statement)
     collected: tuple[list[Any], ...] = (planner.scans, planner.writes, planner.looks)
     had = [len(each) for each in collected]
-    _explained(statement, planner)
+    if planner.session.blocks or begins(statement):
+        planner.session.blocks += opened(statement)
+        _scripted(statement, planner)
+    else:
+        _explained(statement, planner)
     if not planner.session.concurrency and had != [len(each) for each in collected]:
         planner.unlocked.append(statement.text[statement.tokens[0].start : statement.end].strip())
         for each, length in zip(collected, had, strict=True):
             del each[length:]
+
+
+def _scripted(statement: Statement, planner: Planner) -> None:
+    for part, is_expression in parts(statement):
+        cursor = Cursor(part)
+        if is_expression or (cursor.take("SET") and not cursor.take_any("VAR", "VARIABLE")):
+            expressions(cursor, planner)
+        else:
+            _explained(part, planner)
 
 
 def _explained(statement: Statement, planner: Planner) -> None:
@@ -65,11 +80,19 @@ def _explained(statement: Statement, planner: Planner) -> None:
     if not cursor.take("EXPLAIN"):
         _add(cursor, planner)
         return
-    while cursor.take_any(*_EXPLAIN) or (not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE")):
-        pass
+    runs = False
+    while True:
+        if not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE"):
+            runs = True  # it runs what it explains
+        elif not cursor.take_any(*_EXPLAIN):
+            break
     session, planner.session = planner.session, planner.session.frozen()  # what is told is not done
+    written = len(planner.writes)
     _add(Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end)), planner)
     planner.session = session
+    if not (runs or planner.as_hive):
+        planner.looks += planner.writes[written:]
+        del planner.writes[written:]
 
 
 def _add(cursor: Cursor, planner: Planner) -> None:
@@ -83,12 +106,15 @@ def _add(cursor: Cursor, planner: Planner) -> None:
     elif (plan := _PLANS.get(word)) is not None:
         plan(cursor, planner)
     else:
-        cursor.refuse(_NOT_PLANNED.get(word, "this statement is not understood; name reads and writes instead"))
+        cursor.refuse(*_NOT_PLANNED.get(word, ("this statement is not understood",)))
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
     """A query; or UPDATE, DELETE or MERGE, whose target is locked whole: which rows they change is known too late."""
     statement = cursor.statement
+    if cursor.take("MERGE", "WITH", "SCHEMA", "EVOLUTION"):
+        statement = replace(statement, tokens=(statement.tokens[0], *cursor.rest()))
+        cursor = Cursor(statement)
     tree = parse(statement, cursor.rest())
     reader = planner.reader(statement)
     if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
@@ -102,16 +128,66 @@ def _query(cursor: Cursor, planner: Planner) -> None:
 
 
 def _execute(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("EXECUTE", "IMMEDIATE")
+    cursor.expect("EXECUTE")
+    if cursor.word() != "IMMEDIATE":
+        if cursor.identifier().lower() not in planner.session.prepared:
+            cursor.refuse("what this runs is not known: it has been prepared elsewhere")
+        expressions(cursor, planner) if cursor.take("USING") else cursor.end()
+        return
+    cursor.expect("IMMEDIATE")
     text = cursor.constant()
     if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
-        cursor.refuse("what this runs is not known; name reads and writes instead")
+        cursor.refuse("what this runs is not known")
     for statement in statements(text):
         add(statement, planner)
     while not cursor.done() and not cursor.take("USING"):
         cursor.next()
     if not cursor.done():
         expressions(cursor, planner)
+
+
+def _prepare(cursor: Cursor, planner: Planner) -> None:
+    """``PREPARE name FROM query``: planned at once, since EXECUTE may run it at any time."""
+    cursor.expect("PREPARE")
+    planner.session.prepared.add(cursor.identifier().lower())
+    cursor.expect("FROM")
+    _add(Cursor(replace(cursor.statement, tokens=tuple(cursor.rest()))), planner)
+
+
+def _optimize(cursor: Cursor, planner: Planner) -> None:
+    """Delta's OPTIMIZE, VACUUM, RESTORE and REORG: commits that rewrite or remove files of the whole table."""
+    word = cursor.next().text.upper()
+    cursor.take("TABLE")
+    if cursor.is_type(TokenType.STRING):
+        cursor.refuse("which table these files are of is not known")
+    planner.write(planner.table(cursor), how=Write.CHANGE)
+    cursor.take("REWRITE", "DATA")  # Hive's OPTIMIZE TABLE of Iceberg
+    if word != "VACUUM" and cursor.take("WHERE"):
+        cursor.rest()
+    no_query(cursor)
+
+
+def _call(cursor: Cursor, planner: Planner) -> None:
+    """A procedure, as of Iceberg or Hudi, that names its table: ``CALL c.system.expire_snapshots(table => 'db.t')``."""
+    cursor.expect("CALL")
+    procedure = cursor.name()[0][-1]
+    named = None
+    while not cursor.done():
+        token = cursor.next()
+        if token.text.lower() in ("table", "source_table") and (cursor.take("=>") or cursor.take("=")):
+            named = cursor.constant()
+            break
+        if cursor.is_type(TokenType.STRING) and named is None and token.text == "(":
+            named = cursor.constant()
+    parts = tuple(each.strip("`") for each in (named or "").split("."))
+    if not all(part.replace("_", "a").isalnum() for part in parts):
+        cursor.statement.refuse(cursor.statement.tokens[0], f"which table {procedure} changes is not known")
+    planner.write(planner.session.resolve(parts[-2:]), how=Write.CHANGE)
+
+
+def _nothing(cursor: Cursor, _planner: Planner) -> None:
+    """Begin and end of transactions."""
+    no_query(cursor)
 
 
 def _use(cursor: Cursor, planner: Planner) -> None:
@@ -194,7 +270,7 @@ def _repair(cursor: Cursor, planner: Planner) -> None:
 def _files(cursor: Cursor, _planner: Planner) -> None:
     words = raw_text(cursor).split()
     if len(words) < 2 or words[1].removeprefix("-").lower() not in _NO_DATA_OF:
-        cursor.refuse("which tables' files this touches is not known; name reads and writes instead")
+        cursor.refuse("which tables' files this touches is not known")
 
 
 def _analyze(cursor: Cursor, planner: Planner) -> None:
@@ -219,7 +295,7 @@ def _import(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("IMPORT")
     cursor.take("EXTERNAL")
     if not cursor.take("TABLE"):
-        cursor.refuse("the table's name is in the exported files; write IMPORT TABLE name FROM …")
+        cursor.refuse("the table's name is in the exported files; write IMPORT TABLE name FROM …", step="")
     _placed(cursor, planner)
     cursor.expect("FROM")
     cursor.string()
@@ -248,7 +324,9 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "ALTER": _alter,
     "ANALYZE": _analyze,
     "CACHE": _cache,
+    "CALL": _call,
     "COMMENT": comment,
+    "COMMIT": _nothing,
     "CREATE": _create,
     "DECLARE": declare,
     "DELETE": _query,
@@ -262,17 +340,24 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "LOAD": _load,
     "MERGE": _query,
     "MSCK": _repair,
+    "OPTIMIZE": _optimize,
+    "PREPARE": _prepare,
     "REFRESH": refresh,
     "REPAIR": _repair,
+    "REORG": _optimize,
     "REPLACE": _create,
+    "RESTORE": _optimize,
+    "ROLLBACK": _nothing,
     "SHOW": show,
+    "START": _nothing,
     "TRUNCATE": _truncate,
     "UPDATE": _query,
     "USE": _use,
+    "VACUUM": _optimize,
 }
 
 _NOT_PLANNED = {
-    "LOCK": "a lock that SQL takes would wait for the one that it runs under; leave LOCK out",
-    "UNLOCK": "this would free the locks that it runs under; leave UNLOCK out",
-    "": "a statement is wanted here",
+    "LOCK": ("a lock that SQL takes would wait for the one that it runs under", "leave LOCK out"),
+    "UNLOCK": ("this would free the locks that it runs under", "leave UNLOCK out"),
+    "": ("a statement is wanted here",),
 }

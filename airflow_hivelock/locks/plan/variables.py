@@ -45,7 +45,7 @@ def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
         return parts[0]
     place = _unknown(statement)
     assert place is not None
-    raise InvalidRequest(placed(statement.text, place, _NOT_KNOWN))
+    raise InvalidRequest(placed(statement.text, place, _NOT_KNOWN, step=""))
 
 
 def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:

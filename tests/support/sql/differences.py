@@ -35,6 +35,7 @@ FROM_DOCUMENTED = {
 LESS = {
     "loaded": "LOAD DATA that makes its partition. Documented: EXCLUSIVE on the partition, so that loads of a table run at once. "
     "Hive: on the table",
+    "told": "EXPLAIN of a write is SHARED on what it would write, for it writes nothing. Hive before 4: as the write itself",
     "temporary": "a temporary table is its session's own: its name is locked for nobody. Hive 4: EXCLUSIVE, with its query",
 }
 """Where a plan is less than Hive locks: all there is."""

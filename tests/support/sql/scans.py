@@ -110,6 +110,7 @@ class _Spark:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("OFF")
         self._make(home / "tables")
+        self.plain = self.spark.newSession()
 
     def _make(self, home: Path) -> None:
         """Each partition has one file: Spark lists no partition that is empty."""
@@ -130,13 +131,13 @@ class _Spark:
             self.spark.sql(f"create view dw.{name} as {text}")
 
     def read(self, text: str) -> list[str]:
-        session = self.spark.newSession()
+        session = self.spark.newSession() if ";" in text else self.plain
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
         session.sql("use dw")
         *before, last = [each for each in text.split(";") if each.strip()]
         for each in before:
             session.sql(each)
-        state = session._jsparkSession.sessionState()  # type: ignore[attr-defined]
+        state = session._jsparkSession.sessionState()
         skip = session._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()  # type: ignore[union-attr]
         plan = state.executePlan(state.sqlParser().parsePlan(last), skip).executedPlan()
         return sorted(set(_scanned(plan)))

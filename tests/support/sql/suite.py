@@ -7,6 +7,7 @@ printed by its reason, and where the plan differs from a second, independent rea
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import signal
 import sys
@@ -32,6 +33,9 @@ _PIECE = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`
 _DELIMITED = re.compile(r"--QUERY-DELIMITER-START(.*?)--QUERY-DELIMITER-END", re.DOTALL)
 _LEADING = re.compile(r"(?:--[^\n]*(?:\n|$)|/\*.*?\*/|\s)*", re.DOTALL)
 _PLACE = re.compile(r"line \d+, column \d+(?:, at (?P<there>.*?))?: ", re.DOTALL)
+_NO_NAME = re.compile(r"in a catalog of its own|are no names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives")
+"""Refusals of what no lock can have as a name."""
+_STEP = re.compile(r"reads and writes|leave U?N?LOCK out|plan it in parts|constant text|write IMPORT|put it in|name (?:it|these)")
 _SHELL = ("dfs", "source", "compile", "crypto", "erasure")
 
 
@@ -78,6 +82,7 @@ class Run:
         self.refused: defaultdict[str, list[str]] = defaultdict(list)
         self.wrong: defaultdict[str, list[str]] = defaultdict(list)
         self.slowest = (0.0, "")
+        self.times_s: list[float] = []
 
     def file(self, file: Path) -> None:
         planner, reading = Planner(SessionState(KnownTables()), follows="stricter", limit=1_000), Reading()
@@ -88,7 +93,8 @@ class Run:
             self.count[what] += 1
             began = time.monotonic()
             error = self._plan(text, planner)
-            self.slowest = max(self.slowest, (time.monotonic() - began, where))
+            self.times_s.append(time.monotonic() - began)
+            self.slowest = max(self.slowest, (self.times_s[-1], where))
             if error is None:
                 for difference, name in reading.differences(text, database, planner):
                     self.wrong[difference].append(f"{name} in {where}")
@@ -96,6 +102,9 @@ class Run:
                 found = _PLACE.match(str(error))
                 why = _PLACE.sub("", str(error)) if isinstance(error, InvalidRequest) else "nested too deep"
                 self.count[f"{what} refused"] += 1
+                self.count[f"{what} of names"] += _NO_NAME.search(str(error)) is not None
+                if not _STEP.search(str(error)):
+                    self.wrong["REFUSED without a next step"].append(f"{error} in {where}")
                 self.refused[f"{what}: {why[:90]}"].append(f"{found['there'] if found else ''} in {where}")
             else:
                 self.wrong[f"CRASH or HANG: {error!r}"[:90]].append(where)
@@ -125,13 +134,17 @@ def main() -> int:
         raise TooLong
 
     signal.signal(signal.SIGALRM, ring)
+    logging.disable()
     run, began = Run(), time.monotonic()
     for file in sorted((*given.folder.rglob("*.q"), *given.folder.rglob("*.sql"))):
         run.file(file)
-    print(f"{time.monotonic() - began:.0f} s; slowest {run.slowest[0]:.2f} s: {run.slowest[1][: given.width]}")
+    p99_ms = 1000 * sorted(run.times_s)[len(run.times_s) * 99 // 100] if run.times_s else 0
+    print(f"{time.monotonic() - began:.0f} s; p99 {p99_ms:.1f} ms; slowest {run.slowest[0]:.2f} s: {run.slowest[1][: given.width]}")
     for what in ("others", "EXPLAIN", "commands of Hive's shell"):
         bad = run.count[f"{what} refused"]
-        print(f"{what}: {run.count[what]:,} statements, {bad:,} refused ({100 * bad / max(run.count[what], 1):.2f} %)")
+        names = run.count[f"{what} of names"]
+        share = 100 * (bad - names) / max(run.count[what], 1)
+        print(f"{what}: {run.count[what]:,} statements, {bad:,} refused, {names:,} for their names; others {share:.2f} %")
     for title, found in (("Refused", run.refused), ("Wrong, or read wrongly by the second reading", run.wrong)):
         print(f"\n{title}:")
         for why, those in sorted(found.items(), key=lambda item: -len(item[1])):

@@ -1,0 +1,148 @@
+"""Expressions of constants, worked out where Hive and Spark agree on what they come to: dates, their days, and texts."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from airflow_hivelock.locks.plan.condition import Literal
+from airflow_hivelock.locks.plan.tables import is_date
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+_INTEGERS = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
+_UNITS = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}
+_MONTHS = {"MONTH": 1, "MONTHS": 1, "YEAR": 12, "YEARS": 12}
+_SAME_IN_EACH_MONTH = 27
+"""Up to which day months can be added: Hive 2.3 and Spark differ on the last day of a month, the 28th of February."""
+
+
+def constant(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    """What *node* comes to; None where it is no constant, or Hive and Spark do not agree on it.
+
+    :param escaped: the texts in quotes whose meaning depends on the engine.
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Literal):
+        if node.is_string:
+            return None if node.name in escaped else Literal(node.name)
+        return Literal(node.name, "number")
+    work_out = _RULES.get(type(node))
+    return work_out(node, escaped) if work_out else None
+
+
+def _cast(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    inner, kind = constant(node.this, escaped), node.args["to"].this
+    if inner is None or node.args.get("format"):
+        return None
+    if kind is exp.DataType.Type.DATE:
+        return _as_date(inner)
+    if kind is exp.DataType.Type.TEXT and not node.args["to"].expressions:
+        return _as_text(inner)
+    if kind in _INTEGERS and (number := _integer(inner)) is not None and abs(number) < 2**7:
+        return Literal(str(number), "number")
+    return None
+
+
+def _to_date(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    inner = constant(node.this, escaped)
+    return None if inner is None or node.args.get("format") else _as_date(inner)
+
+
+def _add_days(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    inner, days = constant(node.this, escaped), constant(node.expression, escaped)
+    unit = node.args.get("unit")
+    if inner is None or days is None or days.kind != "number" or (unit is not None and unit.name.upper() != "DAY"):
+        return None
+    return _shifted(_as_date(inner), days=_integer(days))
+
+
+def _add_months(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    inner, months = constant(node.this, escaped), constant(node.expression, escaped)
+    if inner is None or months is None or months.kind != "number":
+        return None
+    return _shifted(_as_date(inner), months=_integer(months))
+
+
+def _plus_interval(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    """To Hive a date and an interval are a moment, the first of that day: what compares as equal may be less as a text."""
+    start, interval = constant(node.this, escaped), node.expression
+    if start is None or start.kind != "date" or not isinstance(interval, exp.Interval):
+        return None
+    amount, unit = interval.this and constant(interval.this, escaped), interval.args.get("unit")
+    number = _integer(amount) if amount else None
+    if number is None or not isinstance(unit, exp.Var):
+        return None
+    number, name = -number if isinstance(node, exp.Sub) else number, unit.name.upper()
+    if name in _UNITS:
+        found = _shifted(start, days=number * _UNITS[name])
+    else:
+        found = _shifted(start, months=number * _MONTHS[name]) if name in _MONTHS else None
+    return Literal(found.text, "midnight") if found else None
+
+
+def _connected(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    parts = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
+    texts = [found and _as_text(found) for found in (constant(part, escaped) for part in parts)]
+    known = [text.text for text in texts if text]
+    return Literal("".join(known)) if len(known) == len(texts) else None
+
+
+def _negative(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    inner = constant(node.this, escaped)
+    return Literal(f"-{inner.text}", "number") if inner and inner.kind == "number" and inner.text[0] != "-" else None
+
+
+def _product(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+    """How sqlglot writes the days of date_sub: ``3 * -1``."""
+    one, other = (_integer(found) for found in (constant(node.this, escaped), constant(node.expression, escaped)))
+    return None if one is None or other != -1 else Literal(str(-one), "number")
+
+
+_RULES: dict[type[exp.Expr], Callable[[exp.Expr, Container[str]], Literal | None]] = {
+    exp.Add: _plus_interval,
+    exp.AddMonths: _add_months,
+    exp.Cast: _cast,
+    exp.Concat: _connected,
+    exp.DPipe: _connected,
+    exp.Mul: _product,
+    exp.Neg: _negative,
+    exp.Sub: _plus_interval,
+    exp.TryCast: _cast,
+    exp.TsOrDsAdd: _add_days,
+    exp.TsOrDsToDate: _to_date,
+}
+
+
+def _as_date(inner: Literal) -> Literal | None:
+    return Literal(inner.text, "date") if inner.kind in ("string", "date") and is_date(inner.text) else None
+
+
+def _as_text(inner: Literal) -> Literal | None:
+    if inner.kind in ("string", "date"):
+        return Literal(inner.text)
+    number = _integer(inner)
+    return None if number is None else Literal(str(number))
+
+
+def _integer(inner: Literal | None) -> int | None:
+    digits = inner.text.removeprefix("-") if inner and inner.kind in ("number", "string") else ""
+    return int(inner.text) if inner and digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
+def _shifted(start: Literal | None, days: int | None = 0, months: int | None = 0) -> Literal | None:
+    if start is None or days is None or months is None:
+        return None
+    found = date.fromisoformat(start.text)
+    try:
+        if months:
+            if found.day > _SAME_IN_EACH_MONTH:
+                return None
+            year, month = divmod(found.year * 12 + found.month - 1 + months, 12)
+            found = found.replace(year=year, month=month + 1)
+        return Literal((found + timedelta(days)).isoformat(), "date")
+    except (OverflowError, ValueError):
+        return None

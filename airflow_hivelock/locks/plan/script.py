@@ -1,0 +1,82 @@
+"""Statements between BEGIN and END, Spark's scripts: whatever the way through them, each statement is planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlglot import Token
+
+    from airflow_hivelock.locks.plan.cursor import Statement
+
+_ALONE = frozenset({"BEGIN", "ELSE", "LOOP", "REPEAT"})
+_ENDED = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
+_BEFORE = {"IF": "THEN", "ELSEIF": "THEN", "WHILE": "DO", "UNTIL": "END", "WHEN": "THEN"}
+"""What an expression comes after, and what ends it."""
+
+
+def begins(statement: Statement) -> bool:
+    """Whether a script begins with *statement*."""
+    words = [token.text.upper() for token in statement.tokens[:3]]
+    return words[:1] == ["BEGIN"] or (len(words) == 3 and statement.tokens[1].text == ":" and words[2] == "BEGIN")
+
+
+def opened(statement: Statement) -> int:
+    """How many blocks more are open after *statement*."""
+    words = [token.text.upper() for token in statement.tokens]
+    ends = words[0] == "END" and (len(words) == 1 or words[1] not in _ENDED)
+    return words.count("BEGIN") - ends
+
+
+def parts(statement: Statement) -> Iterator[tuple[Statement, bool]]:
+    """What is to be planned of *statement*, which is in a script, and whether that is an expression."""
+    tokens = statement.tokens
+    while tokens:
+        word = tokens[0].text.upper() if tokens[0].token_type is not TokenType.IDENTIFIER else ""
+        if len(tokens) > 2 and tokens[1].text == ":":  # a label
+            tokens = tokens[2:]
+        elif word in _ALONE or (word == "NOT" and len(tokens) > 1 and tokens[1].text.upper() == "ATOMIC"):
+            tokens = tokens[1 if word in _ALONE else 2 :]
+        elif word == "END" or word in ("LEAVE", "ITERATE"):
+            return
+        elif word == "CASE":
+            end = _upto(tokens, 1, "WHEN")
+            yield _part(statement, tokens[1:end]), True
+            tokens = tokens[end:]
+        elif word == "FOR" and (do := _upto(tokens, 1, "DO")) < len(tokens):
+            query = next((at for at in range(1, do) if tokens[at].text.upper() == "AS"), 0)
+            yield _part(statement, tokens[query + 1 : do]), False
+            tokens = tokens[do + 1 :]
+        elif word == "DECLARE" and "HANDLER" in (token.text.upper() for token in tokens[1:4]):
+            tokens = tokens[
+                next((at for at, token in enumerate(tokens) if token.text.upper() == "BEGIN"), len(tokens)) :
+            ]
+        elif word in _BEFORE:
+            end = _upto(tokens, 1, _BEFORE[word])
+            yield _part(statement, tokens[1:end]), True
+            tokens = tokens[end + 1 :]
+        else:
+            yield _part(statement, tokens), False
+            return
+
+
+def _part(statement: Statement, tokens: tuple[Token, ...]) -> Statement:
+    last = tokens[-1].end + 1 if tokens else statement.end
+    return replace(statement, tokens=tokens, end=max(last, statement.end) if tokens is statement.tokens else last)
+
+
+def _upto(tokens: tuple[Token, ...], at: int, word: str) -> int:
+    """Where *word* is that belongs to none of the expressions before it: CASE … END has a THEN of its own."""
+    depth = 0
+    while at < len(tokens):
+        text = tokens[at].text.upper()
+        if depth == 0 and text == word:
+            return at
+        depth += (text in ("CASE", "(")) - (text in ("END", ")"))
+        at += 1
+    return len(tokens)

@@ -1,0 +1,137 @@
+"""Statements of daily work beside queries: maintenance, scripts, what is prepared; and what a refusal tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks.plan import plan_statements
+from tests.support.sql import scans
+
+
+def locks(sql: str) -> tuple[set[str], set[str]]:
+    """What the statements lock SHARED and EXCLUSIVE, without the database; tables of which partitions are read left out."""
+    shared, exclusive = plan_statements(sql, scans.Tables(), database="dw")
+    read = {str(each).removeprefix("dw.") for each in shared if each.partition or each.table in ("plain", "big")}
+    return read, {str(each).removeprefix("dw.") for each in exclusive}
+
+
+@pytest.mark.parametrize(
+    ("sql", "read", "written"),
+    [
+        ("select * from json.`/data/new.json`", set(), set()),
+        (
+            "insert into plain select a.id, a.name, 1 from parquet.`s3://in/day` a join big b on a.id = b.id",
+            {"big"},
+            {"plain"},
+        ),
+        ("insert into sales replace where dt = 'x' select * from big", {"big"}, {"sales"}),
+        ("insert into sales replace using (dt) select * from big", {"big"}, {"sales"}),
+        ("insert into sales replace where dt = (select max(name) from big) select 1", {"big"}, {"sales"}),
+        ("insert with schema evolution into plain select * from big", {"big"}, {"plain"}),
+        (
+            "merge with schema evolution into plain p using big b on p.id = b.id when matched then update set *",
+            {"big"},
+            {"plain"},
+        ),
+        ("insert into sales partition (dt = cast('2024-01-05' as string)) select 1", set(), {"sales/dt=2024-01-05"}),
+        ("insert into daily partition (day = date_sub('2024-01-05', 1)) select 1", set(), {"daily/day=2024-01-04"}),
+        ("insert into sales partition (dt = my_day(1)) select 1", set(), {"sales"}),
+        ("insert into hourly partition (dt = '2024-01-05', hr = my_hour(1)) select 1", set(), {"hourly/dt=2024-01-05"}),
+        ("alter table sales drop partition (dt = concat('2024-01', '-05'))", set(), {"sales/dt=2024-01-05"}),
+        ("optimize sales where dt = '2024-01-05' zorder by (id)", set(), {"sales"}),
+        ("optimize table sales rewrite data", set(), {"sales"}),
+        ("vacuum sales retain 168 hours dry run", set(), {"sales"}),
+        ("restore table sales to version as of 5", set(), {"sales"}),
+        ("call lake.system.rewrite_data_files(table => 'dw.sales', options => map('a', 'b'))", set(), {"sales"}),
+        ("call lake.system.rollback_to_snapshot('dw.sales', 5)", set(), {"sales"}),
+        ("call lake.system.rewrite_data_files('lake.dw.sales')", set(), {"sales"}),
+        ("call run_clustering(`table` => 'dw.sales')", set(), {"sales"}),
+        ("alter table sales execute expire_snapshots('2024-01-01')", set(), {"sales"}),
+        ("alter table sales create branch b", set(), {"sales"}),
+        ("prepare p from select * from plain where id = ?; execute p using 5", {"plain"}, set()),
+        ("start transaction; insert into plain select * from big; commit", {"big"}, {"plain"}),
+        ("explain analyze insert into plain select * from big", {"big"}, {"plain"}),
+        ("explain formatted insert into plain select * from big", {"big", "plain"}, set()),
+        ("explain drop table plain", {"plain"}, set()),
+    ],
+)
+def test_each_statement_is_planned(sql: str, read: set[str], written: set[str]) -> None:
+    assert locks(sql) == (read, written)
+
+
+@pytest.mark.parametrize(
+    ("script", "read", "written"),
+    [
+        ("begin insert into plain select * from big; end", {"big"}, {"plain"}),
+        ("begin set x = (select max(id) from big); end", {"big"}, set()),
+        ("begin declare x int default (select max(id) from big); drop table plain; end", {"big"}, {"plain"}),
+        ("begin if (select count(*) from big) > 1 then drop table plain; else drop table z; end if; end", {"big"}, {"plain", "z"}),
+        ("begin if case when 1 = 1 then true end then drop table plain; elseif false then drop table z; end if; end", set(), {"plain", "z"}),
+        ("begin while (select count(*) from big) > 1 do truncate table plain; end while; end", {"big"}, {"plain"}),
+        ("begin l: loop drop table plain; leave l; end loop l; end", set(), {"plain"}),
+        ("begin repeat drop table plain; until (select count(*) from big) = 0 end repeat; end", {"big"}, {"plain"}),
+        ("begin for r as select * from big do drop table plain; end for; end", {"big"}, {"plain"}),
+        ("begin for select * from big do drop table plain; end for; end", {"big"}, {"plain"}),
+        ("begin case (select max(id) from big) when 1 then drop table plain; else drop table z; end case; end", {"big"}, {"plain", "z"}),
+        ("begin declare exit handler for sqlexception begin drop table plain; end; select * from big; end", {"big"}, {"plain"}),
+        ("a: begin begin drop table plain; end; end a", set(), {"plain"}),
+    ],
+)  # fmt: skip
+def test_each_statement_of_a_script_is_planned(script: str, read: set[str], written: set[str]) -> None:
+    assert locks(script) == (read, written)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "selec 1",
+        "select * frm t",
+        "select f(1",
+        "select * from t where x = 1 and",
+        "select 'a",
+        "select * from t tablesample (-1 rows)",
+        "create table t frobnicate",
+        "create thing x",
+        "drop thing x",
+        "insert t select 1",
+        "insert into t",
+        "insert into t replace if x select 1",
+        "alter table t frobnicate",
+        "alter view v frobnicate",
+        "alter materialized view unknown rebuild",
+        "alter index i on t rebuild",
+        "show things",
+        "load data inpath x into table t",
+        "vacuum '/data'",
+        "call lake.system.register_table(metadata_file => 'x')",
+        "execute p using 5",
+        "execute immediate x",
+        "select * from my_udtf(1)",
+        "create function f() returns int return select max(x) from t",
+        "dfs -rm -r /x",
+        "select * from a.b.c.d",
+        "drop table `a b`",
+        "call lake.system.f(table => )",
+        "import from '/x'",
+        "delete from (select 1)",
+        "set catalog other",
+        "select * from t where p = '${hivevar:p}'",
+        "lock table t exclusive",
+        "select * from identifier(:t)",
+        "insert into identifier(:t) values (1)",
+    ],
+)
+def test_a_refusal_tells_what_to_do_in_words_of_its_own(sql: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        plan_statements(sql)
+    told = str(refused.value)
+    assert any(
+        step in told for step in ("reads and writes", "leave LOCK out", "constant text in IDENTIFIER", "write IMPORT")
+    )
+    assert not any(word in told for word in ("sqlglot", "Expecting", "Required keyword", "class '", "Unexpected token"))
+
+
+def test_what_is_read_by_its_path_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    plan_statements("select * from json.`/data/new.json`")
+    assert "/data/new.json is read by its path" in caplog.text
