@@ -1,4 +1,4 @@
-"""Statements of daily work beside queries: maintenance, scripts, what is prepared; and what a refusal tells."""
+"""Statements of daily ETL that are not queries: maintenance, scripts, prepared statements; and the text of a refusal."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
         ("start transaction; insert into plain select * from big; commit", {"big"}, {"plain"}),
         ("explain analyze insert into plain select * from big", {"big"}, {"plain"}),
         ("explain formatted insert into plain select * from big", {"big", "plain"}, set()),
+        (
+            "create function f(x int) returns int return x + (select max(id) from big); select f(1) from plain",
+            {"big", "plain"},
+            set(),
+        ),
+        ("create function f() returns table return select id from big; select * from f()", {"big"}, set()),
+        (
+            "create function f() returns table return with c as (select id from big) select * from c; select * from f()",
+            {"big"},
+            set(),
+        ),
+        ("create view v default collation unicode as select id from big; select * from v", {"big"}, {"v"}),
+        ("select name:a.b[0]::string from big", {"big"}, set()),
         ("explain drop table plain", {"plain"}, set()),
     ],
 )
@@ -70,6 +83,7 @@ def test_each_statement_is_planned(sql: str, read: set[str], written: set[str]) 
         ("begin if case when 1 = 1 then true end then drop table plain; elseif false then drop table z; end if; end", set(), {"plain", "z"}),
         ("begin while (select count(*) from big) > 1 do truncate table plain; end while; end", {"big"}, {"plain"}),
         ("begin l: loop drop table plain; leave l; end loop l; end", set(), {"plain"}),
+        ("begin case when (select max(id) from big) = 1 then drop table plain; end case; end", {"big"}, {"plain"}),
         ("begin repeat drop table plain; until (select count(*) from big) = 0 end repeat; end", {"big"}, {"plain"}),
         ("begin for r as select * from big do drop table plain; end for; end", {"big"}, {"plain"}),
         ("begin for select * from big do drop table plain; end for; end", {"big"}, {"plain"}),
@@ -108,9 +122,9 @@ def test_each_statement_of_a_script_is_planned(script: str, read: set[str], writ
         "execute p using 5",
         "execute immediate x",
         "select * from my_udtf(1)",
-        "create function f() returns int return select max(x) from t",
         "dfs -rm -r /x",
         "select * from a.b.c.d",
+        "select * from dw.`c/b`",
         "drop table `a b`",
         "call lake.system.f(table => )",
         "import from '/x'",

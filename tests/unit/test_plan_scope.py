@@ -74,6 +74,13 @@ def test_a_condition_does_not_reach_the_steps_of_a_recursion() -> None:
     assert read(sql) == {"orders": ALL, "sales": ALL}
 
 
+def test_numbers_that_a_union_makes_texts_are_not_compared_as_numbers() -> None:
+    assert (
+        read("select * from (select hr from hourly union all select region from sales) where hr <> '04'")["hourly"] == 9
+    )
+    assert read("select * from (select hr from hourly union all select hr from hourly) where hr <> 4")["hourly"] == 6
+
+
 def test_an_or_of_conditions_on_two_tables_narrows_neither() -> None:
     sql = "select * from sales s join orders o where (s.dt = '2024-01-05' and o.k = 1) or (s.dt = '2024-01-06' and o.k = 2)"
     assert read(sql) == {"sales": ALL, "orders": ALL}

@@ -43,7 +43,8 @@ def alter(cursor: Cursor, planner: Planner) -> None:
     """After ALTER."""
     if cursor.take_any(*DATABASES):
         planner.write(planner.database(cursor))
-        cursor.expect("SET")
+        if not cursor.take_any("SET", "UNSET", "DEFAULT"):
+            cursor.refuse("this change of a database is not understood")
         cursor.rest()
     elif cursor.take("VIEW"):
         _view(cursor, planner)

@@ -30,8 +30,8 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 class Literal:
     """A constant.
 
-    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date, or to some engines the
-        moment that it begins with) or ``computed``, of which nothing is known.
+    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date, or to some engines its
+        first moment) or ``computed`` (not known).
     """
 
     text: str
@@ -105,8 +105,11 @@ class Condition:
         """The columns that it speaks of."""
         return frozenset()
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        """The same about other columns; *source* gives None for what has no counterpart."""
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        """The same about other columns; *source* gives None for what has no counterpart.
+
+        :param widened: whether those columns may have been made texts before they are compared, as a union does.
+        """
         return self
 
 
@@ -120,10 +123,13 @@ class Compare(Condition):
     column: str
     sign: str
     literal: Literal
+    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
-        value = partition.values.get(self.column)
-        order = None if not value else _order(value, partition.types.get(self.column, ""), self.literal)
+        value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
+        if self.widened and kind in INTEGERS and self.literal.kind == "string":
+            return None  # as a text 9 is more than '10'
+        order = None if not value else _order(value, kind, self.literal)
         if order is None:
             return None
         below, above = order < 0, order > 0
@@ -144,9 +150,11 @@ class Compare(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
         column = source(self.column)
-        return UNKNOWN if column is None else Compare(column, self.sign, self.literal)
+        if column is None:
+            return UNKNOWN
+        return Compare(column, self.sign, self.literal, self.widened or widened)
 
 
 @dataclass(frozen=True)
@@ -155,10 +163,11 @@ class OneOf(Condition):
 
     column: str
     literals: tuple[Literal, ...]
+    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
-        if not value:
+        if not value or (self.widened and kind in INTEGERS and any(each.kind == "string" for each in self.literals)):
             return None
         exact, others = self._split(kind)
         if (str(int(value)) if kind in INTEGERS and _INTEGER.fullmatch(value) else value) in exact:
@@ -174,9 +183,9 @@ class OneOf(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
         column = source(self.column)
-        return UNKNOWN if column is None else OneOf(column, self.literals)
+        return UNKNOWN if column is None else OneOf(column, self.literals, self.widened or widened)
 
     def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
         """The values that it stands for, and the literals that may be equal to more than one: IN can be long."""
@@ -206,7 +215,7 @@ class Prefix(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
         column = source(self.column)
         return UNKNOWN if column is None else Prefix(column, self.start)
 
@@ -222,8 +231,8 @@ class Not(Condition):
     def columns(self) -> frozenset[str]:
         return self.inner.columns()
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        return Not(self.inner.renamed(source))
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        return Not(self.inner.renamed(source, widened))
 
 
 @dataclass(frozen=True)
@@ -241,8 +250,8 @@ class _Several(Condition):
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(part.columns() for part in self.parts))
 
-    def renamed(self, source: Callable[[str], str | None]) -> Condition:
-        return type(self)(tuple(part.renamed(source) for part in self.parts))
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        return type(self)(tuple(part.renamed(source, widened) for part in self.parts))
 
 
 class And(_Several):

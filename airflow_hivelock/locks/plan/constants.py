@@ -23,7 +23,7 @@ _SAME_IN_EACH_MONTH = 27
 def constant(node: exp.Expr, escaped: Container[str]) -> Literal | None:
     """What *node* comes to; None where it is no constant, or Hive and Spark do not agree on it.
 
-    :param escaped: the texts in quotes whose meaning depends on the engine.
+    :param escaped: the texts in quotes that have a backslash. Hive and Spark read them differently.
     """
     node = node.unnest()
     if isinstance(node, exp.Literal):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.planner import Planner
 
 DATABASES = ("DATABASE", "SCHEMA", "NAMESPACE")
-NOT_DATA = ("FUNCTION", "MACRO", "ROLE", "TEMPORARY", "VARIABLE")
+NOT_DATA = ("FUNCTION", "MACRO", "ROLE", "TEMP", "TEMPORARY", "VARIABLE")
 ELSEWHERE = ("RESOURCE", "POOL", "TRIGGER", "USER", "GROUP", "APPLICATION", "SCHEDULED", "REMOTE", "DATACONNECTOR")
 """Plans of resources and their pools, triggers and mappings, and what Hive runs later or elsewhere."""
 
@@ -123,20 +123,19 @@ def _pass_no_query(cursor: Cursor) -> None:
 
 
 def _function(cursor: Cursor, planner: Planner) -> None:
-    """What Spark's functions compute, with queries perhaps.
-
-    :raises InvalidRequest: it reads tables, which the function would read wherever it is called.
-    """
+    """A function in SQL. Each call of it reads what its query reads."""
+    _if_not_exists(cursor)
+    name = cursor.name()[0][-1].lower()
     while not cursor.done() and not cursor.take("RETURN"):
         _pass_no_query(cursor)
     if cursor.done():
         return
     first = cursor.token
     computed = cursor.rest()
-    if first and first.token_type is not TokenType.SELECT:
+    if first and first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.TABLE):
         computed.insert(0, Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end))
-    if planner.look_at(cursor.statement, computed)[0].find(exp.Table):
-        cursor.statement.refuse(first, "a function that reads tables is not understood")
+    tree, reader = planner.look_at(cursor.statement, computed)
+    planner.session.functions[name] = Named(tree, reader, {}, renamed=True)
 
 
 def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
@@ -183,7 +182,9 @@ def _options(cursor: Cursor, planner: Planner) -> bool:
     while not cursor.done():
         if cursor.sees("AS") and cursor.word(1) in QUERY:
             return using
-        if cursor.take("LIKE"):
+        if cursor.take("DEFAULT", "COLLATION"):
+            cursor.identifier()
+        elif cursor.take("LIKE"):
             if cursor.is_type(TokenType.STRING) or not cursor.word(1):
                 cursor.take_any("FILE", "PARQUET", "ORC", "AVRO")
             if not cursor.is_type(TokenType.STRING):

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ErrorLevel, TokenError
-from sqlglot.parsers.spark import SparkParser
+from sqlglot import Token, TokenType
+from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
+from airflow_hivelock.locks.plan.dialect import ScriptDialect, expression
 from airflow_hivelock.locks.plan.rewrite import identifiers
 from airflow_hivelock.locks.plan.tables import canonical
 
@@ -29,37 +28,6 @@ NEXT_STEP = "name reads and writes instead"
 MOST_CHARACTERS = 1_000_000
 _SHOWN = 40
 _OFFSET = re.compile(r"from \d+:(\d+)$")
-
-
-class ScriptDialect(Spark):
-    """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer.
-
-    Hints are comments: they name no table that the query does not.
-    """
-
-    class Tokenizer(Spark.Tokenizer):
-        COMMANDS: ClassVar[set[TokenType]] = set()
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            word: kind
-            for word, kind in Spark.Tokenizer.KEYWORDS.items()
-            if kind not in (TokenType.COMMAND, TokenType.HINT)
-        }
-
-    class Parser(SparkParser):
-        def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
-            """How many arguments a function takes is for the engine to say; AND and OR, functions here, have two."""
-            if isinstance(expression, exp.Func) and not isinstance(expression, exp.Binary):
-                return expression
-            return super().validate_expression(expression, args)
-
-
-def expression(tokens: list[Token], text: str) -> exp.Expr | None:
-    """The tree that *tokens* of *text* stand for; None where they are no one expression."""
-    try:
-        (tree,) = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
-    except Exception:  # noqa: BLE001 - some input breaks the parser itself
-        return None
-    return tree
 
 
 @dataclass(frozen=True)
@@ -127,7 +95,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def with_quoted_names(statement: Statement) -> Statement:
-    """*statement*, in which texts in double quotes are names."""
+    """*statement* with names in place of texts in double quotes."""
     names = (
         Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
         if token.token_type is TokenType.STRING and statement.text[token.start] == '"'

@@ -1,6 +1,6 @@
 """Which expressions are the same whenever they are computed: an engine hands conditions down through those alone.
 
-What is not known here, such as a user's own function, may differ each time.
+A function that is not known here, such as a user's own, may give another result each time.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
-from airflow_hivelock.locks.plan.cursor import NEXT_STEP, ScriptDialect, Statement, placed, statements
+from airflow_hivelock.locks.plan.cursor import NEXT_STEP, Statement, placed, statements
+from airflow_hivelock.locks.plan.dialect import ScriptDialect
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
 
@@ -79,6 +80,9 @@ class Named:
     reader: Reader
     scope: Mapping[str, Named]
     renamed: bool = False
+
+
+_FORMATS = frozenset("avro binaryfile csv delta hudi iceberg json orc parquet text xml".split())  # noqa: SIM905
 
 
 def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
@@ -186,6 +190,8 @@ class Reader:
                 self._table(child, ALWAYS, scope)
             elif isinstance(child, exp.Query):
                 self._query(child, ALWAYS, scope)
+            elif isinstance(child, exp.Anonymous):
+                self._call(child.name)
             elif isinstance(child, exp.Command):
                 self._refuse(child, "this is not understood")
 
@@ -221,7 +227,7 @@ class Reader:
             columns_of = partial(self._partition_columns, scope=scope)
             self._query(node.expression, to_right_branch(node, outer, columns_of) if whole else ALWAYS, scope)
             self._rest(node, ("with_", "this", "expression"), scope)
-            node, outer = node.this, outer if whole else ALWAYS
+            node, outer = node.this, outer.renamed(lambda name: name, widened=True) if whole else ALWAYS
             scope = self._with(node, scope)
         if isinstance(node, exp.Select):
             self._select(node, outer, scope)
@@ -295,10 +301,21 @@ class Reader:
         for named in self._meanings(node, scope):
             if named is None:
                 self._object_read(node, condition)
-            elif named not in self.session.being_read:
-                self.session.being_read.append(named)
-                self.read_named(named, ALWAYS if named.renamed or renamed(node) else condition)
-                self.session.being_read.pop()
+            else:
+                self._once(named, ALWAYS if named.renamed or renamed(node) else condition)
+
+    def _once(self, named: Named, condition: Condition = ALWAYS) -> None:
+        """Add what *named* reads, unless it is being read: it refers to itself."""
+        if named not in self.session.being_read:
+            self.session.being_read.append(named)
+            self.read_named(named, condition)
+            self.session.being_read.pop()
+
+    def _call(self, function: str) -> bool:
+        """Add what a function of this session's reads; whether there is one."""
+        if (named := self.session.functions.get(function.lower())) is not None:
+            self._once(named)
+        return named is not None
 
     def _object_read(self, node: exp.Table, condition: Condition) -> None:
         target = self._object(node)
@@ -323,7 +340,7 @@ class Reader:
 
     def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
         name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
-        if name.upper() not in FUNCTIONS:
+        if name.upper() not in FUNCTIONS and not self._call(name):
             self._refuse(node, f"what the table function {name} reads is not known")
         self._visit(node.this, scope)
 
@@ -345,8 +362,8 @@ class Reader:
 
 
 def _by_path(node: exp.Table) -> bool:
-    """Whether that is Spark's ``json.`/path```: files, which no table's name can have."""
-    return node.args.get("catalog") is None and bool(node.db) and "/" in node.name
+    """Whether that is Spark's ``json.`/path```. To Hive a name may have a ``/``, so the format must be one."""
+    return node.args.get("catalog") is None and node.db.lower() in _FORMATS and "/" in node.name
 
 
 def _references(node: exp.Expr) -> Counter[str]:

@@ -64,7 +64,7 @@ def identifiers(tokens: Sequence[Token]) -> list[Token]:
 
 def query(tokens: Sequence[Token]) -> list[Token]:
     """*tokens* of a query without TABLE as a query, pipes, PTFs, MAP and REDUCE, and deep expressions."""
-    for change in (_tables, _transforms, _pipes, _ptfs, _shallow):
+    for change in (_tables, _without_options, _transforms, _pipes, _ptfs, _shallow):
         tokens = change(tokens)
     return list(tokens)
 
@@ -95,6 +95,26 @@ def _tables(tokens: Sequence[Token]) -> list[Token]:
             found += _all_of(token)
         else:
             found.append(token)
+    return found
+
+
+_OPTIONS = (("MAX", "RECURSION", "LEVEL"), ("WITH", "SINGLE", "PARTITION"))
+
+
+def _without_options(tokens: Sequence[Token]) -> list[Token]:
+    """*tokens* without the depth of a recursion, the partitioning of an argument, and the ANY in ``geometry(any)``."""
+    found: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        words = tuple(token.text.upper() for token in tokens[at : at + 4])
+        if words[:3] in _OPTIONS:
+            at += 4 if words[0] == "MAX" else 3
+        elif words[:1] in (("GEOMETRY",), ("GEOGRAPHY",)) and words[1:] == ("(", "ANY", ")"):
+            found.append(tokens[at])
+            at += 4
+        else:
+            found.append(tokens[at])
+            at += 1
     return found
 
 

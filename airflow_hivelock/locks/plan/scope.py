@@ -92,7 +92,7 @@ def read_twice(select: exp.Select) -> bool:
 
 
 def _scalar_queries(select: exp.Select) -> Iterator[exp.Query]:
-    """The subqueries in expressions of *select*, but for those of IN and EXISTS, which become joins."""
+    """The subqueries in expressions of *select*. Those of IN and EXISTS are left out: they become joins."""
     for part in _expressions(select):
         for query in part.find_all(exp.Query):
             parent = query.parent
@@ -249,7 +249,7 @@ def to_right_branch(
         if one is None or other is None:
             break
         names[one] = other
-    return outer.renamed(lambda name: names.get(name) if left.count(name) == 1 else None)
+    return outer.renamed(lambda name: names.get(name) if left.count(name) == 1 else None, widened=True)
 
 
 def _outputs(query: exp.Expr, partition_columns: Callable[[exp.Table], Sequence[str]]) -> list[str | None]:

@@ -46,7 +46,8 @@ def parts(statement: Statement) -> Iterator[tuple[Statement, bool]]:
             return
         elif word == "CASE":
             end = _upto(tokens, 1, "WHEN")
-            yield _part(statement, tokens[1:end]), True
+            if end > 1:
+                yield _part(statement, tokens[1:end]), True
             tokens = tokens[end:]
         elif word == "FOR" and (do := _upto(tokens, 1, "DO")) < len(tokens):
             query = next((at for at in range(1, do) if tokens[at].text.upper() == "AS"), 0)

@@ -31,6 +31,7 @@ class SessionState(Generic[View]):
     :ivar keeps_spelling: whether SET has had Hive keep values of partitions as they are written, of whatever type.
     :ivar blocks: how many BEGINs have no END yet.
     :ivar prepared: the names of what PREPARE has prepared.
+    :ivar functions: by name, the queries of functions that statements so far have made.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
     :ivar being_read: the views of it that are read just now, each by the one before.
@@ -46,6 +47,7 @@ class SessionState(Generic[View]):
         self.keeps_spelling = False
         self.blocks = 0
         self.prepared: set[str] = set()
+        self.functions: dict[str, View] = {}
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []

@@ -72,7 +72,7 @@ def declare(cursor: Cursor, planner: Planner) -> None:
 
 
 def expressions(cursor: Cursor, planner: Planner) -> None:
-    """The rest is expressions, of which some may hold queries: those of Spark's variables."""
+    """Add what the rest, expressions of Spark's variables, reads in subqueries."""
     first = cursor.statement.tokens[0]
     select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
     planner.read(cursor.statement, [select, *cursor.rest()])

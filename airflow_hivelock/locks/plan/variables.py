@@ -1,4 +1,4 @@
-"""Variables of Hive and Spark in SQL, ``${hivevar:day}``, whose values SET lines before them give."""
+"""Variables of Hive and Spark in SQL, such as ``${hivevar:day}``. SET lines give their values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_set_by(text: str) -> tuple[str, str] | None:
 def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
     """*statement* with the values of its variables.
 
-    :raises InvalidRequest: showing a variable whose value is not known, or what a template has left.
+    :raises InvalidRequest: showing a variable without a known value, or a template's expression.
     """
     if _unknown(statement) is None:
         return statement

@@ -49,6 +49,8 @@ class Reading:
         written = {f"{target.database}.{target.table}" for target in planner.writes}
         seen = {f"{target.database}.{target.table}" for target in planner.looks if target.table}
         seen |= {f"{scan.table.database}.{scan.table.table}" for scan in planner.scans}
+        if re.match(r"explain (?!analyze (?!table))", " ".join(_tokens(text)).lower()):
+            changed, named = set(), named | changed  # it is only told
         shared = re.search(r"\b(un)?set\s+serdeproperties\b|\badd\b|\bdrop\b", text, re.IGNORECASE)
         for name in changed - self.views.keys() - written - (seen if shared else set()):
             yield "UNDER-LOCKED: changed, and not EXCLUSIVE", name
@@ -182,6 +184,8 @@ def _ctes(tokens: list[str]) -> Iterator[tuple[str, int, int]]:
             name, at = _name(tokens, at)
             if tokens[at : at + 1] == ["("]:
                 at = _close(tokens, at) + 1
+            if [each.lower() for each in tokens[at : at + 3]] == ["max", "recursion", "level"]:
+                at += 4
             at += at < len(tokens) and tokens[at].lower() == "as"
             if name is None or tokens[at : at + 1] != ["("]:
                 break
