@@ -21,6 +21,7 @@ from airflow_hivelock.locks.plan.condition import (
 )
 from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.cursor import escaped
+from airflow_hivelock.locks.plan.functions import deterministic
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Predicates:
     """The conditions of one statement's queries."""
 
     def __init__(self, statement: Statement) -> None:
+        self._text = statement.text
         self._escaped = escaped(statement)  # a condition with one of them is taken for unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
@@ -68,12 +70,22 @@ class Predicates:
                     continue
                 key = (said, alias if alias in said.parts else "", source.columns, source.database)
                 if key not in known:
-                    parts = [self._condition(part, owns) for part in said.of(mine)]
+                    parts = [self._demanded(part, owns) for part in said.of(mine)]
                     known[key] = all_of(part for part in parts if part is not UNKNOWN)
                 found.append(known[key])
             return all_of(dict.fromkeys(each for each in found if each != ALWAYS))
 
-        return [of(source) for source in sources]
+        conditions = [of(source) for source in sources]
+        for one, column, other, same in _equalities(all_said, sources):
+            if column in conditions[one].columns():
+                renamed = conditions[one].renamed({column: same}.get)
+                conditions[other] = all_of((conditions[other], renamed))
+        return conditions
+
+    def _demanded(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
+        """What all of WHERE or ON demands. An engine uses no part of a demand that differs each time."""
+        compound = isinstance(node.unnest(), exp.Or | exp.Not)
+        return self._condition(node, owns) if not compound or deterministic([node], self._text) else UNKNOWN
 
     def _condition(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         node = node.unnest()
@@ -158,6 +170,28 @@ class _Said:
         """The parts that have a column with one of *marks*."""
         parts = (part for each in marks for part in self.parts.get(each, ()))
         return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
+
+
+def _equalities(all_said: Iterable[_Said], known: Sequence[Source]) -> Iterator[tuple[int, str, int, str]]:
+    """Partition columns of inner joins that are demanded to be equal, both ways: which source has the one, which the other.
+
+    Of one type: else what is true of the one need not be of the other.
+    """
+    tables = {source.alias: place for place, source in enumerate(known) if source.kinds and source.where}
+    for said in all_said if len(tables) > 1 else ():
+        if said.by is not None and not said.by.where:
+            continue
+        for part in {id(each): each for parts in said.parts.values() for each in parts}.values():
+            sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
+            if len(sides) != 2 or not all(
+                isinstance(side, exp.Column) and side.table.lower() in tables for side in sides
+            ):
+                continue
+            (one, left), (other, right) = ((tables[side.table.lower()], side.name.lower()) for side in sides)
+            kind = known[one].kinds.get(left)
+            if kind and kind == known[other].kinds.get(right) and one != other:
+                yield one, left, other, right
+                yield other, right, one, left
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:

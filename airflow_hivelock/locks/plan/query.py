@@ -277,7 +277,10 @@ class Reader:
             return source
         target = self._object(node)
         table = self.session.tables.table(target)
-        return replace(source, columns=frozenset(table.partition_columns) if table else None, database=target.database)
+        if table is None:
+            return replace(source, database=target.database)
+        kinds = dict(zip(table.partition_columns, table.partition_types, strict=False)) if source.narrows else {}
+        return replace(source, columns=frozenset(table.partition_columns), database=target.database, kinds=kinds)
 
     def _partition_columns(self, node: exp.Table, scope: Mapping[str, Named]) -> Sequence[str]:
         """Those of a table, which what it is read by a star ends with; nothing for a view, and where they are not known."""

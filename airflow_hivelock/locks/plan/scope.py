@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -11,7 +11,7 @@ from airflow_hivelock.locks.plan.condition import ALWAYS, Condition
 from airflow_hivelock.locks.plan.functions import deterministic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Source:
     :param narrows: whether any condition may: not for samples and pivots, and not where its columns have other names here.
     :param columns: its partition columns, where it is a table of which they are known.
     :param database: of that table.
+    :param kinds: the types of those columns, where they are known.
     """
 
     node: exp.Expr
@@ -35,6 +36,7 @@ class Source:
     narrows: bool
     columns: frozenset[str] | None = None
     database: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def alias(self) -> str:
