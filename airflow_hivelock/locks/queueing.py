@@ -102,14 +102,11 @@ class QueuePlace(NamedTuple):
     since: int
 
 
-<<<<<<< HEAD
 def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
     """Whether one of the requests *waiting* has a lower priority, so that :func:`claim` may pass it."""
     return any(other.rank > own.rank for other in waiting)
 
 
-=======
->>>>>>> w-rules
 def claim(own: Position, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
     """The place whose turn a new arrival claims; None: it passes no request and keeps its *own* turn.
 

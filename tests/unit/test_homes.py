@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 LOCKS = Path(__file__).parents[2] / "airflow_hivelock" / "locks"
 HOME = "queueing.py"
 
-<<<<<<< HEAD
 APART: tuple[str, ...] = ()
-=======
-APART = ("backends/zookeeper/",)  # ZooKeeper's storage, until it calls queueing: take this entry out then
->>>>>>> w-rules
 SKIPPED = (*APART, "testing/", "plan/", "statements/")
 """Rooms that grant nothing: the suite, SQL and Hive's statements; they have priorities and positions of other kinds."""
 

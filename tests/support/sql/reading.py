@@ -55,7 +55,8 @@ class Reading:
         for name in changed - self.views.keys() - written - (seen if shared else set()):
             yield "UNDER-LOCKED: changed, and not EXCLUSIVE", name
         for name in (read | named) - self.views.keys() - written - seen:
-            yield "UNDER-LOCKED: read, and not locked", name
+            if "/" not in name:  # else files, by their path
+                yield "UNDER-LOCKED: read, and not locked", name
         if re.match(r"(?:from|insert|with|select|explain select)\b", " ".join(_tokens(text)).lower()):
             listed = re.findall(r"(?:,|\btable) `?(\w+)", " ".join(_tokens(text)).lower())
             for name in (
