@@ -10,7 +10,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import queue, verification
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete, Exists, Listing, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.errors import LockLost
+from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
 from tests.simulation import model
 from tests.simulation.hive import HiveClient
 from tests.simulation.mutations.mutation import edit, mutation
@@ -78,6 +78,53 @@ def only_the_own_tables_queue_read(patch: Patch) -> None:
         "older",
         lambda self, target, czxid, listings: original(self, target, czxid, listings) if target.table else {},
     )
+
+
+def released_before_all_queues_of_the_database_are_listed(stage: Stage) -> None:
+    ours, other, third, hive = (stage.process("ours"), stage.process("other"), stage.process("third"), stage.hive())
+    other.releases(other.gets("x", ["w.b"]))  # its queue is there
+    hive.clean_up()
+    lease = ours.gets("a", ["w.a"])
+    for target in ("w/a", "w"):
+        hive.unlock_table(target)
+    third.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w/a"))  # in its verification
+
+    def another_comes_and_mine_is_released() -> None:
+        with pytest.raises(StoreUnavailable):
+            third.asks("c", ["w.a"]).poll()
+        assert ours.releases(lease)
+
+    other.session.before(lambda request: request == Names(f"{ROOT}/queue"), another_comes_and_mine_is_released)
+    other.asks("b", ["w.b"]).lease()
+    assert stage.intact("b")
+
+
+@mutation(released_before_all_queues_of_the_database_are_listed)
+def a_new_databases_node_not_read_again(patch: Patch) -> None:
+    """An older request was released by its path before its ticket was looked for, and my node on the database is gone."""
+    edit(patch, verification, "_mark_older", "if older or not target.table:", "if older:")
+
+
+def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:
+    ours, keeper, other, hive = (stage.process("ours"), stage.process("keeper"), stage.process("other"), stage.hive())
+    lease = ours.gets("a", ["w.a/p=1", "w.a/p=2"])
+    hive.unlock_table("w/a/p=1")
+    other.gets("b", ["w.a/p=1"])
+
+    def the_second() -> None:
+        hive.unlock_table("w/a/p=2")
+        other.gets("c", ["w.a/p=2"])
+
+    keeper.session.before(writes("a", "tombstone"), the_second)
+    keeper.releases(lease)
+    assert stage.intact("b")
+    assert stage.intact("c")
+
+
+@mutation(two_days_are_unlocked_one_after_the_other)
+def lost_marked_once(patch: Patch) -> None:
+    """A release has found its other node, which UNLOCK TABLE deletes meanwhile, and deletes a later one at its path."""
+    edit(patch, verification, "_mark", "if str(target) in record.lost:", "if record.state is State.LOST:")
 
 
 def robbed_and_released_between_two_reads(stage: Stage) -> None:

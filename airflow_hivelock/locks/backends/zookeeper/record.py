@@ -80,6 +80,8 @@ class Record:
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     :param share: its part in a group of leases, where the request is limited.
     :param whole: what is SHARED for its own sake, though other locks lie below it.
+    :param lost: of LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
+        release that has found that node before.
     :param given: what its lease has held and has given back.
     """
 
@@ -106,6 +108,7 @@ class Record:
     share: Share | None = None
     whole: frozenset[LockObject] = frozenset()
     given: tuple[Lock, ...] = ()
+    lost: tuple[str, ...] = ()
     stat: Stat | None = None
 
     @property
@@ -271,6 +274,7 @@ class Record:
         }
         data |= {"share": self.share} if self.share else {}
         data |= {"whole": sorted(map(str, self.whole))} if self.whole else {}
+        data |= {"lost": self.lost} if self.lost else {}
         data |= {"given": locks_to_json(self.given)} if self.given else {}
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -319,6 +323,7 @@ class Record:
                 "share": Share(*data["share"]) if "share" in data else None,
                 "whole": frozenset(map(LockObject.parse, data.get("whole", ()))),
                 "given": locks_from_json(data.get("given", {})),
+                "lost": tuple(validate.text(name, "lost") for name in data.get("lost", ())),
             }
             record = cls(**data)
             record._check(path)

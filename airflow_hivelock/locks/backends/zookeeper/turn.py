@@ -253,7 +253,9 @@ class Turn:
         :param nodes: the request's lock nodes, if they are known.
         """
         store = self.store
-        waiting = replace(record.outside(), state=State.WAITING, written=0, token=0, since_ms=0, placeholders=())
+        waiting = replace(
+            record.outside(), state=State.WAITING, written=0, token=0, since_ms=0, placeholders=(), lost=()
+        )
         # Where a node is missing, other paths may be another request's, too: find them by their zxid.
         known = None if verdict.missing or nodes is None else nodes._replace(paths=verdict.own)
         life = Create(store.layout.alive(record.key), record.process.encode(), ephemeral=True)

@@ -118,6 +118,10 @@ def verify(
         again = _own(record, {target: own[target] for target in unsure}, _objects(store, unsure))
         if len(again) < len(unsure):
             return Verification(missing=True, own=again)
+    # Only now: after a lost connection the next look has to mark those again that this one did not reach.
+    for target in unsure:
+        if not target.table:
+            store.settle(store.layout.object(target), _czxid(record, target, objects))
     return Verification(own=own)
 
 
@@ -166,8 +170,8 @@ def _mark_older(
     """
     found: list[LockObject] = []
     for lock in record.locks:
-        target, listing = lock.object, objects.get(lock.object)
-        czxid = listing.czxid if listing else record.made(target)
+        target = lock.object
+        czxid = _czxid(record, target, objects)
         path = store.layout.object(target)
         # A database has many queues: they are read once for each time that its node was created.
         if not target.table and store.settled.get(path) == czxid:
@@ -177,10 +181,9 @@ def _mark_older(
         for ticket in older.values():
             if ticket is not None:
                 _mark(store, ticket, target, czxid)
-        if older:
+        # The queues of a database were listed after its node was read: a ticket may have gone in between.
+        if older or not target.table:
             found.append(target)
-        if not target.table:
-            store.settle(path, czxid)
     return found
 
 
@@ -189,17 +192,29 @@ def _mark(store: ZooKeeperStore, ticket: Ticket, target: LockObject, czxid: int)
     marking = store.retry(f"the record of {ticket.owner} changed while it was marked as lost")
     while True:
         record = store.read(ticket.key)
-        if record is None or record.ticket_epoch != ticket.epoch or not record.has_nodes or record.state is State.LOST:
+        if record is None or record.ticket_epoch != ticket.epoch or not record.has_nodes:
             return
         # Its ticket may have been read before a partial release.
         holds = any(lock.object == target for lock in record.locks)
         if not holds or not 0 < record.made(target) < czxid:
             return
+        if str(target) in record.lost:
+            return
         kept = tuple(entry for entry in record.placeholders if entry[0] != str(target))
-        lost = replace(record, state=State.LOST) if record.holds else replace(record, placeholders=kept)
+        lost = (
+            replace(record, state=State.LOST, lost=(*record.lost, str(target)))
+            if record.holds
+            else replace(record, placeholders=kept)
+        )
         if store.rewrite(record, lost):
             return
         marking.again()
+
+
+def _czxid(record: Record, target: LockObject, objects: Mapping[LockObject, Listing | None]) -> int:
+    """The zxid that created *target*'s node: its own transaction's, where that was not read."""
+    listing = objects.get(target)
+    return listing.czxid if listing else record.made(target)
 
 
 def _objects(store: ZooKeeperStore, targets: Sequence[LockObject]) -> dict[LockObject, Listing | None]:
