@@ -107,6 +107,7 @@ def test_each_statement_of_a_script_is_planned(script: str, read: set[str], writ
         "select * from t tablesample (-1 rows)",
         "create table t frobnicate",
         "create thing x",
+        "create table t (i int check (3 = (select count(*) from u)))",
         "drop thing x",
         "insert t select 1",
         "insert into t",

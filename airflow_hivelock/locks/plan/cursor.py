@@ -266,11 +266,16 @@ class Cursor:
         return None
 
     def skip_parentheses(self) -> None:
-        """Pass a group in parentheses, whatever it holds."""
+        """Pass a group in parentheses.
+
+        :raises InvalidRequest: it holds a query.
+        """
         self.expect("(")
         depth = 1
         while depth:
             word = self.word()
+            if self.is_type(TokenType.SELECT):
+                self.refuse("a query here is not understood")
             self.next()
             depth += (word == "(") - (word == ")")
 
