@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class RunsAhead:
                 continue
             if end := await _end_of(owner):
                 then = "; the keeper frees its locks once nothing of it runs" if each.holds else ""
-                self._log.info("%s: %s%s", each.owner, end, then)
+                self._log.info("%s: %s%s", printable(each.owner), end, then)
 
 
 async def _end_of(owner: Owner) -> str:

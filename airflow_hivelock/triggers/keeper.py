@@ -31,6 +31,7 @@ from airflow_hivelock.locks.errors import (
     LockLost,
     StoreUnavailable,
 )
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.locks.pending import OUTAGE_S
 from airflow_hivelock.spec import Owner
@@ -157,7 +158,7 @@ class HiveLockKeeper(BaseEventTrigger):
                 await self._renew(manager, lease)
         for waiter in gone:
             if await asyncio.to_thread(manager.forget_aside, waiter.owner, waiter.attempt):
-                self.log.info("%s waits for no worker slot any more: the task is over", waiter.owner)
+                self.log.info("%s waits for no worker slot any more: the task is over", printable(waiter.owner))
         if time.monotonic() > self._swept_at + SWEEP_S:
             await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
@@ -212,7 +213,7 @@ class HiveLockKeeper(BaseEventTrigger):
         except StoreUnavailable:
             raise
         except Exception as error:
-            self.log.exception("Lease %s of %s cannot be judged; it stays", lease.id, lease.owner)
+            self.log.exception("Lease %s of %s cannot be judged; it stays", lease.id, printable(lease.owner))
             return f"{verdict.reason}, but {error!r}"
 
     async def _free(
@@ -234,7 +235,7 @@ class HiveLockKeeper(BaseEventTrigger):
             return f"{verdict.reason}, but {error!r}"
         if not verdict.stale:
             if first:
-                self.log.info("Keeping lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+                self.log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
             return None
         try:
             freed = await asyncio.to_thread(
@@ -246,7 +247,7 @@ class HiveLockKeeper(BaseEventTrigger):
             return f"{verdict.reason}, but {error}"
         if freed:
             metrics.force_released()
-            self.log.info("Freed lease %s of %s: %s", lease.id, lease.owner, verdict.reason)
+            self.log.info("Freed lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
         return None
 
     async def _look(self, owner: Owner, lease: Lease, verdict: Verdict) -> Verdict:

@@ -20,6 +20,7 @@ from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
 from airflow_hivelock.locks.errors import HiveLockError, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
 from airflow_hivelock.locks.queueing import Call
 from airflow_hivelock.locks.url import seconds, truth
@@ -220,7 +221,9 @@ class MetastoreBackend(Backend):
                 return False
             client.unlock(number)
         locks = ", ".join(str(row.lock) for row in standing[:6])
-        log.warning("%s force-released lock %d of %s (%s): %s", user, number, standing[0].owner, locks, reason)
+        log.warning(
+            "%s force-released lock %d of %s (%s): %s", user, number, printable(standing[0].owner), locks, reason
+        )
         return True
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
