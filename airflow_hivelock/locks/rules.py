@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing, spelling
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded
@@ -311,17 +311,3 @@ def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> lis
 def as_shown(found: Iterable[Holder]) -> list[Holder]:
     """As they are shown: by object, and the earliest first."""
     return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))
-
-
-# For backends.zookeeper alone, until it calls queueing: remove this block then.
-conflict, conflicts, excludes = queueing.conflict, queueing.conflicts, queueing.excludes
-
-
-def passed(waiting: Sequence[Any], priority: int, passable: Callable[[Any], bool]) -> Any:
-    """The first of those *waiting* that a request of that *priority* passes."""
-    places = [
-        queueing.QueuePlace(queueing.Position(nth, -other.priority, nth), int(passable(other)))
-        for nth, other in enumerate(waiting)
-    ]
-    claimed = queueing.claim(queueing.Position.newcomer(priority), places, 0)
-    return claimed and waiting[claimed.position.turn]

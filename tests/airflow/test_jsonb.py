@@ -49,6 +49,7 @@ ARGUMENTS: dict[str, Any] = {
     "reads": ["dw.flights/dt=2013-01-15", "dw.b/hr=1..3"],
     "writes": ["dw.delays/dt=2013-01-15/hr=x%2Fy", "dw.delays/dt=ü"],
     "unpartitioned": ["dw.carriers", "dw.air"],
+    "waited_for": ["here/dag/run/other/-1"],
     "lock_sql": "INSERT INTO t PARTITION (b = 1, a = 'ü') SELECT * FROM flights JOIN c ON \"x\" WHERE dt = '2013-01-15' AND hr = 4",
     "lock_database": "dw",
     "partition_columns": {"dw.flights": ["dt"], "dw.t": ["b", "a"], "dw.c": ["hr"]},

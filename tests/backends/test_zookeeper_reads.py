@@ -166,7 +166,7 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
         mine = _ticket(dice, zxid)
         modes = {lock.object: lock.mode for lock in mine.locks}
         line = Line(tickets, lambda ticket: waiting[ticket.key], modes)
-        ahead = [t for t in reversed(tickets) if t.zxid < zxid and rules.excludes(modes, t.locks)]
+        ahead = [t for t in reversed(tickets) if t.zxid < zxid and queueing.excludes(modes, t.locks)]
         expected = [
             Blocker(t.owner, lock.object, lock.mode, waiting[t.key])
             for t in ahead

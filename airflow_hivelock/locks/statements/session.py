@@ -7,7 +7,7 @@ import uuid
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import plan, rules
+from airflow_hivelock.locks import plan, queueing, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
@@ -254,7 +254,9 @@ class StatementSession:
             lock.object: lock.mode
             for lock in rules.with_parents([target] if shared else [], [] if shared else [target])
         }
-        own = [lease for lease in self.manager.leases() if self._is_mine(lease) and rules.excludes(wanted, lease.locks)]
+        own = [
+            lease for lease in self.manager.leases() if self._is_mine(lease) and queueing.excludes(wanted, lease.locks)
+        ]
         return "; ".join(
             f"{self.user} holds it already, with lease {lease.id}: "
             f"UNLOCK {' and '.join(render.sql(lock.object) for lock in rules.named(lease.locks, lease.whole))} frees that"

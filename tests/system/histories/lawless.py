@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import LeaseLimit, queueing, rules
+from airflow_hivelock.locks import LeaseLimit, queueing
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.removal import Removal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def conflicts_ignored() -> None:
     """Everything goes with everything."""
-    queueing.conflict = rules.conflict = lambda one, other: False
+    queueing.conflict = lambda one, other: False
 
 
 def half_acquired() -> None:
