@@ -133,7 +133,7 @@ def test_partitions_that_the_grant_has_created_are_not_read(
 ) -> None:
     """A thousand reads behind each grant, and before each release, would be most of the time that it takes."""
     session, manager, _ = counting
-    names = [f"dw.t/day={number:04d}" for number in range(1_000)]
+    names = [f"dw.t/day=d{number:04d}" for number in range(1_000)]
     lease = manager.acquire(owner="rerun", writes=names)
     assert len(lease.locks) == 1_002
     below = [path for path in session.read if "/day=" in path]

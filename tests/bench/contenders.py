@@ -33,7 +33,7 @@ _SEQUENTIAL = 2  # org.apache.zookeeper.CreateMode.PERSISTENT_SEQUENTIAL
 
 def partitions(count: int, table: str = TABLES[0]) -> list[str]:
     """The names of *count* partitions."""
-    return [f"{table}/n={number:04d}" for number in range(count)]
+    return [f"{table}/n={number}" for number in range(count)]
 
 
 def wanted(writes: Sequence[str]) -> tuple[Lock, ...]:

@@ -236,7 +236,7 @@ def _crowd(way: Way, clients: range, seconds: float, seed: int, numbers: itertoo
     def run(client: int) -> None:
         chance, grants = random.Random(f"{seed}-{client}"), 0
         while time.monotonic() < until:
-            way.cycle(f"client-{client}-{os.getpid()}-{next(numbers)}", f"{chance.choice(TABLES)}/n={client:04d}")
+            way.cycle(f"client-{client}-{os.getpid()}-{next(numbers)}", f"{chance.choice(TABLES)}/n={client}")
             grants += 1
         done.append(grants)
 

@@ -51,7 +51,7 @@ def granted_without_a_permit(patch: Patch) -> None:
 @mutation(one_after_the_other)
 def permits_not_counted(patch: Patch) -> None:
     """More leases of the group stand than may."""
-    edit(patch, queueing, "permit_free", "held < most and ", "")
+    edit(patch, queueing, "permit_free", "held < most_leases and ", "")
 
 
 @mutation(one_after_the_other)

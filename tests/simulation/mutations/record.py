@@ -133,7 +133,7 @@ def earlier_attempts_take_over(patch: Patch) -> None:
 @mutation(seed=42)
 def tie_not_broken(patch: Patch) -> None:
     """Two calls of one owner that began at the same zxid take over from each other for ever."""
-    edit(patch, queueing, "take_over", "else call < earlier.call", "else call[:2] < earlier.call[:2]")
+    edit(patch, queueing, "stale", "else call < other", "else call[:2] < other[:2]")
 
 
 @mutation(seed=0)

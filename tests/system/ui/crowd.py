@@ -32,13 +32,13 @@ def fill(manager: LockManager, leases: int = 1_000, waiters: int = 1_000, instal
     for number in range(leases):
         manager.acquire(
             owner=str(Owner(installation, f"dag_{number % 100}", f"scheduled__2013-{number:05}", "load")),
-            writes=[f"dw.table_{number % TABLES}/dt={number:05}/hr={hour:02}" for hour in range(PARTITIONS)],
+            writes=[f"dw.table_{number % TABLES}/dt=d{number:05}/hr={hour}" for hour in range(PARTITIONS)],
             query="INSERT OVERWRITE …",
         )
     for number in range(waiters):
         wanted = 0 if number % 2 else number % leases
         owner = str(Owner(installation, f"late_{number % 50}", f"manual__{number:05}", "load"))
-        request = rules.request(owner, writes=[f"dw.table_{wanted % TABLES}/dt={wanted:05}/hr=00"])
+        request = rules.request(owner, writes=[f"dw.table_{wanted % TABLES}/dt=d{wanted:05}/hr=0"])
         manager.begin(request, _ignore).poll()
 
 

@@ -47,7 +47,7 @@ def with_a_rerun(route: Route) -> None:
         return {"o": place, "object": "dw.delays/dt=2013-01-13", "mode": "X", "waiting": waiting, **how}
 
     for number in range(ASIDE):
-        wait("year", f"manual__aside_{number:02}", f"dw.year/dt={number:02}", **{"for": "slot"})
+        wait("year", f"manual__aside_{number:02}", f"dw.year/dt=d{number:02}", **{"for": "slot"})
     counted = {"for": "lease", "group": "the cluster", "out": 4, "place": 1}
     first = wait(
         "year", "manual__third", "dw.year/dt=98", behind=[arrow(holder["o"], waiting=False, counted=True)], **counted
