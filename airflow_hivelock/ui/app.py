@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.ui.view import View
-    from airflow_hivelock.ui.works import Answer
+    from airflow_hivelock.ui.works import WorkState
     from airflow_hivelock.work.hosts import HostWork
 
 log = structlog.get_logger(__name__)
@@ -194,7 +194,7 @@ async def _current(connection_id: str) -> Shown:
     return await _look(connection_id, "current", read, FRESH_S)
 
 
-async def _work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, Answer] | None:
+async def _work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, WorkState] | None:
     """Whether the work under *lease* runs; None: that is not known yet.
 
     The list and the dialog ask under the same key, so that they show the same answer.

@@ -12,7 +12,7 @@ from airflow_hivelock.work.stale import judge_owner, judge_task
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_hivelock.ui.works import Answer
+    from airflow_hivelock.ui.works import WorkState
 
 GRACE = timedelta(minutes=1)
 """How long a task that is over may take to release its lease, and one that runs to give a sign of life."""
@@ -62,7 +62,7 @@ def judge(
     data: dict[str, Any],
     now_ms: int,
     ask: Callable[[Collection[Owner]], Mapping[Owner, Told]],
-    works: Mapping[str, Mapping[str, Answer]],
+    works: Mapping[str, Mapping[str, WorkState]],
 ) -> None:
     """Say in each lease of *data* what its holder does, by one question to Airflow for all of them.
 
@@ -93,7 +93,7 @@ def judge(
             row["at"] = int(doing.at.timestamp() * 1000)
 
 
-def told_jobs(jobs: Collection[Sequence[str]], answers: Mapping[str, Answer]) -> list[list[str]]:
+def told_jobs(jobs: Collection[Sequence[str]], answers: Mapping[str, WorkState]) -> list[list[str]]:
     """*jobs*, each its name and what it is, with what is known of it; and what no lease records, but was found."""
     known = {name: what for name, what, *_ in jobs}
     names = [*known, *(name for name in answers if name not in known)]

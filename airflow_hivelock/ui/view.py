@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
     from airflow_hivelock.ui.access import Sensor
-    from airflow_hivelock.ui.works import Answer
+    from airflow_hivelock.ui.works import WorkState
 
 PERSON = "cli:"
 """How the owner of what a person has locked on the command line begins: ``cli:<user>:<uuid>``."""
@@ -364,7 +364,7 @@ def _ms(at: datetime) -> int:
 
 
 def describe(
-    lease: Lease, installation: str, answers: Mapping[str, Answer], keeper: tuple[int, Mapping[str, str]]
+    lease: Lease, installation: str, answers: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]]
 ) -> dict[str, Any]:
     """A lease and what it records as its work, with what is known of that.
 

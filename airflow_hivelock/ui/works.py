@@ -33,7 +33,7 @@ _LOOK_AT_LOGS = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkState:
     """Whether a work runs.
 
     :param code: ``runs``; ``ended``; ``away``, on a host that this process cannot ask; ``untold``; ``silent``, what runs it
@@ -47,7 +47,7 @@ class Answer:
     next: str = ""
 
 
-def ask(lease: Lease) -> dict[str, Answer]:
+def ask(lease: Lease) -> dict[str, WorkState]:
     """Whether each work of *lease* runs, by name, and what its tasks have left behind on this host.
 
     The keeper asks the same questions before it frees a lease, from the triggerer's host.
@@ -59,58 +59,58 @@ def ask(lease: Lease) -> dict[str, Answer]:
         if left := started(owner.dag_id, owner.run_id, own):
             here = socket.gethostname()
             text = f"{', '.join(left).replace('on this host', f'on {here}')} still runs"
-            found[LEFT_BEHIND] = Answer(RUNS, text, f"Wait until it ends, or end it on {here}.")
+            found[LEFT_BEHIND] = WorkState(RUNS, text, f"Wait until it ends, or end it on {here}.")
     return found
 
 
-def how(work: Work) -> Answer:
+def how(work: Work) -> WorkState:
     """Whether *work* runs, by what this process can find out on its host."""
     try:
         application = applications.of(work)
         if isinstance(application, Processes):
             return _of_processes(application)
         if not application.running():
-            return Answer(ENDED, "has ended")
-        return Answer(RUNS, "still runs", "Wait until it ends, or end it in its cluster.")
+            return WorkState(ENDED, "has ended")
+        return WorkState(RUNS, "still runs", "Wait until it ends, or end it in its cluster.")
     except CannotTell as error:
         log.info("Whether %s runs: %s", work.name, error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks of clusters raise what they like
         log.warning("Whether %s runs: %r", work.name, error)
-        return Answer(SILENT, "its cluster gives no answer", f"See that its cluster is up. {_LOOK_AT_LOGS}")
-    return Answer(UNTOLD, "cannot be told from here", _LOOK_AT_LOGS)
+        return WorkState(SILENT, "its cluster gives no answer", f"See that its cluster is up. {_LOOK_AT_LOGS}")
+    return WorkState(UNTOLD, "cannot be told from here", _LOOK_AT_LOGS)
 
 
-def unanswered(lease: Lease, *, asked: bool) -> dict[str, Answer]:
+def unanswered(lease: Lease, *, asked: bool) -> dict[str, WorkState]:
     """The answers while there is none.
 
     :param asked: False while the questions still wait for their turn.
     """
     if not asked:
         text = "is not asked about yet: other clusters have not answered"
-        return {work.name: Answer(UNTOLD, text, "Look again in a minute.") for work in lease.works}
-    silent = Answer(SILENT, "its cluster has not answered yet", "See that its cluster is up, and look again.")
+        return {work.name: WorkState(UNTOLD, text, "Look again in a minute.") for work in lease.works}
+    silent = WorkState(SILENT, "its cluster has not answered yet", "See that its cluster is up, and look again.")
     return {work.name: silent for work in lease.works}
 
 
-def _of_processes(asked: Processes) -> Answer:
+def _of_processes(asked: Processes) -> WorkState:
     try:
         living = asked.living()
     except CannotTell as error:
         log.info("Whether %s runs: %s", asked, error)
         host = asked.host
-        return Answer(
+        return WorkState(
             AWAY,
             f"only {host} can tell",
             f"Look on {host}: ps -p {asked.pid}. If {host} will not come back: airflow hivelock host-gone {host}",
         )
     if not living:
-        return Answer(ENDED, "has ended")
+        return WorkState(ENDED, "has ended")
     more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
     names = ", ".join(f"{pid} ({program})" for pid, program in list(living.items())[:MOST_NAMED]) + more
     said = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
     pids = [str(pid) for pid in living][:MOST_NAMED]
     see = f"On {asked.host}, ps -fp {','.join(pids)} shows more. Wait until it ends, or end it: kill {' '.join(pids)}"
-    return Answer(RUNS, f"still runs on {asked.host}: {said}", see)
+    return WorkState(RUNS, f"still runs on {asked.host}: {said}", see)
 
 
 @lru_cache(maxsize=8_192)

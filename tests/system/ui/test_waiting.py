@@ -21,7 +21,7 @@ ASIDE = 40
 
 
 def with_a_rerun(route: Route) -> None:
-    """Answer as the server does, and add a rerun: days for slots, two for a lease, a daily run for a lock."""
+    """WorkState as the server does, and add a rerun: days for slots, two for a lease, a daily run for a lock."""
     headers = {name: value for name, value in route.request.headers.items() if name != "if-none-match"}
     response = route.fetch(headers=headers)
     answer = response.json()
