@@ -30,7 +30,7 @@ WITH_SERVER = (BUNDLED, "3.1.3", "4.0.1")
 
 COLUMNS = ("conformance", "interop, both ways", "statements", "two Spark jobs overwrite one partition: no lock, ours")
 
-BOTH_WAYS = ("test_lock_manager", "test_differential", "test_zookeeper_protocol")
+BOTH_WAYS = ("test_lock_manager", "test_hive_races", "test_differential", "test_zookeeper_protocol")
 NO_SERVER = "✗ a"
 NO_CLIENT = "✗ b"
 NO_PART = "c"
