@@ -401,6 +401,47 @@ def test_a_table_that_sql_reads_and_that_does_not_exist_is_warned_of(caplog: pyt
     assert "dw.day_tt: there is no such table to read; did you mean dw.day_t" in caplog.text
 
 
+COMPARED = ("{c} < 'ab'", "{c} != 'a'", "{c} >= 'a' 'b'", "{c} <=> 'a'", "{c} = 'a', {c} < 'b'", "{c} > 'a', {c}")
+PLACES = (
+    "insert into {t} partition ({s}) select 1",
+    "insert overwrite table {t} partition ({s}) select 1",
+    "from dw.u insert into {t} partition ({s}) select x",
+    "load data inpath '/x' into table {t} partition ({s})",
+    "import table {t} partition ({s}) from '/x'",
+    "export table {t} partition ({s}) to '/x'",
+    "analyze table {t} partition ({s}) compute statistics",
+    "truncate table {t} partition ({s})",
+    "alter table {t} add partition ({s})",
+    "alter table {t} add if not exists partition ({c}='a') partition ({s})",
+    "alter table {t} touch partition ({s})",
+    "alter table {t} archive partition ({s})",
+    "alter table {t} exchange partition ({s}) with table dw.u",
+    "alter table {t} partition ({s}) rename to partition ({c}='z')",
+    "alter table {t} partition ({c}='z') rename to partition ({s})",
+    "alter table {t} partition ({s}) set location '/x'",
+    "alter table {t} partition ({s}) concatenate",
+    "alter index i on {t} partition ({s}) rebuild",
+)
+
+
+@pytest.mark.parametrize("shape", PLACES)
+def test_a_comparison_is_refused_where_a_partition_has_a_value(shape: str) -> None:
+    for table, catalog in (("dw.t", Warehouse()), ("nope", None)):
+        for spec in COMPARED:
+            sql = shape.format(t=table, s=spec.format(c="dt"), c="dt")
+            with pytest.raises(
+                InvalidRequest, match=r"PARTITION takes only '=' here; write dt='value', or name reads and writes"
+            ):
+                plan_statements(sql, catalog)
+    with suppress(InvalidRequest):  # the index is not known
+        plan_statements(shape.format(t="nope", s="dt='a'", c="dt"))
+
+
+def test_what_drops_partitions_compares_their_values() -> None:
+    sql = "alter table dw.t drop partition (dt > '2013-01-01', dt != '2013-01-03'), partition (dt >= '2013-01-03')"
+    assert [str(each) for each in plan_statements(sql, Warehouse())[1]] == ["dw.t/dt=2013-01-02", "dw.t/dt=2013-01-03"]
+
+
 OFF = "set hive.support.concurrency=false; "
 
 
@@ -508,11 +549,16 @@ def test_whatever_is_typed_is_answered_or_refused_and_locks_nothing_that_it_does
         for target in (*reads, *writes):
             assert not target.table or target.table in named, f"{target} for {sql!r}"
             if str(target) not in existing:
-                joined = sql + "".join(re.findall(r"'([^']*)'", sql))  # texts side by side are one
-                assert all(value.removeprefix("-") in joined or is_date(value) for _, value in target.partition), (
+                assert all(_typed(value, sql) or is_date(value) for _, value in target.partition), (
                     f"{target} for {sql!r}"
                 )
     assert answered > 2_000, "nearly all refused would show nothing"
+
+
+def _typed(value: str, sql: str) -> bool:
+    """Whether *sql* contains the characters of *value*, in one text or in adjacent ones."""
+    comments_and_quotes = re.compile(r"""--[^\n]*|/\*.*?\*/|\br(?=['"])|['"\\\s]|^-""", re.DOTALL)
+    return value in sql or comments_and_quotes.sub("", value) in comments_and_quotes.sub("", sql)
 
 
 def test_less_is_told_from_more() -> None:

@@ -170,7 +170,7 @@ def _drop(cursor: Cursor, planner: Planner, table: LockObject) -> None:
     cursor.take("IF", "EXISTS")
     planner.look(table)
     while cursor.sees("PARTITION"):
-        planner.write(*planner.partitions(cursor.statement, table, cursor.spec()))
+        planner.write(*planner.partitions(cursor.statement, table, cursor.spec(compared=True)))
         if cursor.is_type(TokenType.COMMA):
             cursor.next()
     if cursor.take("FOR", "METADATA", "REPLICATION") or cursor.take("IGNORE", "PROTECTION"):

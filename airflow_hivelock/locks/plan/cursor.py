@@ -288,13 +288,13 @@ class Cursor:
             read()
         self.expect(")")
 
-    def spec(self) -> Spec:
-        """``PARTITION (column [sign literal], …)``."""
+    def spec(self, *, compared: bool = False) -> Spec:
+        """``PARTITION (column [= literal], …)``; with other signs if *compared*, as after ALTER TABLE … DROP."""
         place = self.token
         self.expect("PARTITION")
         assert place is not None
         levels: list[Level] = []
-        self.listed(lambda: levels.append(self._level()))
+        self.listed(lambda: levels.append(self._level(compared)))
         return Spec(tuple(levels), place)
 
     def rest(self) -> list[Token]:
@@ -307,11 +307,16 @@ class Cursor:
         """The same, if it comes next."""
         return self.spec() if self.sees("PARTITION") else None
 
-    def _level(self) -> Level:
+    def _level(self, compared: bool) -> Level:
         column = self.identifier().lower()
         sign = next((sign for kind, sign in _SIGNS.items() if self.is_type(kind)), None)
-        if sign is None:
+        if sign is None and (self.done() or self.sees(")") or self.is_type(TokenType.COMMA)):
             return Level(column)
+        if sign is None or (sign != "=" and not compared):
+            takes = ", ".join(_SIGNS.values()) if compared else "only '='"
+            self.refuse(
+                f"PARTITION takes {takes} here", step=f"write {column}='value', or name reads and writes instead"
+            )
         self.at += 1
         return Level(column, sign, self.literal())
 
