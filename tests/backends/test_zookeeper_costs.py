@@ -100,13 +100,13 @@ def test_clients_that_want_different_partitions_never_refuse_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_back: list[str] = []
-    give_back = Turn.give_back
+    give_back = Turn._give_back
 
     def noted(self: Turn, *given: Any) -> Any:
         given_back.append(self.request.owner)
         return give_back(self, *given)
 
-    monkeypatch.setattr(Turn, "give_back", noted)
+    monkeypatch.setattr(Turn, "_give_back", noted)
     layout = counting[1].backend.store.layout  # type: ignore[attr-defined]
     sessions = [Counting(zookeeper.hosts) for _ in range(4)]
     managers = [LockManager(ZooKeeperBackend(session, layout)) for session in sessions]

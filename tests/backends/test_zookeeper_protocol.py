@@ -6,13 +6,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockObject, LockTimeout, StoreUnavailable, rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue, retry
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
+from airflow_hivelock.locks.backends.zookeeper import store as stores
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Commit,
@@ -25,8 +27,9 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.nodes import FEW
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
-from airflow_hivelock.locks.backends.zookeeper.verification import FEW
+from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.testing import Polling
 from tests.bench.measure import zxid
 from tests.support.servers.lock_manager import HiveLockManagers
@@ -196,7 +199,7 @@ def test_hives_namespace_is_made_again_where_its_clean_up_has_removed_it(
     zookeeper: ZooKeeperServer, hive: KazooClient, monkeypatch: pytest.MonkeyPatch, namespace: str, at_once: bool
 ) -> None:
     if not at_once:
-        monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: False)
+        monkeypatch.setattr(ZooKeeperAcquisition, "_at_once", Mock(side_effect=NotAtOnce))
     session = KazooSession(zookeeper.hosts)
     with LockManager(ZooKeeperBackend(session, Layout(namespace, f"/ours{namespace}-{at_once}"))) as manager:
         manager.release(manager.acquire(owner="before", reads=["dw.t"]))
@@ -292,7 +295,7 @@ def layout(connect_zookeeper: Callable[[], LockManager]) -> Layout:
 def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a request that no other is in the way of is granted in its first transaction."""
     if not request.param:
-        monkeypatch.setattr(ZooKeeperAcquisition, "_grant_at_once", lambda *given: False)
+        monkeypatch.setattr(ZooKeeperAcquisition, "_at_once", Mock(side_effect=NotAtOnce))
     return bool(request.param)
 
 
@@ -600,7 +603,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[LockManager, Lease], object],
 ) -> None:
-    monkeypatch.setattr(retry, "GIVE_UP_S", 1.0)
+    monkeypatch.setattr(stores, "GIVE_UP_S", 1.0)
     with connect_zookeeper() as other:
         store: Any = other.backend.store  # type: ignore[attr-defined]
         session = Outwritten(zookeeper.hosts)

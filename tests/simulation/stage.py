@@ -14,6 +14,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
+from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Lease, LeaseLimit, owner_key
@@ -219,7 +220,7 @@ def step_by_step(script: Script) -> Script:
 
     @wraps(script)
     def played(stage: Stage) -> None:
-        with mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False):
+        with mock.patch.object(ZooKeeperAcquisition, "_at_once", side_effect=NotAtOnce):
             script(stage)
 
     return played

@@ -11,15 +11,15 @@ from unittest import mock
 from airflow_hivelock.locks.backends.zookeeper import (
     acquisition,
     backend,
+    nodes,
     queue,
     record,
-    removal,
     session,
     store,
-    verification,
 )
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
 from tests.simulation.claims import Violation
@@ -155,11 +155,10 @@ class World:
             stack.enter_context(mock.patch.object(session.log, "error", _complained))
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
-            stack.enter_context(mock.patch.object(verification, "FEW", self._few))
-            for module in (store, removal):
-                stack.enter_context(mock.patch.object(module, "REMEMBERED", self._remembered))
+            stack.enter_context(mock.patch.object(nodes, "FEW", self._few))
+            stack.enter_context(mock.patch.object(store, "REMEMBERED", self._remembered))
             if not self._at_once:  # or the long way would hardly be gone
-                stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_grant_at_once", return_value=False))
+                stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_at_once", side_effect=NotAtOnce))
             for module in (queue, record):
                 stack.enter_context(mock.patch.object(module, "locks_from_json", _locks))
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, queue, retry, verification
+from airflow_hivelock.locks.backends.zookeeper import acquisition, nodes, queue, store
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from tests.simulation.mutations.mutation import mutation
 from tests.simulation.stage import writes
@@ -38,7 +38,7 @@ def another_queues_before_the_grant(stage: Stage) -> None:
 @mutation(another_queues_before_the_grant)
 def tickets_not_looked_at(patch: Patch) -> None:
     """A writer that waits for Hive's readers has queued since, and a reader of ours goes by."""
-    patch.setattr(verification, "_before", lambda *args: [])
+    patch.setattr(nodes, "_before", lambda *args: [])
 
 
 def the_whole_database_is_wanted(stage: Stage) -> None:
@@ -130,5 +130,5 @@ def namespace_waited_for(patch: Patch) -> None:
 def round_and_round(patch: Patch) -> None:
     """The same without a pause, and without a look at the deadline."""
     patch.setattr(Namespace, "make", lambda self: None)
-    patch.setattr(retry, "pause_s", lambda taken: 0.0)
+    patch.setattr(store, "pause_s", lambda taken: 0.0)
     patch.setattr(acquisition, "STEP_S", 86_400.0)

@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import groups, listings, parking, removal
+from airflow_hivelock.locks.backends.zookeeper import listings, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import STEP_S, ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Children
-from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, Groups, Parked
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete
+from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
+from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Lookout, Parked
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
 from tests.simulation.mutations.mutation import edit, mutation
+from tests.simulation.mutations.wire import is_ticket, leave_out
 from tests.simulation.stage import reads, step_by_step, writes
 from tests.simulation.themes import LIMITED_AND_LOCKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
     from tests.simulation.stage import Stage
 
     Patch = pytest.MonkeyPatch
@@ -45,7 +44,7 @@ def one_after_the_other(stage: Stage) -> None:
 @mutation(one_after_the_other)
 def granted_without_a_permit(patch: Patch) -> None:
     """Whoever comes next counts one lease too few."""
-    edit(patch, Groups, "permitted", "*count_it, take,", "*count_it,")
+    leave_out(patch, lambda old, new, op: isinstance(op, Create) and "/permits/" in op.path)
 
 
 @mutation(one_after_the_other)
@@ -57,13 +56,13 @@ def permits_not_counted(patch: Patch) -> None:
 @mutation(one_after_the_other)
 def permits_not_watched(patch: Patch) -> None:
     """A permit is given back, and nobody is told."""
-    edit(patch, parking, "wait", "store.groups.look(record.share, wake)", "store.groups.look(record.share)")
+    edit(patch, waiting, "wait_for_permit", "look(store, record.share, lookout.wake)", "look(store, record.share)")
 
 
 @mutation(one_after_the_other)
 def permit_kept_at_release(patch: Patch) -> None:
     """Its lease is over, and is counted for ever."""
-    _keep(patch, lambda record: record.holds)
+    leave_out(patch, lambda old, new, op: _gives(op, "permits") and new.state is State.TOMBSTONE)
 
 
 def granted_by_a_step_that_takes_long(stage: Stage) -> None:
@@ -82,7 +81,7 @@ def granted_by_a_step_that_takes_long(stage: Stage) -> None:
 @mutation(granted_by_a_step_that_takes_long)
 def granted_and_not_told(patch: Patch) -> None:
     """A request whose locks have just been granted times out."""
-    edit(patch, ZooKeeperAcquisition, "_advance", "return self._advance() if", "return None if")
+    edit(patch, ZooKeeperAcquisition, "_advance", "return self._arrive(", "self._arrive(")
 
 
 @step_by_step
@@ -97,21 +96,12 @@ def hive_refuses_a_limited_request(stage: Stage) -> None:
 @mutation(hive_refuses_a_limited_request)
 def permit_kept_at_refusal(patch: Patch) -> None:
     """Hive's client was quicker, and whoever waits for Hive keeps the others of its group waiting."""
-    original = Removal.commit
-
-    def commit(self: Removal, current: Record, final: Record, also: Any = (), **more: Any) -> Record | None:
-        if final.state is not State.WAITING:
-            return original(self, current, final, also, **more)
-        with patch.context() as within:
-            within.setattr(removal, "gives_back", lambda layout, record: [])
-            return original(self, current, final, also, **more)
-
-    patch.setattr(Removal, "commit", commit)
+    leave_out(patch, lambda old, new, op: _gives(op, "permits") and new.state is State.WAITING)
 
 
-def _keep(patch: Patch, concerned: Callable[[Record], bool]) -> None:
-    original = groups.gives_back
-    patch.setattr(removal, "gives_back", lambda layout, record: [] if concerned(record) else original(layout, record))
+def _gives(op: Op, kind: str) -> bool:
+    """Whether *op* gives a permit, or a place, of a group back."""
+    return isinstance(op, Delete) and "/groups/" in op.path and f"/{kind}/" in op.path
 
 
 def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
@@ -160,19 +150,19 @@ def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_ahead_not_watched(patch: Patch) -> None:
     """The one ahead has left the queue, to wait for its locks, and nobody tells me."""
-    edit(patch, parking, "_wait_behind", "Exists(path, wake)", "Exists(path)")
+    edit(patch, Lookout, "front", "Exists(nearest.path, wake)", "Exists(nearest.path)")
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_kept_while_blocked_by_locks(patch: Patch) -> None:
     """A lease of the group is free, and the first in line waits for a table."""
-    patch.setattr(Record, "first_in_group", False)
+    edit(patch, Turn, "advance", "record.share.ticket", "False")
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
 def tickets_kept_aside(patch: Patch) -> None:
     """Who waits for a lease of its group keeps others waiting for a table."""
-    edit(patch, Turn, "_park", "*self.store.queues.deletes(asking), ", "")
+    leave_out(patch, lambda old, new, op: isinstance(op, Delete) and is_ticket(op.path) and new.parked)
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
@@ -198,7 +188,7 @@ def seen_before_a_release_and_after(stage: Stage) -> None:
 @mutation(seen_before_a_release_and_after)
 def numbers_alone(patch: Patch) -> None:
     """Number 1 is taken by one that saw number 0 taken, and number 0, free since, by one that saw none taken."""
-    edit(patch, Groups, "permitted", "look.version", "-1")
+    edit(patch, waiting, "permitted", "seen.version", "-1")
 
 
 def one_ahead_in_its_group_dies(stage: Stage) -> None:
@@ -219,25 +209,19 @@ def one_ahead_in_its_group_dies(stage: Stage) -> None:
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_waited_for(patch: Patch) -> None:
     """Its turn has come, and it never comes back."""
-    edit(patch, parking, "_wait_behind", "if look.free(leader, first) is not None:", "if False:")
+    edit(patch, waiting, "_wait_behind", "if seen.free(front.leader, ahead[0]) is not None:", "if False:")
 
 
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_broken_too_soon(patch: Patch) -> None:
     """A triggerer starts anew, and its requests have lost their places in their groups."""
-    edit(patch, parking, "_wait_behind", "if look.free(leader, first) is not None:", "if True:")
+    edit(patch, waiting, "_wait_behind", "if seen.free(front.leader, ahead[0]) is not None:", "if True:")
 
 
 @mutation(one_ahead_in_its_group_dies)
 def life_ahead_not_watched(patch: Patch) -> None:
     """The one ahead dies, and nobody tells me."""
-    edit(
-        patch,
-        parking,
-        "_wait_behind",
-        "Exists(store.layout.alive(nearest.key), wake)",
-        "Exists(store.layout.alive(nearest.key))",
-    )
+    edit(patch, Lookout, "front", "Exists(layout.alive(nearest.key), wake)", "Exists(layout.alive(nearest.key))")
 
 
 def a_more_urgent_one_comes(stage: Stage) -> None:
@@ -261,7 +245,7 @@ def a_more_urgent_one_comes(stage: Stage) -> None:
 @mutation(a_more_urgent_one_comes)
 def places_in_groups_not_claimed(patch: Patch) -> None:
     """The more urgent waits for a lease behind the less urgent."""
-    patch.setattr(parking, "_claim", lambda *given: None)
+    patch.setattr(waiting, "_claimed", lambda *given: None)
 
 
 @mutation(a_more_urgent_one_comes)
@@ -293,7 +277,7 @@ def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
 @mutation(a_more_urgent_one_is_left_alone)
 def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
     """Whoever claims a place makes it young again, and the next one passes."""
-    edit(patch, parking, "park", "placed_ms=claim[1]", "placed_ms=0")
+    edit(patch, waiting, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
 
 
 def taken_up_while_it_is_parked(stage: Stage) -> None:
@@ -315,11 +299,11 @@ def parked_one_begins_anew(patch: Patch) -> None:
     """A parked request whose process was replaced begins at the end of its group's queue."""
     original = ZooKeeperAcquisition._start
 
-    def start(self: ZooKeeperAcquisition) -> None:
+    def start(self: ZooKeeperAcquisition) -> Any:
         found = self._store.read(self._key)
         if found is not None and found.state is State.PARKED and found.process != self._process:
-            self._store.break_dead(found)
-        original(self)
+            nodes.free(self._store, found)
+        return original(self)
 
     patch.setattr(ZooKeeperAcquisition, "_start", start)
 
@@ -340,7 +324,7 @@ def a_parked_one_gives_up(stage: Stage) -> None:
 @mutation(a_parked_one_gives_up)
 def place_kept_after_a_withdrawal(patch: Patch) -> None:
     """Nobody waits, and those behind wait for it."""
-    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif mine.waits:", "elif mine.queued:")
+    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif mine.waits or", "elif mine.queued or")
 
 
 @mutation(a_parked_one_gives_up)
@@ -362,13 +346,13 @@ def a_late_one_is_limited(stage: Stage) -> None:
 @mutation(a_late_one_is_limited)
 def late_one_keeps_its_place(patch: Patch) -> None:
     """It has stepped aside, and its group waits for it."""
-    edit(patch, ZooKeeperAcquisition, "_step_aside_at_once", "*gives_back(self._store.layout, mine), ", "")
+    leave_out(patch, lambda old, new, op: _gives(op, "queue") and new.aside and old is not None and old.parked)
 
 
 @mutation(theme=LIMITED_AND_LOCKED)
 def the_same_on_the_long_way(patch: Patch) -> None:
     """The same where its locks were not free at once."""
-    edit(patch, Turn, "_step_aside", "*gives_back(layout, record), ", "")
+    leave_out(patch, lambda old, new, op: _gives(op, "queue") and new.aside and old is not None and old.queued)
 
 
 def given_back_and_taken_between_two_looks(stage: Stage) -> None:
@@ -391,7 +375,7 @@ def given_back_and_taken_between_two_looks(stage: Stage) -> None:
 @mutation(given_back_and_taken_between_two_looks)
 def another_ones_permit_struck(patch: Patch) -> None:
     """A permit was given back between two looks and taken by another, who is no longer counted."""
-    edit(patch, Groups, "strike", "unchanged, Delete", "*(), Delete")
+    edit(patch, waiting, "strike", "unchanged, Delete", "*(), Delete")
 
 
 def one_comes_before_and_goes(stage: Stage) -> None:
@@ -422,7 +406,13 @@ def one_comes_before_and_goes(stage: Stage) -> None:
 @mutation(one_comes_before_and_goes)
 def one_that_is_gone_watched(patch: Patch) -> None:
     """Somebody came before me between two looks, goes away with nothing taken, and nobody tells me."""
-    edit(patch, parking, "wait", "if look.ahead(mine):\n            return None", "if False:\n            return None")
+    edit(
+        patch,
+        waiting,
+        "wait_for_permit",
+        "if seen.ahead(mine):\n            return None",
+        "if False:\n            return None",
+    )
 
 
 @mutation(seed=56, theme=LIMITED_AND_LOCKED)

@@ -10,11 +10,12 @@ from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
 from airflow_hivelock.locks.backends.zookeeper import listings
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.client import Delete
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
+from tests.simulation.mutations.wire import is_ticket, leave_out
 from tests.simulation.stage import writes
 
 if TYPE_CHECKING:
@@ -41,19 +42,19 @@ def a_late_one_has_its_turn(stage: Stage) -> None:
 @mutation(a_late_one_has_its_turn)
 def ticket_kept_aside(patch: Patch) -> None:
     """Everybody waits behind a request that waits for its worker slot."""
-    edit(patch, Turn, "_step_aside", "*tickets, ", "")
+    leave_out(patch, lambda old, new, op: isinstance(op, Delete) and is_ticket(op.path) and new.aside)
 
 
 @mutation(a_late_one_has_its_turn)
 def late_one_tries(patch: Patch) -> None:
     """It holds while it waits for its worker slot, and Hive is locked out."""
-    edit(patch, Turn, "_try", "if self.steps_aside:", "if False:")
+    edit(patch, Turn, "attempt", "if self.steps_aside:", "if self.steps_aside and not queued:")
 
 
 @mutation(a_late_one_has_its_turn)
 def mark_kept_on_return(patch: Patch) -> None:
     """It is listed as aside for as long as its owner lives."""
-    edit(patch, ZooKeeperStore, "writes", "if record.aside != ", "if record.aside and record.aside != ")
+    leave_out(patch, lambda old, new, op: isinstance(op, Delete) and "/away/" in op.path)
 
 
 @mutation(a_late_one_has_its_turn)
@@ -71,7 +72,7 @@ def a_late_one_finds_all_free(stage: Stage) -> None:
 @mutation(a_late_one_finds_all_free)
 def late_one_is_granted_at_once(patch: Patch) -> None:
     """Nobody was in the way, and it holds while it waits for its worker slot."""
-    patch.setattr(ZooKeeperAcquisition, "_step_aside_at_once", lambda self, *args: self._grant_at_once(*args, None))
+    edit(patch, Turn, "attempt", "if self.steps_aside:", "if self.steps_aside and queued:")
 
 
 def hive_reads_what_a_late_one_writes(stage: Stage) -> None:
@@ -151,7 +152,7 @@ def a_late_one_gives_up(stage: Stage) -> None:
 @mutation(a_late_one_gives_up)
 def aside_after_a_withdrawal(patch: Patch) -> None:
     """It is listed as waiting for a slot, and nobody waits for one."""
-    edit(patch, ZooKeeperAcquisition, "_withdraw", "elif mine.aside:", "elif False:")
+    edit(patch, ZooKeeperAcquisition, "_withdraw", " or mine.aside", "")
 
 
 def its_return_is_listed(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock.locks.backends.zookeeper import nodes
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import LockLost
@@ -50,8 +51,8 @@ def renewed_while_it_is_released(stage: Stage) -> None:
 @mutation(renewed_while_it_is_released)
 def release_stops_at_another_version(patch: Patch) -> None:
     """A renewal in between, and the lease is never released."""
-    original = ZooKeeperStore.entomb
-    patch.setattr(ZooKeeperStore, "entomb", lambda self, found, *also: original(self, found, *also) or found)
+    original = nodes.entomb
+    patch.setattr(nodes, "entomb", lambda store, found, *also: original(store, found, *also) or found)
 
 
 def granted_where_the_releaser_lags(stage: Stage) -> None:
@@ -89,7 +90,7 @@ def unlocked_before_a_renewal(stage: Stage) -> None:
 @mutation(unlocked_before_a_renewal)
 def losses_not_looked_for(patch: Patch) -> None:
     """A lease is renewed of which a lock is gone."""
-    patch.setattr(ZooKeeperStore, "look_for_losses", lambda self, lease, found, *more: found)
+    patch.setattr(nodes, "look_for_losses", lambda store, lease, found, *more: found)
 
 
 def freed_by_force(stage: Stage) -> None:
@@ -112,5 +113,5 @@ def freed_by_force(stage: Stage) -> None:
 @mutation(freed_by_force)
 def force_release_without_a_trace(patch: Patch) -> None:
     """Nobody can tell who took the lock away, and why."""
-    original = ZooKeeperStore.entomb
-    patch.setattr(ZooKeeperStore, "entomb", lambda self, found, *also: original(self, found))
+    original = nodes.entomb
+    patch.setattr(nodes, "entomb", lambda store, found, *also: original(store, found))

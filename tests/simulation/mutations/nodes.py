@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import queue, verification
+from airflow_hivelock.locks.backends.zookeeper import nodes, queue
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete, Exists, Listing, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
@@ -42,7 +42,7 @@ def unlocked_and_made_again_by_another(stage: Stage) -> None:
 @mutation(unlocked_and_made_again_by_another)
 def older_requests_not_marked(patch: Patch) -> None:
     """UNLOCK TABLE deletes my node, another's has the same path, and my release deletes that."""
-    patch.setattr(verification, "_mark_older", lambda *args: [])
+    patch.setattr(nodes, "_mark_older", lambda *args: [])
 
 
 def released_by_its_path_while_the_next_one_looks(stage: Stage) -> None:
@@ -57,7 +57,7 @@ def released_by_its_path_while_the_next_one_looks(stage: Stage) -> None:
 @mutation(released_by_its_path_while_the_next_one_looks)
 def own_nodes_not_looked_at_again(patch: Patch) -> None:
     """The older request released before it was marked, by its path, which was mine by then."""
-    edit(patch, verification, "verify", "if len(again) < len(unsure):", "if False:")
+    edit(patch, nodes, "verify", "if len(again) < len(unsure):", "if False:")
 
 
 def a_database_is_unlocked(stage: Stage) -> None:
@@ -76,7 +76,7 @@ def only_the_own_tables_queue_read(patch: Patch) -> None:
     patch.setattr(
         queue.Queues,
         "older",
-        lambda self, target, czxid, listings: original(self, target, czxid, listings) if target.table else {},
+        lambda self, mine, target, *given: original(self, mine, target, *given) if target.table else {},
     )
 
 
@@ -102,7 +102,7 @@ def released_before_all_queues_of_the_database_are_listed(stage: Stage) -> None:
 @mutation(released_before_all_queues_of_the_database_are_listed)
 def a_new_databases_node_not_read_again(patch: Patch) -> None:
     """An older request was released by its path before its ticket was looked for, and my node on the database is gone."""
-    edit(patch, verification, "_mark_older", "if older or not target.table:", "if older:")
+    edit(patch, nodes, "_mark_older", "if older or not target.table:", "if older:")
 
 
 def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:
 @mutation(two_days_are_unlocked_one_after_the_other)
 def lost_marked_once(patch: Patch) -> None:
     """A release has found its other node, which UNLOCK TABLE deletes meanwhile, and deletes a later one at its path."""
-    edit(patch, verification, "_mark", "if str(target) in record.lost:", "if record.state is State.LOST:")
+    edit(patch, nodes, "_mark", "if str(target) in record.lost:", "if record.state is State.LOST:")
 
 
 def robbed_and_released_between_two_reads(stage: Stage) -> None:
@@ -146,25 +146,25 @@ def robbed_and_released_between_two_reads(stage: Stage) -> None:
 @mutation(robbed_and_released_between_two_reads)
 def objects_read_before_the_queues(patch: Patch) -> None:
     """A lease is returned whose node is gone: its ticket was gone by then that would have told."""
-    original = verification.verify
+    original = nodes.verify
 
     def reads(store: Any, locks: Any, existing: Any) -> list[Any]:
         return [*store.namespace.listings(existing), *store.queues.reads(locks)]
 
-    def verify(store: Any, mine: Any, position: Any, nodes: Any, existing: Any, replies: Any) -> Any:
+    def verify(store: Any, mine: Any, position: Any, own: Any, existing: Any, replies: Any) -> Any:
         at = len(existing)
-        return original(store, mine, position, nodes, existing, [*replies[at:], *replies[:at]])
+        return original(store, mine, position, own, existing, [*replies[at:], *replies[:at]])
 
-    patch.setattr(verification, "reads", reads)
-    patch.setattr(verification, "verify", verify)
+    patch.setattr(nodes, "reads", reads)
+    patch.setattr(nodes, "verify", verify)
 
 
 @mutation(robbed_and_released_between_two_reads)
 def created_objects_not_read(patch: Patch) -> None:
     """The same, where the transaction has created the object itself."""
-    patch.setattr(verification, "FEW", 0)
+    patch.setattr(nodes, "FEW", 0)
     patch.setattr(queue.Queues, "changes", lambda self, locks: [])
-    edit(patch, verification, "verify", "if not alone or any(", "if any(")
+    edit(patch, nodes, "verify", "if not alone or any(", "if any(")
 
 
 def readers_side_by_side(stage: Stage) -> None:

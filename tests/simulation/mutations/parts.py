@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backends.zookeeper import positions, record
+from airflow_hivelock.locks.backends.zookeeper import nodes, record, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Children
+from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
-from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, StoreUnavailable
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import writes
@@ -65,7 +64,7 @@ def tickets_are_never_read_again(patch: Patch) -> None:
 @mutation(a_day_is_waited_for_and_given_back)
 def what_tickets_say_is_not_asked(patch: Patch) -> None:
     """The same, and it waits on."""
-    edit(patch, positions, "wait", "if at.version != ticket.version", "if False")
+    edit(patch, waiting, "wait", "if stat.version != ticket.version", "if False")
 
 
 @mutation(a_day_is_waited_for_and_given_back)
@@ -90,7 +89,7 @@ def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
 @mutation(all_that_is_left_waits_behind_the_dead)
 def who_is_first_is_not_asked(patch: Patch) -> None:
     """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
-    edit(patch, positions, "wait", "((nearest, stat), (first, leading))", "((nearest, stat),)")
+    edit(patch, waiting, "wait", "for ticket, _, stat in both if", "for ticket, _, stat in both[:1] if")
 
 
 def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
@@ -109,7 +108,7 @@ def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
 def given_back_is_taken_for_lost(patch: Patch) -> None:
     """The keeper misses a lock that its holder gave back, and stops the work on the other days."""
     old = "[lock.object for lock in record.locks if lock.object in missing]"
-    edit(patch, ZooKeeperStore, "look_for_losses", old, "missing")
+    edit(patch, nodes, "look_for_losses", old, "missing")
 
 
 def another_has_the_day_that_was_given_back(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import positions, verification
+from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -47,7 +47,7 @@ def one_is_passed_as_it_tries(stage: Stage) -> None:
 @mutation(one_is_passed_as_it_tries, theme=URGENT)
 def claims_overlooked_after_the_try(patch: Patch) -> None:
     """A request has claimed its position since, and has locks that conflict."""
-    edit(patch, verification, "_before", "if ticket.zxid < since", "if ticket.zxid < min(since, position.arrival)")
+    edit(patch, nodes, "_before", "if ticket.zxid < since", "if ticket.zxid < min(since, position.arrival)")
 
 
 def _waits_before(stage: Stage) -> Callable[[], Asked]:
@@ -72,7 +72,7 @@ def a_holder_is_behind(stage: Stage) -> None:
 @mutation(a_holder_is_behind, theme=URGENT)
 def holder_behind_ignored(patch: Patch) -> None:
     """It came after the place that is claimed, and holds what is wanted."""
-    edit(patch, positions, "in_the_way", "is not None and owner.has_nodes", "is False")
+    edit(patch, waiting, "in_the_way", "is not None and owner.has_nodes", "is False")
 
 
 def one_claims_a_position_before_a_holder(stage: Stage) -> None:
@@ -85,7 +85,7 @@ def one_claims_a_position_before_a_holder(stage: Stage) -> None:
 @mutation(one_claims_a_position_before_a_holder, theme=URGENT)
 def claims_after_the_grant_heeded(patch: Patch) -> None:
     """A lease that its caller has got is given back when its next process looks once more."""
-    edit(patch, verification, "_before", " if ticket.zxid < since", "")
+    edit(patch, nodes, "_before", " if ticket.zxid < since", "")
 
 
 @step_by_step
@@ -115,8 +115,8 @@ def _gives_up(owner: str) -> Callable[[Request], bool]:
 @mutation(one_behind_tries_in_vain, theme=URGENT)
 def liveness_of_a_holder_not_watched(patch: Patch) -> None:
     """Its ticket stays when its verification refuses it, and no watch wakes the request that waits for its nodes."""
-    patch.setattr(positions, "Exists", lambda path, wake=None: Exists(path, None if "/alive/" in path else wake))
-    patch.setattr(positions, "Get", lambda path, wake=None: Get(path))
+    patch.setattr(waiting, "Exists", lambda path, wake=None: Exists(path, None if "/alive/" in path else wake))
+    patch.setattr(waiting, "Get", lambda path, wake=None: Get(path))
 
 
 def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def one_behind_holds_a_place_among_hives(stage: Stage) -> None:
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_behind_ignored(patch: Patch) -> None:
     """Its node keeps Hive back, and is the lock later."""
-    edit(patch, positions, "in_the_way", "owner.has_nodes", "owner.holds")
+    edit(patch, waiting, "in_the_way", "owner.has_nodes", "owner.holds")
 
 
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
@@ -234,10 +234,4 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(
-        patch,
-        Turn,
-        "takes_position",
-        "tickets[0].position",
-        "tickets[0].position._replace(turn=tickets[0].zxid, rank=0)",
-    )
+    edit(patch, Turn, "queues", "ticket.position if", "ticket.position._replace(turn=ticket.zxid, rank=0) if")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import positions
+from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -44,11 +44,12 @@ def ticket_known_by_its_owner(patch: Patch) -> None:
     """The one ahead finishes and queues again behind me: each waits for the other."""
     original = Turn._wait_for
 
-    def wait_for(self: Turn, record: Record, nearest: Any, first: Any) -> Any:
-        standing = self.store.read(nearest.key)
+    def wait_for(self: Turn, record: Record, ahead: Any) -> Any:
+        standing = self.store.read(ahead[0].key)
         epoch = standing.ticket_epoch if standing else 0
-        known = replace(nearest, path=self.store.layout.record(nearest.key), epoch=epoch)
-        return original(self, record, known, known if first is nearest else first)
+        return original(
+            self, record, [replace(ahead[0], path=self.store.layout.record(ahead[0].key), epoch=epoch), *ahead[1:]]
+        )
 
     patch.setattr(Turn, "_wait_for", wait_for)
 
@@ -102,7 +103,7 @@ def one_ahead_dies_waiting(stage: Stage) -> None:
 @mutation(one_ahead_dies_waiting)
 def dead_waiter_waited_for(patch: Patch) -> None:
     """An abandoned request blocks everyone behind it."""
-    patch.setattr(ZooKeeperStore, "break_dead", lambda self, found: None)
+    patch.setattr(nodes, "free", lambda store, found: None)
 
 
 def one_ahead_releases(stage: Stage) -> None:
@@ -118,7 +119,7 @@ def one_ahead_releases(stage: Stage) -> None:
 def next_not_woken(patch: Patch) -> None:
     """The one ahead is gone, and nobody tells me."""
     patch.setattr(
-        positions, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
+        waiting, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
     )
 
 
@@ -159,13 +160,13 @@ def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
 @mutation(taken_up_while_a_waiter_breaks)
 def break_without_a_version(patch: Patch) -> None:
     """What has come back to life meanwhile is broken all the same."""
-    original = ZooKeeperStore.break_dead
+    original = nodes.free
 
-    def break_dead(self: ZooKeeperStore, found: Record) -> Any:
+    def free(store: ZooKeeperStore, found: Record) -> Any:
         assert found.stat is not None
-        return original(self, replace(found, stat=found.stat._replace(version=-1)))
+        return original(store, replace(found, stat=found.stat._replace(version=-1)))
 
-    patch.setattr(ZooKeeperStore, "break_dead", break_dead)
+    patch.setattr(nodes, "free", free)
 
 
 @staging.step_by_step
@@ -182,7 +183,7 @@ def two_that_do_not_wait(stage: Stage) -> None:
 @mutation(two_that_do_not_wait)
 def refused_for_one_that_does_not_wait(patch: Patch) -> None:
     """Two requests that do not wait refuse each other, and both go for nothing."""
-    patch.setattr(positions, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
+    patch.setattr(waiting, "Blocked", lambda *args, **given: Blocked(*args, **given | {"passing": False}))
 
 
 def a_process_restarts(stage: Stage) -> None:
@@ -202,11 +203,11 @@ def place_lost_on_restart(patch: Patch) -> None:
     """A waiter whose process was replaced begins at the end of the queue."""
     original = ZooKeeperAcquisition._start
 
-    def start(self: ZooKeeperAcquisition) -> None:
+    def start(self: ZooKeeperAcquisition) -> Any:
         found = self._store.read(self._key)
         if found is not None and found.queued and found.process != self._process:
-            self._store.break_dead(found)
-        original(self)
+            nodes.free(self._store, found)
+        return original(self)
 
     patch.setattr(ZooKeeperAcquisition, "_start", start)
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import record, removal, store, turn
+from airflow_hivelock.locks.backends.zookeeper import nodes, record, store
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 @mutation(seed=0)
 def no_compare_and_set(patch: Patch) -> None:
     """A slow process writes over what another of its owner has written meanwhile."""
-    for module in (turn, store, removal):
-        patch.setattr(module, "SetData", lambda path, data, version: SetData(path, data, -1))
+    patch.setattr(store, "SetData", lambda path, data, version: SetData(path, data, -1))
 
 
 def released_while_it_is_renewed(stage: Stage) -> None:
@@ -71,10 +70,10 @@ def released_while_a_slow_call_adopts(stage: Stage) -> None:
 def no_tombstone(patch: Patch) -> None:
     """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
 
-    def entomb(self: ZooKeeperStore, found: Record, *also: Any) -> Record | None:
-        return self.removal.commit(found, found.freed(), (*self.queues.deletes(found), *also))
+    def entomb(store: ZooKeeperStore, found: Record, *also: Any) -> Record | None:
+        return nodes.remove(store, found, found.freed(), *also)
 
-    patch.setattr(ZooKeeperStore, "entomb", entomb)
+    patch.setattr(nodes, "entomb", entomb)
 
 
 def a_later_call_withdraws(stage: Stage) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import verification
+from airflow_hivelock.locks.backends.zookeeper import nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Listing
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.backends.zookeeper.nodes import Verification
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.backends.zookeeper.verification import Verification
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.themes import IMPATIENT_HIVE
@@ -35,7 +35,7 @@ def hive_locks_before_the_try(stage: Stage) -> None:
 @mutation(hive_locks_before_the_try)
 def verify_skipped(patch: Patch) -> None:
     """Hive locked between the look and the try."""
-    patch.setattr(verification, "verify", lambda store, found, position, nodes, *more: Verification(own=nodes.paths))
+    patch.setattr(nodes, "verify", lambda store, found, position, own, *more: Verification(own=own.paths))
 
 
 def hive_has_locked(stage: Stage) -> None:
@@ -88,7 +88,8 @@ def barrier_kept_behind(patch: Patch) -> None:
     def place(self: Turn, record: Record, target: Any) -> None:
         lock = next(lock for lock in record.locks if lock.object == target)
         created = self.store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
-        self._rewrite(record, replace(record, placeholders=(*record.placeholders, (str(target), 0))), created)
+        changed = replace(record, placeholders=(*record.placeholders, (str(target), 0)))
+        self.record = self.store.rewrite(record, changed, *created)
 
     patch.setattr(Turn, "_place", place)
 

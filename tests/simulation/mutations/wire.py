@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import pytest
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
 
     Send = Callable[[tuple[Op, ...]], tuple[Any, ...] | Refused]
 
@@ -31,6 +34,16 @@ def in_place_of_commits(
         return [*replies, *submit(self, *requests[1:])]
 
     patch.setattr(SimulatedSession, "submit", submit_changed)
+
+
+def leave_out(patch: pytest.MonkeyPatch, due: Callable[[Record | None, Record, Op], bool]) -> None:
+    """Leave those operations out that are *due*, of what follows from a record's next state."""
+    original = ZooKeeperStore._follows
+
+    def follows(self: ZooKeeperStore, old: Record | None, new: Record, claim: Claim | None) -> list[Op]:
+        return [op for op in original(self, old, new, claim) if not due(old, new, op)]
+
+    patch.setattr(ZooKeeperStore, "_follows", follows)
 
 
 def is_ticket(path: str) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import LeaseLimit, queueing
-from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.removal import Removal
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook
 from tests.system.histories import worker
 
 if TYPE_CHECKING:
@@ -38,15 +38,13 @@ def half_acquired() -> None:
 
 def half_released() -> None:
     """One lock node of each lease stays."""
-    original = Removal.commit
+    original = ZooKeeperStore.known_nodes
 
-    def commit(self: Removal, current: Any, final: Any, also: Any = (), **options: Any) -> Any:
-        if known := self._remembered.get((current.owner, current.written)):
-            paths = dict(list(known.paths.items())[1:])
-            self._remembered[current.owner, current.written] = known._replace(paths=paths)
-        return original(self, current, final, also, **options)
+    def known_nodes(self: ZooKeeperStore, record: Any) -> Any:
+        known = original(self, record)
+        return known and known._replace(paths=dict(list(known.paths.items())[1:]))
 
-    Removal.commit = commit  # type: ignore[method-assign]
+    ZooKeeperStore.known_nodes = known_nodes  # type: ignore[method-assign]
 
 
 def limits_ignored() -> None:

@@ -13,7 +13,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, NamespaceUse, check_newest
-from airflow_hivelock.locks.backends.zookeeper import foreign, listings, neighbours, parking
+from airflow_hivelock.locks.backends.zookeeper import listings, nodes
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -163,14 +163,14 @@ class ZooKeeperBackend:
             if record.waits and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
                 # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
                 if record.node_zxids or age_s > WAITER_KEPT_S:
-                    swept += self.store.break_dead(record) is not None
+                    swept += nodes.free(self.store, record) is not None
             elif record.aside and age_s > WAITER_KEPT_S:
-                swept += self.store.forget_aside(record) is not None
+                swept += nodes.free(self.store, record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
                 swept += not isinstance(gone, Refused)
-        return swept + parking.sweep(self.store)
+        return swept + listings.sweep_groups(self.store)
 
     def now(self) -> datetime:
         return self.store.now()
@@ -190,7 +190,7 @@ class ZooKeeperBackend:
         record = self.store.known(lease) or self.store.held(lease)
         renewing = self.store.retry(f"{lease.owner}: its record changed while it was renewed")
         while True:
-            record = self.store.look_for_losses(lease, record, record.locks)
+            record = nodes.look_for_losses(self.store, lease, record, record.locks)
             if self.store.rewrite(record, replace(record, lease_s=lease.lease_s)):
                 return
             renewing.again()
@@ -201,7 +201,7 @@ class ZooKeeperBackend:
         if wake is not None:
             self.store.client.submit(Exists(path, wake))
         record = self.store.held(lease)
-        record = self.store.look_for_losses(lease, record, record.locks, wake)
+        record = nodes.look_for_losses(self.store, lease, record, record.locks, wake)
         rules.check_all(lease, record.locks)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
@@ -216,7 +216,7 @@ class ZooKeeperBackend:
             record = self.store.read_lease(lease_id)
             lease = check_newest(record.lease() if record else None, lease_id, name, token)
             assert record is not None
-            self.store.look_for_losses(lease, record, record.locks)
+            nodes.look_for_losses(self.store, lease, record, record.locks)
             # Once more, for the nodes may have been another's by then: its grant changed the record.
             again = self.store.read(record.key, fresh=True)
             if again is not None and again.version == record.version:
@@ -227,7 +227,7 @@ class ZooKeeperBackend:
         record = self.store.known(lease) or self.store.standing(lease)
         releasing = self.store.retry(f"{lease.owner}: its record changed while it was released")
         while record is not None:
-            if self.store.entomb(record):
+            if nodes.entomb(self.store, record):
                 return True
             releasing.again()
             record = self.store.standing(lease)
@@ -242,9 +242,9 @@ class ZooKeeperBackend:
             if left == record.locks:
                 return record.lease()
             if not left:
-                if self.store.entomb(record):
+                if nodes.entomb(self.store, record):
                     return None
-            elif written := self.store.shrink(record, left):
+            elif written := nodes.shrink(self.store, record, left):
                 return written.lease()
             releasing.again()
         return None
@@ -268,7 +268,7 @@ class ZooKeeperBackend:
         while (record := self.store.read_lease(lease_id)) is not None:
             if not record.lease().unchanged(seen):
                 return False
-            if self.store.entomb(record, self._audit_entry(record, reason, user)):
+            if nodes.entomb(self.store, record, self._audit_entry(record, reason, user)):
                 return True
             releasing.again()
         return False
@@ -276,7 +276,7 @@ class ZooKeeperBackend:
     def forget_aside(self, owner: str, attempt: int) -> bool:
         record = self.store.read(owner_key(owner), fresh=True)
         # Refused where somebody has acted for the owner since.
-        return bool(record and record.aside and record.attempt == attempt and self.store.forget_aside(record))
+        return bool(record and record.aside and record.attempt == attempt and nodes.free(self.store, record))
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         recording = self.store.retry(f"lease {lease_id} changed while its work was recorded")
@@ -291,11 +291,11 @@ class ZooKeeperBackend:
         return False
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
-        return foreign.free(self.store, query_id, target, reason=reason, user=user)
+        return nodes.free_hives(self.store, query_id, target, reason=reason, user=user)
 
     def namespaces(self) -> list[NamespaceUse]:
         """See :class:`.HasNamespaces`."""
-        return neighbours.namespaces(self.store, self.store.layout.namespace.removesuffix(self.namespace))
+        return listings.namespaces(self.store, self.store.layout.namespace.removesuffix(self.namespace))
 
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
         """The entry of the audit trail, for the transaction that does what it tells."""

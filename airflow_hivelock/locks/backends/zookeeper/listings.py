@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import queueing, rules, validate
-from airflow_hivelock.locks.backends.zookeeper import groups, parking
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Get, Names
-from airflow_hivelock.locks.backends.zookeeper.layout import LockData
+from airflow_hivelock.locks.backend import NamespaceUse
+from airflow_hivelock.locks.backends.zookeeper import waiting
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Delete, Get, Names, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State, instant
+from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
@@ -30,12 +33,12 @@ from airflow_hivelock.locks.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
-    from airflow_hivelock.locks.backends.zookeeper.parking import Group
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Parked
     from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,15 @@ _BEFORE_ALL = Claim(0, 0)
 
 MOST_NAMED = 1_000
 """How many requests ahead of another a listing names: all of them for each would grow with the square of the queue."""
+
+MOST_NODES = 1_000
+"""How many nodes of a namespace are looked at."""
+
+MOST_NAMESPACES = 30
+"""How many nodes beside the namespace are looked at."""
+
+_HIVES_NAME = "hive_zookeeper_namespace"
+"""What Hive calls its namespace by default; distributions put the name of the service behind it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,18 @@ class Line:
         return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
+class _Group(NamedTuple):
+    """A group for listings, with the records of its requests.
+
+    :param holders: see :func:`.waiting.holders`.
+    :param waiters: the places, in order, with the record that each belongs to; None: it belongs to no request.
+    """
+
+    seen: GroupLook
+    holders: dict[int, Record | None]
+    waiters: list[tuple[Parked, Record | None]]
+
+
 def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
     placed = store.namespace.read(store.namespace.below(target))
     data = [LockData.decode(node.data) for _, node in placed]
@@ -131,13 +155,13 @@ def leases(store: ZooKeeperStore) -> list[Lease]:
 
 
 def waiters(store: ZooKeeperStore, target: LockObject | None) -> list[Waiter]:
-    parked = parking.every(store)
+    parked = _groups(store)
     return _waiters(store, *_listed(store), parked, target)
 
 
 def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
     """Leases and waiters of one look."""
-    parked = parking.every(store)  # first: who is at its turn since is found among the tickets
+    parked = _groups(store)  # first: who is at its turn since is found among the tickets
     tickets, records = _listed(store)
     return _leases(records), _waiters(store, tickets, records, parked, None)
 
@@ -172,7 +196,7 @@ def _waiters(
     store: ZooKeeperStore,
     tickets: Sequence[Ticket],
     records: Mapping[str, Record],
-    parked: Iterable[Group],
+    parked: Iterable[_Group],
     target: LockObject | None,
 ) -> list[Waiter]:
     in_all_ways = {key for key, record in records.items() if record.has_nodes}
@@ -200,6 +224,23 @@ def _waiters(
     return queue + _parked(parked, records, target) + _aside(records.values(), target)
 
 
+def _groups(store: ZooKeeperStore) -> list[_Group]:
+    """All groups, for listings and for a sweep: a record that cannot be read is logged, and counts as none."""
+    listing = store.client.submit(Names(store.layout.groups))[0]
+    found = []
+    for key in sorted(listing.names if listing else ()):
+        if (seen := waiting.look_at(store, key)) is None:
+            continue
+        holding = waiting.holders(store, seen, listing=True)
+        records = store.read_all([place.key for place in seen.parked])
+        waiters = [
+            (place, record if record is not None and place.has(record) else None)
+            for place, record in zip(seen.parked, records, strict=True)
+        ]
+        found.append(_Group(seen, holding, waiters))
+    return found
+
+
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
     """*ticket*, which may have been read before its owner gave something back, without that."""
     if record is None or not record.given:
@@ -208,20 +249,22 @@ def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
     return replace(ticket, locks=tuple(lock for lock in ticket.locks if lock in held))
 
 
-def _parked(every: Iterable[Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
+def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
     """The requests that wait for one of the leases of their groups."""
     found = []
     for group in every:
-        holders = [groups.blocker(record, record.queued) for _, record in sorted(group.holders.items())]
+        holders = [waiting.blocker(record, record.queued) for _, record in sorted(group.holders.items()) if record]
         ahead: list[Blocker] = []
         for place, record in group.waiters:
-            moved = record.state is not State.PARKED or (record.key in records and not records[record.key].idle)
+            if record is None:
+                continue
+            moved = record.state is not State.PARKED or (record.key in records and records[record.key].has_tickets)
             if not moved and rules.concern(record.locks, target):
                 blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
                 since, waits_for, at = instant(record.asked_ms), WaitsFor.LEASE, 1 + len(ahead)
                 waiter = Waiter(record.owner, record.locks, at, since, blockers, -place.rank, waits_for, record.attempt)
                 found.append(waiter)
-            ahead.append(groups.blocker(record, True))
+            ahead.append(waiting.blocker(record, True))
     return found
 
 
@@ -281,3 +324,70 @@ def _audited(node: Node, path: str) -> ForcedRelease | None:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         validate.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
         return None
+
+
+def sweep_groups(store: ZooKeeperStore) -> int:
+    """Delete permits and places that belong to no request; how many there were. They always go with their records: this is a
+    precaution, but such a permit would keep its group waiting for ever."""
+    swept = 0
+    for group in _groups(store):
+        swept += waiting.strike(
+            store, group.seen, [number for number, holder in group.holders.items() if holder is None]
+        )
+        queue = store.layout.parked(group.seen.key)
+        left = [Commit((Delete(f"{queue}/{place.name}"),)) for place, record in group.waiters if record is None]
+        swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
+    return swept
+
+
+# Namespaces.
+
+
+def namespaces(store: ZooKeeperStore, chroot: str) -> list[NamespaceUse]:
+    """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
+
+    :raises AccessDenied: the own namespace may not be looked at; others are then left out.
+    """
+    own = _use(store, store.layout.namespace, chroot)
+    found = [_seen_by_hive(store, own, chroot)]
+    ours = store.layout.root.split("/")
+    with suppress(AccessDenied):
+        above = store.layout.above.rstrip("/")
+        listing = store.client.submit(Names(above or "/"))[0]
+        paths = [f"{above}/{name}" for name in sorted(listing.names if listing else ())]
+        others = [path for path in paths if path not in ("/zookeeper", store.layout.namespace)]
+        for path in [path for path in others if path.split("/") != ours[: path.count("/") + 1]][:MOST_NAMESPACES]:
+            with suppress(AccessDenied):
+                other = _use(store, path, chroot)
+                if other.hives or (_HIVES_NAME in path and other.objects and not other.made_here):
+                    found.append(other)
+    return found
+
+
+def _use(store: ZooKeeperStore, path: str, chroot: str) -> NamespaceUse:
+    node = store.client.submit(Get(path))[0]
+    below = [LockNode.parse(name) for name in _names(store, path)]
+    hives = sum(lock is not None and not lock.ours for lock in below)
+    made_here = node is not None and node.data == MADE_HERE
+    return NamespaceUse(path.removeprefix(chroot), hives, None in below, made_here)
+
+
+def _names(store: ZooKeeperStore, path: str) -> Iterator[str]:
+    """The names of the nodes below *path*, level by level; the first MOST_NODES of them."""
+    level, left = [path], MOST_NODES
+    while level and left > 0:
+        following = []
+        for above, listing in zip(level, store.client.submit(*map(Names, level)), strict=True):
+            names = listing.names[: max(0, left)] if listing else ()
+            left -= len(names)
+            yield from names
+            following += [f"{above}/{name}" for name in names if LockNode.parse(name) is None]
+        level = following
+
+
+def _seen_by_hive(store: ZooKeeperStore, own: NamespaceUse, chroot: str) -> NamespaceUse:
+    """*own*; a Hive that locks there is remembered: its locks may all be gone at the next look."""
+    if own.hives and own.made_here:
+        with suppress(AccessDenied):
+            store.client.submit(Commit((SetData(f"{chroot}{own.path}", b"", -1),)))
+    return own

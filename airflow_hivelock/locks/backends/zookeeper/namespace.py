@@ -42,6 +42,22 @@ class PlacedLock(NamedTuple):
     path: str
 
 
+class Nodes(NamedTuple):
+    """The lock nodes of a request.
+
+    :param paths: of the node on each object.
+    :param created: the objects that the same transaction created: they contain nothing else.
+    """
+
+    paths: Mapping[LockObject, str]
+    created: frozenset[LockObject] = frozenset()
+
+    def on(self, locks: Iterable[Lock]) -> Nodes:
+        """Those for *locks*."""
+        paths = {lock.object: self.paths[lock.object] for lock in locks if lock.object in self.paths}
+        return Nodes(paths, self.created)
+
+
 class Namespace:
     """Hive's namespace through one session."""
 

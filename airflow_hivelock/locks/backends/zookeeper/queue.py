@@ -15,11 +15,13 @@ import hashlib
 import json
 import logging
 import re
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import queueing, validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -38,11 +40,13 @@ from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order,
 from airflow_hivelock.locks.queueing import Position, QueuePlace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.model import LockObject
+
+    Listings = Mapping[str, Listing | None]
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +171,49 @@ def _may_lock(scope: str, target: LockObject) -> bool:
     return scope[1:] == _hash(target.partition[0])
 
 
+class LocalWaiter(Protocol):
+    """A waiting request of this process; *path* is that of its owner's record."""
+
+    @property
+    def path(self) -> str: ...
+
+    def queue_again(self, free: Record) -> None: ...
+
+
+class LocalWaiters:
+    """The positions of this process's waiting requests. If they are taken for dead together, they come back in order.
+
+    A process that pauses for longer than its session lasts is taken for dead: the waiter behind breaks its requests, one by
+    one, where no other is in the way. They queue again behind the requests that stayed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
+
+    def waits_at(self, waiter: LocalWaiter, position: Position) -> None:
+        with self._lock:
+            self._positions[waiter] = position
+
+    def leaves(self, waiter: LocalWaiter) -> None:
+        """It has its lease, or waits no longer."""
+        with self._lock:
+            self._positions.pop(waiter, None)
+
+    def before(self, position: Position) -> list[LocalWaiter]:
+        """The waiters with an earlier position, in their order."""
+        with self._lock:
+            return queueing.earlier(position, self._positions)
+
+    def is_back(self, waiter: LocalWaiter, position: Position) -> bool:
+        """Note the position that it has got again; False if it has left meanwhile."""
+        with self._lock:
+            if waiter not in self._positions:
+                return False
+            self._positions[waiter] = position
+            return True
+
+
 class Queues:
     """Reads tickets, and caches them: what a ticket locks can only become less. One per session."""
 
@@ -178,37 +225,24 @@ class Queues:
     # The tickets of a request.
 
     def creates(self, record: Record, claim: Claim | None = None) -> list[Create]:
-        """The operations that take a ticket in each queue of *record*'s request."""
+        """The operations that create *record*'s tickets."""
         return [
-            Create(self._path(record, name, locks), _ticket_data(record.owner, locks, record.priority, claim))
-            for name, locks in ticket_units(record.locks).items()
+            Create(path, _ticket_data(record.owner, locks, record.priority, claim))
+            for path, locks in self._tickets(record).items()
         ]
-
-    def created(self, record: Record, claim: Claim | None = None) -> list[Ticket]:
-        """The tickets that *record*'s own transaction has created: nothing has to read them."""
-        assert record.stat is not None
-        key, epoch, stat = record.key, record.ticket_epoch, record.stat
-        tickets = [
-            Ticket(path, key, epoch, record.owner, stat.mzxid, stat.mtime_ms, locks, record.priority, claim)
-            for name, locks in ticket_units(record.locks).items()
-            for path in (self._path(record, name, locks),)
-        ]
-        self._cached |= {ticket.path: ticket for ticket in tickets}
-        return tickets
 
     def deletes(self, record: Record) -> list[Delete]:
-        """The operations that delete the tickets of *record*'s request."""
-        return [Delete(path) for path, _ in self._tickets(record)]
+        """The operations that delete *record*'s tickets."""
+        return [Delete(path) for path in self._tickets(record)]
 
     def of(self, record: Record) -> list[Ticket]:
-        """The tickets of *record*'s request."""
-        paths = [path for path, _ in self._tickets(record)]
+        """Read *record*'s tickets."""
+        paths = list(self._tickets(record))
         nodes = self._client.submit(*map(Get, paths))
-        found = (_decode(path, node) for path, node in zip(paths, nodes, strict=True) if node is not None)
-        return [ticket for ticket in found if ticket]
+        return [_decode(path, node) for path, node in zip(paths, nodes, strict=True) if node is not None]
 
     def shrinks(self, record: Record, left: Iterable[Lock]) -> list[Op]:
-        """The operations after which *record*'s tickets ask for no more than what is *left* of its locks."""
+        """The operations after which *record*'s tickets contain only what is *left* of its locks."""
         ops: list[Op] = []
         kept = set(left)
         for ticket in self.of(record):
@@ -220,64 +254,70 @@ class Queues:
                 ops.append(SetData(ticket.path, data, ticket.version))
         return ops
 
-    def _tickets(self, record: Record) -> list[tuple[str, tuple[Lock, ...]]]:
-        """The paths of the tickets that *record*'s request has: a partial release keeps their names."""
+    def _tickets(self, record: Record) -> dict[str, tuple[Lock, ...]]:
+        """The locks of each of *record*'s tickets, by its path. A partial release keeps the names."""
         kept = set(record.locks)
-        units = ticket_units(in_order((*record.locks, *record.given)))
-        return [(self._path(record, name, locks), locks) for name, locks in units.items() if kept & set(locks)]
-
-    def _path(self, record: Record, name: str, locks: Iterable[Lock]) -> str:
-        return f"{self._layout.queue(name)}/{record.lease_id}-{record.entry}-{scope(locks) if '.' in name else _ANY}"
+        units = ticket_units(in_order((*record.locks, *record.given)) if record.given else record.locks)
+        return {
+            f"{self._layout.queue(name)}/{record.lease_id}-{record.entry}-{scope(locks) if '.' in name else _ANY}": locks
+            for name, locks in units.items()
+            if not record.given or kept & set(locks)
+        }
 
     # The tickets of all requests.
 
     def reads(self, locks: Sequence[Lock]) -> list[Names]:
-        """What to read for :meth:`conflicting`."""
+        """The requests that list the queues of a request for *locks*, and of its databases."""
         return [Names(self._layout.queue(name)) for name in _units(locks)]
 
+    def named(self, locks: Sequence[Lock], replies: Sequence[Listing | None]) -> Listings:
+        """The replies to :meth:`reads`, by the name of the queue."""
+        return dict(zip(_units(locks), replies, strict=True))
+
     def changes(self, locks: Iterable[Lock]) -> list[Get]:
-        """What to read behind that: when each queue of a ticket changed last."""
+        """The requests that tell when each queue of a ticket changed last."""
         return [Get(self._layout.queue(name)) for name in ticket_units(locks)]
 
-    def conflicting(self, locks: Sequence[Lock], listings: Sequence[Listing | None] | None = None) -> list[Ticket]:
-        """The tickets that conflict with *locks*, last first: those of the same request as well.
+    def conflicting(self, record: Record, listings: Listings | None = None) -> list[Ticket]:
+        """Other requests' tickets that conflict with *record*'s locks, the last one first.
 
-        :param listings: the replies to :meth:`reads`, if they are at hand.
+        :param listings: see :meth:`named`. EXCLUSIVE on a database lists every queue of the database instead.
+        :raises StoreCorrupted: one cannot be read; to ignore it would be to overtake it.
         """
-        names = _units(locks)
-        whole = {lock.object.database for lock in locks if not lock.object.table and lock.mode is LockMode.EXCLUSIVE}
-        if whole:
-            names = sorted({*names, *(name for name in self._every() if name.partition(".")[0] in whole)})
-            listings = None
+        locks = record.locks
+        if whole := {one.object.database for one in locks if not one.object.table and one.mode is LockMode.EXCLUSIVE}:
+            listings = self._list(
+                {*_units(locks), *(name for name in self._every() if name.partition(".")[0] in whole)}
+            )
+        elif listings is None:
+            listings = self._list(_units(locks))
         mine = {name: scope(of_unit) for name, of_unit in ticket_units(locks).items() if "." in name}
-
-        def wanted(name: str, ticket: str, epoch: int) -> bool:
-            return name not in mine or _may_conflict(mine[name], ticket)
-
+        paths = [
+            path
+            for name, path, found in self._names(listings)
+            if found[1] != record.key and (name not in mine or _may_conflict(mine[name], found[3]))
+        ]
         modes = {lock.object: lock.mode for lock in locks}
-        tickets = self._read(names, listings, wanted)
-        return [ticket for ticket in reversed(tickets) if queueing.excludes(modes, ticket.locks)]
+        tickets = [ticket for ticket in self._get(paths, _decode).values() if queueing.excludes(modes, ticket.locks)]
+        return sorted(tickets, key=attrgetter("position"), reverse=True)
 
-    def older(self, target: LockObject, czxid: int, listings: Mapping[str, Listing | None]) -> dict[str, Ticket | None]:
-        """The tickets that lock *target* and are older than its node, created at *czxid*; None for one that has gone since.
+    def older(self, record: Record, target: LockObject, czxid: int, listings: Listings) -> dict[str, Ticket | None]:
+        """Other requests' tickets that lock *target* and are older than its node, created at *czxid*; None: it has gone since.
 
         An epoch is no larger than the zxid of the transaction that first wrote it, so most names tell that they are younger.
 
-        :param listings: of the queues of its table, by name; of a database, all of its queues are listed here.
+        :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
-        name = f"{target.database}.{target.table}"
         if target.table:
-            listed = {name: listings.get(name)}
+            name = f"{target.database}.{target.table}"
+            listings = {name: listings.get(name)}
         else:
-            names = [one for one in self._every() if one.partition(".")[0] == target.database]
-            listed = dict(
-                zip(names, self._client.submit(*(Names(self._layout.queue(one)) for one in names)), strict=True)
-            )
-
-        def wanted(name: str, scope: str, epoch: int) -> bool:
-            return epoch < czxid and _may_lock(scope, target)
-
-        paths = self._paths(list(listed), list(listed.values()), wanted)
+            listings = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
+        paths = [
+            path
+            for _, path, found in self._names(listings)
+            if found[1] != record.key and int(found[2]) < czxid and _may_lock(found[3], target)
+        ]
         tickets = self._get(paths, _decode)
         return {
             path: ticket
@@ -286,47 +326,29 @@ class Queues:
             or (ticket.zxid < czxid and any(lock.object == target for lock in ticket.locks))
         }
 
-    def named(self, locks: Sequence[Lock], listings: Sequence[Listing | None]) -> dict[str, Listing | None]:
-        """The replies to :meth:`reads`, by the queue's name."""
-        return dict(zip(_units(locks), listings, strict=True))
-
     def listed(self) -> list[Ticket]:
         """The tickets in every queue, for listings: one that cannot be read is logged, and hides none of the others."""
-        return self._read(self._every(), decode=_readable)
+        paths = [path for _, path, _ in self._names(self._list(self._every()))]
+        return sorted(self._get(paths, _readable).values(), key=attrgetter("position"))
 
     def forget(self, ticket: Ticket) -> None:
         """Read it again the next time: its data has changed."""
         self._cached.pop(ticket.path, None)
 
-    def _read(
-        self,
-        names: Sequence[str],
-        listings: Sequence[Listing | None] | None = None,
-        wanted: Callable[[str, str, int], bool] | None = None,
-        decode: Callable[[str, Node], Ticket | None] | None = None,
-    ) -> list[Ticket]:
-        """The tickets in the queues *names*, in the order of their positions.
+    def _every(self) -> tuple[str, ...]:
+        listing = self._client.submit(Names(self._layout.queues))[0]
+        return listing.names if listing else ()
 
-        :param wanted: whether to read the ticket of that queue, scope and epoch.
-        :raises StoreCorrupted: one of them cannot be read; to pass over it would be to overtake it.
-        """
-        if listings is None:
-            listings = self._client.submit(*(Names(self._layout.queue(name)) for name in names))
-        found = self._get(self._paths(names, listings, wanted), decode or _decode)
-        return sorted(found.values(), key=attrgetter("position"))
+    def _list(self, names: Iterable[str]) -> Listings:
+        given = sorted(names)
+        return dict(zip(given, self._client.submit(*(Names(self._layout.queue(name)) for name in given)), strict=True))
 
-    def _paths(
-        self,
-        names: Sequence[str],
-        listings: Sequence[Listing | None],
-        wanted: Callable[[str, str, int], bool] | None = None,
-    ) -> list[str]:
-        return [
-            f"{self._layout.queue(name)}/{child}"
-            for name, listing in zip(names, listings, strict=True)
-            for child in (listing.names if listing else ())
-            if (match := _NAME.fullmatch(child)) and (wanted is None or wanted(name, match[3], int(match[2])))
-        ]
+    def _names(self, listings: Listings) -> Iterator[tuple[str, str, re.Match[str]]]:
+        """Each ticket's queue, path, and name taken apart."""
+        for name, listing in listings.items():
+            for child in listing.names if listing else ():
+                if found := _NAME.fullmatch(child):
+                    yield name, f"{self._layout.queue(name)}/{child}", found
 
     def _get(self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None]) -> dict[str, Ticket]:
         """The tickets at *paths*, from the cache where they are in it."""
@@ -340,10 +362,6 @@ class Queues:
             self._cached.popitem(last=False)
         return found
 
-    def _every(self) -> tuple[str, ...]:
-        listing = self._client.submit(Names(self._layout.queues))[0]
-        return listing.names if listing else ()
-
 
 def _ticket_data(owner: str, locks: Iterable[Lock], priority: int = 1, claim: Claim | None = None) -> bytes:
     data: dict[str, Any] = {"owner": owner, "locks": locks_to_json(locks)}
@@ -352,14 +370,10 @@ def _ticket_data(owner: str, locks: Iterable[Lock], priority: int = 1, claim: Cl
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _decode(path: str, node: Node) -> Ticket | None:
-    """None for a node that is no ticket.
-
-    :raises StoreCorrupted: a ticket that this version cannot read.
-    """
-    if not (name := _NAME.fullmatch(path.rpartition("/")[2])):
-        return None
+def _decode(path: str, node: Node) -> Ticket:
+    """:raises StoreCorrupted: this version cannot read it."""
     try:
+        name = path.rpartition("/")[2].split("-")
         data = validate.load(node.data)
         stat, locks = node.stat, locks_from_json(data["locks"])
         owner, priority = validate.text(data["owner"], "owner"), data.get("priority", 1)
@@ -369,7 +383,7 @@ def _decode(path: str, node: Node) -> Ticket | None:
             since_ms = validate.number(data["since_ms"], "since_ms", validate.MOST_MS)
             claim = Claim(validate.number(data["place"], "place", stat.czxid - 1), since_ms)
         return Ticket(
-            path, name[1], int(name[2]), owner, stat.czxid, stat.ctime_ms, locks, priority, claim, stat.version
+            path, name[0], int(name[1]), owner, stat.czxid, stat.ctime_ms, locks, priority, claim, stat.version
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(

@@ -19,10 +19,9 @@ import enum
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import rules, validate
-from airflow_hivelock.locks.backends.zookeeper.share import Share
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -50,6 +49,10 @@ FORMAT = 2
 """Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
 
 
+ALIVE, ASIDE, TICKETS, PERMIT, PLACE = "alive", "aside", "tickets", "permit", "place"
+"""What a request can have, apart from its record and its lock nodes: see :attr:`Record.belongings`."""
+
+
 class State(enum.StrEnum):
     FREE = "free"
     WAITING = "waiting"
@@ -58,6 +61,34 @@ class State(enum.StrEnum):
     LOST = "lost"
     AWAY = "away"
     TOMBSTONE = "tombstone"
+
+
+class Share(NamedTuple):
+    """A request's part in its group of leases.
+
+    :param most: how many leases of *group* may stand, its own included.
+    :param permit: the number of its permit, which it has from the grant to the end of the lease; None: it has none.
+    :param ticket: its node in the group's queue; ``""``: it has none there.
+    :param place: its constant place in that queue, chosen when it is parked first; 0 before.
+    :param placed_ms: when that place was first taken, by the store's clock; 0 where that is when the request asked.
+    """
+
+    group: str
+    most: int
+    permit: int | None = None
+    ticket: str = ""
+    place: int = 0
+    placed_ms: int = 0
+
+    def check(self) -> None:
+        """:raises ValueError: no record of ours contains this."""
+        validate.texts(self._asdict(), ("group", "ticket"))
+        validate.numbers(self._asdict(), ("most", "place"))
+        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
+        if self.permit is not None:
+            validate.number(self.permit, "permit")
+        if not self.group or not self.most or "/" in self.ticket:
+            raise ValueError("no group of leases")
 
 
 @dataclass(frozen=True)
@@ -129,7 +160,7 @@ class Record:
 
     @property
     def holds(self) -> bool:
-        """Whether its lease stands, be it lost to Hive or not: nobody else's turn yet."""
+        """Whether its lease is held, even if Hive has unlocked a part of it: it is no other request's turn yet."""
         return self.state in (State.GRANTED, State.LOST)
 
     @property
@@ -138,28 +169,39 @@ class Record:
         return self.state is State.WAITING
 
     @property
+    def parked(self) -> bool:
+        """Whether it waits for a permit of its group."""
+        return self.state is State.PARKED
+
+    @property
+    def waits(self) -> bool:
+        return self.queued or self.parked
+
+    @property
     def aside(self) -> bool:
         """Whether it has stepped aside: its owner asks again."""
         return self.state is State.AWAY
 
     @property
-    def waits(self) -> bool:
-        """Whether it waits for locks, or for a permit of its group."""
-        return self.queued or self.parked
+    def has_tickets(self) -> bool:
+        return self.queued or self.holds
 
     @property
-    def parked(self) -> bool:
-        return self.state is State.PARKED
-
-    @property
-    def first_in_group(self) -> bool:
-        """Whether it is its turn in its group, and it looks for its locks."""
-        return self.queued and self.share is not None and bool(self.share.ticket)
-
-    @property
-    def idle(self) -> bool:
-        """Whether it neither waits for locks nor holds any: no ticket of its in a table's queue is valid."""
-        return not self.queued and not self.holds
+    def belongings(self) -> frozenset[tuple[str, object]]:
+        """The nodes that the request has in this state, apart from its lock nodes. A transaction that writes a record also
+        deletes those that only the old record has, and creates those that only the new one has."""
+        has: list[tuple[str, object]] = []
+        if self.waits:
+            has.append((ALIVE, self.epoch))  # each process that takes over creates one in its own session
+        if self.aside:
+            has.append((ASIDE, ""))
+        if self.has_tickets:
+            has.append((TICKETS, self.entry))
+        if self.share and self.holds and self.share.permit is not None:
+            has.append((PERMIT, self.share.permit))
+        if self.share and self.waits and self.share.ticket:
+            has.append((PLACE, self.share.ticket))
+        return frozenset(has)
 
     def at(self, stat: Stat) -> Record:
         """This record as it was written: what it says of *this very* write gets that write's zxid."""
@@ -197,7 +239,7 @@ class Record:
     @property
     def has_nodes(self) -> bool:
         """Whether it has lock nodes: it holds, or has a placeholder among Hive's clients."""
-        return not self.idle and bool(self.node_zxids)
+        return self.has_tickets and bool(self.node_zxids)
 
     @property
     def version(self) -> int:
@@ -249,33 +291,14 @@ class Record:
         return Record(self.owner, State.FREE, self.process, self.epoch, self.attempt, self.begin)
 
     def encode(self) -> bytes:
-        data = {
-            "format": FORMAT,
-            "owner": self.owner,
-            "state": self.state.value,
-            "process": self.process,
-            "epoch": self.epoch,
-            "attempt": self.attempt,
-            "begin": self.begin,
-            "ticket_epoch": self.ticket_epoch,
-            "wait": self.wait,
-            "locks": locks_to_json(self.locks),
-            "lease_s": self.lease_s,
-            "query": self.query,
-            "named": self.named,
-            "priority": self.priority,
-            "entry": self.entry,
-            "written": self.written,
-            "placeholders": self.placeholders,
-            "token": self.token,
-            "works": [(work.name, work.application, work.token) for work in self.works],
-            "asked_ms": self.asked_ms,
-            "since_ms": self.since_ms,
-        }
-        data |= {"share": self.share} if self.share else {}
-        data |= {"whole": sorted(map(str, self.whole))} if self.whole else {}
-        data |= {"lost": self.lost} if self.lost else {}
-        data |= {"given": locks_to_json(self.given)} if self.given else {}
+        data = {"format": FORMAT} | vars(self)
+        del data["stat"]
+        data["locks"], data["given"] = locks_to_json(self.locks), locks_to_json(self.given)
+        data["works"] = [(work.name, work.application, work.token) for work in self.works]
+        data["whole"] = sorted(map(str, self.whole))
+        for name in _OPTIONAL:
+            if not data[name]:
+                del data[name]
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
     def _check(self, path: str) -> None:
@@ -334,6 +357,7 @@ class Record:
             ) from error
 
 
+_OPTIONAL = ("share", "whole", "lost", "given")
 _TEXTS = ("owner", "process", "query", "named")
 _NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token")
 _TIMES_MS = ("asked_ms", "since_ms")
@@ -379,7 +403,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         query=request.query,
         named=request.named,
         priority=request.priority,
-        share=Share.of(request.limit) if request.limit else None,
+        share=Share(request.limit.group, request.limit.most) if request.limit else None,
         whole=request.whole,
     )
 

@@ -9,10 +9,8 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -27,13 +25,10 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.groups import Groups
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE
-from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
-from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
-from airflow_hivelock.locks.backends.zookeeper.removal import REMEMBERED, Removal
-from airflow_hivelock.locks.backends.zookeeper.retry import Retry
+from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Nodes
+from airflow_hivelock.locks.backends.zookeeper.queue import LocalWaiters, Queues, ticket_units
+from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, ASIDE, PERMIT, TICKETS, Record, State, instant
 from airflow_hivelock.locks.errors import LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import owner_key
 
@@ -41,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Stat
+    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Request
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Listings
     from airflow_hivelock.locks.model import Lease, Lock
-    from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 
@@ -54,55 +49,72 @@ HISTORY_S = 7 * 86_400.0
 """How long tombstones stay: as history, and longer than any old process of an owner can live."""
 
 
-class Snapshot(NamedTuple):
-    """What may be in the way of a request, as it was: queues, and Hive's objects."""
+REMEMBERED = 1_000
+"""How many leases, and databases, this process remembers."""
 
-    queues: Sequence[Listing | None]
+AT_ONCE = 5
+FIRST_S, LONGEST_S = 0.005, 0.5
+GIVE_UP_S = 10.0
+
+
+def pause_s(tried: int) -> float:
+    """How long to pause after so many tries in vain, in seconds. A few tries follow at once, because most need no more. Then
+    the pauses grow, so that processes in each other's way do not keep the servers busy."""
+    return 0.0 if tried < AT_ONCE else min(LONGEST_S, FIRST_S * 2 ** min(tried - AT_ONCE, 10))
+
+
+class Retry:
+    """The tries of one call. A request has no such limit: its manager knows the deadline.
+
+    :param clock: monotonic seconds.
+    :param vain: what happened each time, for the error.
+    """
+
+    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], None], vain: str) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._vain = vain
+        self._until = clock() + GIVE_UP_S
+        self._tried = 0
+
+    def again(self) -> None:
+        """Pause before the next try.
+
+        :raises StoreUnavailable: there have been enough.
+        """
+        self._tried += 1
+        if self._clock() >= self._until:
+            raise StoreUnavailable(f"{self._vain}, {self._tried} times in turn; try again")
+        if pause := pause_s(self._tried):
+            self._sleep(pause)
+
+
+class Snapshot(NamedTuple):
+    """What may be in the way of a request, as it was: queues by name, and Hive's databases and tables."""
+
+    queues: Listings
     objects: Sequence[Listing | None]
 
 
-class LocalWaiter(Protocol):
-    """A waiting request of this process; *path* is that of its owner's record."""
+class Done(NamedTuple):
+    """A transaction that has happened.
 
-    @property
-    def path(self) -> str: ...
-
-    def queue_again(self, free: Record) -> None: ...
-
-
-class LocalWaiters:
-    """The last known places of the requests of this process that wait: taken for dead together, they come back in order.
-
-    A process that stands still for longer than its session lasts is taken for dead: where nobody else is in the way, the
-    waiter behind breaks its places, one by one. Its requests queue again behind all that stayed.
+    :param record: as it was written.
+    :param results: the replies to the operations that its caller added; *replies*, to the reads behind it.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
+    record: Record
+    results: Sequence[Any]
+    replies: list[Any]
 
-    def stands(self, waiter: LocalWaiter, place: Position) -> None:
-        with self._lock:
-            self._positions[waiter] = place
 
-    def leaves(self, waiter: LocalWaiter) -> None:
-        """It has got its lease, or waits no more."""
-        with self._lock:
-            self._positions.pop(waiter, None)
+class _Known(NamedTuple):
+    """A lease as this process wrote it last, over which connection and when, with its lock nodes."""
 
-    def before(self, place: Position) -> list[LocalWaiter]:
-        """The waiters with an earlier place, in their order."""
-        with self._lock:
-            earlier = [(theirs, waiter) for waiter, theirs in self._positions.items() if theirs < place]
-        return [waiter for _, waiter in sorted(earlier, key=lambda entry: entry[0])]
-
-    def is_back(self, waiter: LocalWaiter, place: Position) -> bool:
-        """Note the place that it was given again; False if it has left meanwhile."""
-        with self._lock:
-            if waiter not in self._positions:
-                return False
-            self._positions[waiter] = place
-            return True
+    record: Record
+    connection: int
+    at_s: float
+    nodes: Nodes | None
 
 
 class ZooKeeperStore:
@@ -128,13 +140,11 @@ class ZooKeeperStore:
         self.retry = partial(Retry, clock, sleep)
         self.namespace = Namespace(client, layout)
         self.queues = Queues(client, layout)
-        self.groups = Groups(client, layout)
-        self.removal = Removal(client, layout, self.namespace, self.retry)
-        self.settled: OrderedDict[str, int] = OrderedDict()  # databases' nodes, by path: see :mod:`.verification`
+        self.settled: OrderedDict[str, int] = OrderedDict()  # databases' nodes, by path: see :mod:`.nodes`
         self.waiters = LocalWaiters()
         self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
-        self._known_records: OrderedDict[str, tuple[float, int, Record]] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
         self._known_lock = threading.Lock()
         self._ahead_ms: int | None = None
         self._read_before: dict[str, Record] = {}
@@ -146,21 +156,15 @@ class ZooKeeperStore:
         written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
         if isinstance(written, Refused):
             raise StoreUnavailable(f"{self.layout.root} is gone from ZooKeeper; connect again")
-        self.tell_time(written[0])
+        self._ahead_ms = written[0].mtime_ms - int(self.clock() * 1000)
         return instant(written[0].mtime_ms)
 
-    def now_ms(self) -> int | None:
-        """The store's clock, told without a write by that of the last record written here; None before the first."""
-        return None if self._ahead_ms is None else self._ahead_ms + int(self.clock() * 1000)
-
     def time_ms(self) -> int:
-        """The same, by a write where there has been none."""
-        known = self.now_ms()
-        return int(self.now().timestamp() * 1000) if known is None else known
-
-    def tell_time(self, written: Stat) -> None:
-        """Something was *written* just now."""
-        self._ahead_ms = written.mtime_ms - int(self.clock() * 1000)
+        """The same without a write, by the time of the last record written here, if there is one."""
+        if self._ahead_ms is None:
+            self.now()
+        assert self._ahead_ms is not None
+        return self._ahead_ms + int(self.clock() * 1000)
 
     # Records.
 
@@ -169,21 +173,29 @@ class ZooKeeperStore:
         node = self.client.submit(*([Sync()] if fresh else []), Get(path))[-1]
         return Record.decode(node, path) if node else None
 
-    def read_all(self, keys: Sequence[str]) -> list[Record | None]:
-        """For listings: a record that cannot be read is logged, and hides none of the others."""
+    def read_all(self, keys: Sequence[str], *, listing: bool = True) -> list[Record | None]:
+        """The records of these owners.
+
+        :param listing: a record that cannot be read is logged, and hides none of the others.
+        :raises StoreCorrupted: one cannot be read, and this is no *listing*.
+        """
         paths = [self.layout.record(key) for key in keys]
         nodes = self.client.submit(*map(Get, paths))
         if len(self._read_before) > 2 * max(REMEMBERED, len(paths)):
             self._read_before.clear()
-        return [self._decoded(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+        return [self._decoded(node, path, listing) if node else None for node, path in zip(nodes, paths, strict=True)]
 
-    def _decoded(self, node: Node, path: str) -> Record | None:
+    def _decoded(self, node: Node, path: str, listing: bool) -> Record | None:
         """The record, taken apart once: a write gives its node another zxid."""
         known = self._read_before.get(path)
         if known is None or known.stat is None or known.stat.mzxid != node.stat.mzxid:
-            known = _readable(node, path)
-            if known is not None:
-                self._read_before[path] = known
+            try:
+                known = self._read_before[path] = Record.decode(node, path)
+            except StoreCorrupted as error:
+                if not listing:
+                    raise
+                validate.complain(log, str(error), node.stat.mzxid)
+                return None
         return known
 
     def read_lease(self, id_: str) -> Record | None:
@@ -221,49 +233,101 @@ class ZooKeeperStore:
             return "one of its locks was removed behind its back"
         return f"attempt {record.attempt} of its owner has taken over"
 
-    def writes(self, record: Record, existing: Record | None) -> list[Op]:
-        """The operations that write *record* in the place of *existing*; the last one is the write itself.
+    # Transactions.
 
-        A new record is made empty and then written, for only a write's reply tells its zxid and time.
+    def transact(
+        self, old: Record | None, new: Record, *more: Op, claim: Claim | None = None, reads: Sequence[Request] = ()
+    ) -> Done | Refused:
+        """One transaction: *new* in place of *old*, the belongings that follow from that, and *more*; *reads* behind it.
+
+        A belonging that is gone already is left out: a liveness node goes with its session.
+
+        :param claim: of the tickets, if *new* gets some.
         """
-        path, aside = self.layout.record(record.key), self.layout.aside(record.key)
-        write = SetData(path, record.encode(), existing.version if existing else 0)
-        ops: list[Op] = [] if existing else [Create(path)]
-        if record.aside != (existing is not None and existing.aside):
-            ops.append(Create(aside) if record.aside else Delete(aside))
-        return [*ops, write]
+        path = self.layout.record(new.key)
+        # A new record is created empty and then written, because only a write's reply tells its zxid and time.
+        start: list[Op] = [] if old else [Create(path)]
+        start.append(SetData(path, new.encode(), old.version if old else 0))
+        follows = self._follows(old, new, claim)
+        while True:
+            commit = Commit((*start, *more, *follows))
+            outcome, *replies = self.client.submit(commit, *reads)
+            if not isinstance(outcome, Refused):
+                break
+            if outcome.reason != Refused.NO_NODE or not isinstance(outcome.op, Delete) or outcome.op not in follows:
+                self._known.pop(new.key, None)
+                return outcome
+            follows.remove(outcome.op)
+        stat = outcome[len(start) - 1]
+        self._ahead_ms = stat.mtime_ms - int(self.clock() * 1000)
+        record = new.at(stat)
+        self.remember(record)
+        return Done(record, outcome[len(start) : len(start) + len(more)], replies)
 
-    def remember(self, record: Record) -> None:
-        """Keep a lease's record, so that renewing or releasing it here needs no look at it first."""
-        assert record.stat is not None
-        self.tell_time(record.stat)
-        if record.state is not State.GRANTED:
-            return
-        with self._known_lock:
-            self._known_records[record.key] = self.clock(), self.client.connection, record
-            while len(self._known_records) > REMEMBERED:
-                self._known_records.popitem(last=False)
+    def _follows(self, old: Record | None, new: Record, claim: Claim | None) -> list[Op]:
+        """The operations after which *new*'s request has what its record tells: see :attr:`.Record.belongings`."""
+        before = old.belongings if old else frozenset()
+        ops: list[Op] = []
+        if old:
+            for what in sorted(before - new.belongings, key=str):
+                ops += [Delete(create.path) for create in self._belonging(old, what, None)]
+        for what in sorted(new.belongings - before, key=str):
+            ops += self._belonging(new, what, claim)
+        return ops
 
-    def known(self, lease: Lease) -> Record | None:
-        """The record as this process wrote it last, once: whether it still stands, its version tells at the next write.
-
-        Not after so long that the record may have been swept, nor over another connection, before which the store may
-        have lost its data: its versions may have begun again."""
-        with self._known_lock:
-            at, connection, record = self._known_records.pop(owner_key(lease.owner), (0.0, 0, None))
-        if record is None or connection != self.client.connection or self.clock() - at > HISTORY_S / 2:
-            return None
-        return record if _is_of(record, lease) else None
+    def _belonging(self, record: Record, what: tuple[str, object], claim: Claim | None) -> list[Create]:
+        """The operations that create one of *record*'s belongings."""
+        kind, name = what
+        layout, share = self.layout, record.share
+        if kind == ALIVE:
+            return [Create(layout.alive(record.key), record.process.encode(), ephemeral=True)]
+        if kind == ASIDE:
+            return [Create(layout.aside(record.key))]
+        if kind == TICKETS:
+            return self.queues.creates(record, claim)
+        assert share is not None
+        key = owner_key(share.group)
+        if kind == PERMIT:
+            return [Create(f"{layout.permits(key)}/{name}", record.lease_id.encode())]
+        return [Create(f"{layout.parked(key)}/{name}")]
 
     def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
         """Compare and set, with *also* in the same transaction; None if the record is no longer as it was read, or *also* fails."""
-        write = SetData(self.layout.record(record.key), changed.encode(), record.version)
-        outcome = self.client.submit(Commit((write, *also)))[0]
-        if isinstance(outcome, Refused):
+        done = self.transact(record, changed, *also)
+        return None if isinstance(done, Refused) else done.record
+
+    def remember(self, record: Record, nodes: Nodes | None = None) -> None:
+        """Keep a lease as it was written, so that a renewal or a release here needs no look at it first.
+
+        :param nodes: its lock nodes; None: the same as before, for the locks that it still has.
+        """
+        with self._known_lock:
+            known = self._known.pop(record.key, None)
+            if record.state is not State.GRANTED:
+                return
+            if nodes is None and known and known.nodes and known.record.written == record.written:
+                nodes = known.nodes.on(record.locks)
+            self._known[record.key] = _Known(record, self.client.connection, self.clock(), nodes)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+    def known(self, lease: Lease) -> Record | None:
+        """The record as this process wrote it last: whether it is still so, its version tells at the next write.
+
+        Not after so long that the record may have been swept, nor over another connection: before that the store may
+        have lost its data, and its versions may have begun again."""
+        known = self._known.get(owner_key(lease.owner))
+        if known is None or known.connection != self.client.connection or self.clock() - known.at_s > HISTORY_S / 2:
             return None
-        written = changed.at(outcome[0])
-        self.remember(written)
-        return written
+        return known.record if _is_of(known.record, lease) else None
+
+    def known_nodes(self, record: Record) -> Nodes | None:
+        """The lock nodes of a lease that this process was granted. None after a loss: a path of its own may be another
+        request's by now, which need not mark it again."""
+        known = self._known.get(record.key)
+        if known is None or known.record.written != record.written or record.state is State.LOST:
+            return None
+        return known.nodes
 
     def change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
         """Rewrite the lease's record, read again as often as somebody else was quicker."""
@@ -274,47 +338,6 @@ class ZooKeeperStore:
             record = self.held(lease)
         return written.lease()
 
-    def look_for_losses(
-        self, lease: Lease, record: Record, locks: Sequence[Lock], wake: Callable[[], None] | None = None
-    ) -> Record:
-        """:return: *record*, or what it is after something was given back meanwhile.
-
-        :raises LockLost: a lock node of *record*'s for *locks* is gone; everybody else is told by the record.
-        """
-        if missing := self.namespace.missing(locks, record.node_zxids, wake):
-            record = self.held(
-                lease
-            )  # read again: a release takes the record and the nodes together, also that of a part
-            if not (missing := [lock.object for lock in record.locks if lock.object in missing]):
-                return record
-            self.rewrite(record, replace(record, state=State.LOST))  # refused: somebody else wrote; still lost
-            raise LockLost(
-                f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
-                "most likely to UNLOCK TABLE in Hive; stop the work under it"
-            )
-        return record
-
-    def entomb(self, record: Record, *also: Op) -> Record | None:
-        """Free a lease: nodes and tickets gone, a tombstone left. None: the record has changed, read again."""
-        tombstone = replace(record.outside(), state=State.TOMBSTONE)
-        return self.removal.commit(record, tombstone, (*self.queues.deletes(record), *also))
-
-    def shrink(self, record: Record, left: tuple[Lock, ...]) -> Record | None:
-        """Give back all but *left* in one transaction. The tickets stay where they are, with fewer locks, so that no request
-        overtakes it; those that wait behind them watch them. None: the record has changed, read again."""
-        written = self.removal.commit(record, record.without(left), self.queues.shrinks(record, left), part=True)
-        if written:
-            self.remember(written)
-        return written
-
-    def break_dead(self, record: Record) -> Record | None:
-        """Take a dead waiter's nodes and tickets away; its owner queues again. Compares the record as it was read."""
-        return self.removal.commit(record, record.freed(), self.queues.deletes(record))
-
-    def forget_aside(self, record: Record) -> Record | None:
-        """Let go of a request that has stepped aside. Compares the record as it was read."""
-        return self.rewrite(record, record.freed(), Delete(self.layout.aside(record.key)))
-
     # What requests leave to one another.
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Names]:
@@ -324,7 +347,7 @@ class ZooKeeperStore:
     def looked(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Snapshot:
         """The replies to :meth:`reads`."""
         queues = len(self.queues.reads(locks))
-        return Snapshot(replies[:queues], replies[queues:])
+        return Snapshot(self.queues.named(locks, replies[:queues]), replies[queues:])
 
     def settle(self, path: str, czxid: int) -> None:
         """Every request that had a lock node on what was at *path* before *czxid* has been marked."""
@@ -365,11 +388,3 @@ class ZooKeeperStore:
 
 def _is_of(record: Record, lease: Lease) -> bool:
     return record.holds and record.lease_id == lease.id and record.epoch == lease.epoch
-
-
-def _readable(node: Node, path: str) -> Record | None:
-    try:
-        return Record.decode(node, path)
-    except StoreCorrupted as error:
-        validate.complain(log, str(error), node.stat.mzxid)
-        return None

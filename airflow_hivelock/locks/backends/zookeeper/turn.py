@@ -1,7 +1,7 @@
 """A request's turn: it waits for the requests before it, creates its lock nodes, and looks whether that was right.
 
-One transaction creates all lock nodes of a request (:meth:`Turn.grant`); the reads behind it tell whether its lease can be
-returned (:mod:`.verification`). If not, :meth:`Turn.give_back` takes everything back but the position in the queue.
+One transaction creates all lock nodes of a request (:meth:`Turn._grant`); the reads behind it tell whether its lease can be
+returned (:mod:`.nodes`). If not, :meth:`Turn._give_back` takes everything back except its position in the queue.
 
 Hive's clients neither queue nor give way, and would never let a request pass that waits for many objects. So, once its
 patience is spent, a *placeholder*, a lock node of its own, holds a place among them. It is the lock later, never swapped for
@@ -16,25 +16,15 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import parking, positions, verification
-from airflow_hivelock.locks.backends.zookeeper.client import (
-    Commit,
-    Create,
-    Delete,
-    Exists,
-    Listing,
-    Op,
-    Refused,
-    SetData,
-    Stat,
-)
-from airflow_hivelock.locks.backends.zookeeper.groups import GroupLook, gives_back
-from airflow_hivelock.locks.backends.zookeeper.namespace import hives_order
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.removal import Nodes
-from airflow_hivelock.locks.backends.zookeeper.verification import Verification
-from airflow_hivelock.locks.errors import LockLost
-from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockObject, LockRequest, owner_key
+from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper.client import Delete, Exists, Listing, Op, Refused, Stat
+from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes, hives_order
+from airflow_hivelock.locks.backends.zookeeper.nodes import Verification
+from airflow_hivelock.locks.backends.zookeeper.queue import position
+from airflow_hivelock.locks.backends.zookeeper.record import State
+from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Lookout
+from airflow_hivelock.locks.errors import LockLost, RequestTooLarge
+from airflow_hivelock.locks.model import Blocker, Lease
 from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
@@ -42,8 +32,10 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
+    from airflow_hivelock.locks.model import Lock, LockObject, LockRequest
     from airflow_hivelock.locks.queueing import Position
 
 _NO_POSITION = 1 << 63
@@ -52,6 +44,10 @@ _NO_POSITION = 1 << 63
 
 class Again(Exception):
     """What was read is out of date; start again from the record."""
+
+
+class NotAtOnce(Exception):
+    """A new arrival cannot be granted at once; it queues."""
 
 
 @dataclass(eq=False)
@@ -65,7 +61,7 @@ class Turn:
     :ivar granting: the epoch of a grant that has not been returned to any caller.
     :ivar look: what was read right behind the transaction that created the tickets.
     :ivar vain: how often in a row another client was quicker.
-    :ivar outcome: of a grant at once, until the next step.
+    :ivar position: of its tickets; None: it has none.
     """
 
     store: ZooKeeperStore
@@ -78,7 +74,6 @@ class Turn:
     granting: int = 0
     look: Snapshot | None = None
     vain: int = 0
-    outcome: Lease | Blocked | None = None
     position: Position | None = None
     waited_s: float = 0.0
     _asked_ms: int = 0
@@ -90,13 +85,23 @@ class Turn:
         """Whether the request, where it would be granted, leaves its locks to others until it is asked for again."""
         return queueing.at_turn(self.request.late) is Ruling.STEP_ASIDE
 
-    def takes_position(self, record: Record, tickets: Sequence[Ticket]) -> Position:
-        """Remember the position, and how long the owner had had it when this acquisition began."""
+    def queues(self, record: Record, claim: Claim | None = None, ticket: Ticket | None = None) -> None:
+        """Remember the position, and how long the owner had had it when this acquisition began.
+
+        :param claim: of the tickets that *record*'s own transaction has created.
+        :param ticket: one of those that an earlier transaction has created.
+        """
+        assert record.stat is not None
+        stat = record.stat
+        self.position = ticket.position if ticket else position(stat.mzxid, record.priority, claim)
+        self._has_waited(record, ticket.since_ms if ticket else stat.mtime_ms)
+
+    def finds_tickets(self, record: Record) -> None:
+        """The same for tickets that an earlier transaction has created."""
+        tickets = self.store.queues.of(record)
         if not tickets:
             raise Again
-        self.position = tickets[0].position
-        self._has_waited(record, tickets[0].since_ms)
-        return self.position
+        self.queues(record, ticket=tickets[0])
 
     def returns(self, away: Record) -> None:
         """It had stepped aside: its lock nodes contain when its turn came, so a new process need not write to learn the time."""
@@ -118,183 +123,189 @@ class Turn:
     def advance(self, record: Record) -> Lease | Free | Blocked | None:
         """One step of a request that is queued. None: another client was quicker, look again."""
         outcome = self._advance(record)
-        if isinstance(outcome, Blocked) and self.record is not None and self.record.first_in_group:
-            # Blocked by the locks of others: the next one in the group need not wait for that.
-            self._rewrite(self.record, self.record.outside(), gives_back(self.store.layout, self.record))
+        record = self.record or record
+        if isinstance(outcome, Blocked) and record.queued and record.share and record.share.ticket:
+            # The first of its group is blocked by the locks of others: the next one in the group need not wait for that.
+            self._write(record, record.outside())
             return None
         return outcome
 
     def _advance(self, record: Record) -> Lease | Free | Blocked | None:
         look, self.look = self.look, None
         if self.steps_aside and record.node_zxids:  # an earlier process of the owner was not late, and has created them
-            return self.give_back(record, Verification(missing=True))
+            return self._give_back(record, Verification(missing=True))
         if record.has_nodes:  # a placeholder is in the way of all, also of those before it: they see it, and wait
-            return self._try(record, look and look.objects)
+            return self.attempt(record, record, look and look.objects)
         assert self.position is not None
         store, locks = self.store, record.locks
         look = look or store.looked(locks, store.client.submit(*store.reads(locks)))
-        ahead = positions.in_the_way(store, locks, self.position, look.queues)
+        ahead = waiting.in_the_way(store, record, self.position, look.queues)
         if not ahead:
-            return self._try(record, look.objects)
-        outcome = self._wait_for(record, ahead[0], ahead[-1])
+            return self.attempt(record, record, look.objects)
+        outcome = self._wait_for(record, ahead)
         if outcome is None:
             self.vain = 0  # there are fewer ahead now
         return outcome
 
-    def _wait_for(self, record: Record, nearest: Ticket, first: Ticket) -> Blocked | None:
+    def _wait_for(self, record: Record, ahead: Sequence[Ticket]) -> Blocked | None:
         """Watch the nearest ticket in the way. None: look again."""
         assert self.position is not None
-        outcome = positions.wait(self.store, record, self.position, nearest, first, self.wake, self._check_mine)
+        outcome = waiting.wait(self._lookout(record), self.position, ahead[0], ahead[-1])
         return outcome and replace(outcome, waited_s=self.waited_s)
 
     def wait_for_permit(self, parked: Record) -> Blocked | GroupLook | None:
         """Wait for a lease of its group, parked; a look that shows it a free one ends that. None: look again."""
-        outcome = parking.wait(self.store, parked, self.wake)
-        if isinstance(outcome, Blocked):
-            self._check_mine(self.store.client.submit(Exists(self._path(parked), self.wake))[0])
-            return replace(outcome, waited_s=self.waited_s)
-        return outcome
+        outcome = waiting.wait_for_permit(self._lookout(parked))
+        return replace(outcome, waited_s=self.waited_s) if isinstance(outcome, Blocked) else outcome
+
+    def _lookout(self, record: Record) -> Lookout:
+        return Lookout(self.store, record, self.wake, self._check_mine)
 
     # The grant.
 
-    def _try(self, record: Record, tops: Sequence[Listing | None] | None) -> Lease | Free | Blocked | None:
-        """Its turn. None: an object node came or went, look again."""
-        store, locks, mine = self.store, record.locks, record
-        permit: list[Op] = []
-        if mine.share:
-            if (permitted := store.groups.permitted(mine)) is None:
-                self._park(replace(record, asked_ms=self._asked_ms))
-                return None
-            mine, permit = permitted
-        seen = store.namespace.survey(locks, tops)
-        held = self._placeholders(record)
-        if foreign := self.foreign(locks, seen, held):
-            return self._wait_for_hive(record, foreign)
-        if self.steps_aside:
-            return self._step_aside(record)
-        granted = replace(mine, state=State.GRANTED, written=0, token=0, since_ms=0, asked_ms=self._asked_ms)
-        write = SetData(self._path(record), granted.encode(), record.version)
-        alive = Delete(store.layout.alive(record.key))
-        return self.grant(granted, [write], seen, held, [*permit, alive])
-
-    def grant(
+    def attempt(
         self,
+        existing: Record | None,
+        mine: Record,
+        tops: Sequence[Listing | None] | None,
+        group: GroupLook | None = None,
+    ) -> Lease | Free | Blocked | None:
+        """No ticket is in the way: be granted, or step aside. None: an object node came or went, look again.
+
+        :param existing: the record that is replaced: *mine*, if it is queued.
+        :param tops: the databases and tables, if they have been read.
+        :param group: what a new arrival has seen of its group.
+        :raises NotAtOnce: of a new arrival, which has to queue.
+        """
+        store, locks = self.store, mine.locks
+        queued = existing is mine
+        granted, more = mine, list[Op]()
+        if mine.share and (queued or not self.steps_aside):
+            if (permitted := waiting.permitted(store, mine, group)) is not None:
+                granted, count = permitted
+                more.append(count)
+            elif queued:
+                self._park(replace(mine, asked_ms=self._asked_ms))
+                return None
+            else:
+                raise NotAtOnce
+        seen = store.namespace.survey(locks, tops)
+        held = self._placeholders(mine) if queued else {}
+        if foreign := self.foreign(locks, seen, held):
+            if not queued:
+                raise NotAtOnce
+            return self._wait_for_hive(mine, foreign)
+        asked_ms = self._asked_ms if queued else mine.asked_ms
+        if self.steps_aside:
+            self._write(existing, replace(mine.outside(), state=State.AWAY, asked_ms=asked_ms))
+            return Free(self.waited_s)
+        granted = replace(granted, state=State.GRANTED, written=0, token=0, since_ms=0, asked_ms=asked_ms)
+        return self._grant(existing, granted, seen, held, more)
+
+    def _grant(
+        self,
+        existing: Record | None,
         granted: Record,
-        writes: Sequence[Op],
         seen: Mapping[LockObject, Listing],
         held: Mapping[LockObject, LockNode],
-        also: Sequence[Op],
-        tickets: Sequence[Create] = (),
+        more: Sequence[Op],
     ) -> Lease | Blocked | None:
         """One transaction: GRANTED, and all lock nodes. Then the lease, if nothing is in the way; or everything is given back.
 
         None: nothing happened, look again.
 
-        :param writes: those of the record, the last one of *granted* itself.
         :param seen: the objects that exist.
         :param held: the placeholders, which are lock nodes already.
-        :param tickets: where the request has none yet.
         """
         store, locks = self.store, granted.locks
+        queued = existing is not None and existing.queued
+        if existing and existing.aside:
+            self.returns(existing)
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
-        targets = verification.to_read(locks, seen)
+        targets = nodes.to_read(locks, seen)
         self.granting = granted.ticket_epoch
-        ops = (*writes, *tickets, *creates, *also)
-        outcome, *replies = store.client.submit(Commit(ops), *verification.reads(store, locks, targets))
-        if isinstance(outcome, Refused):
-            self._refused(outcome, writes, tickets)
-            if outcome.op in creates:
-                self._outrun += (
-                    1  # an object came or went since the look: other requests lock and release it all the time
-                )
+        try:
+            done = store.transact(existing, granted, *creates, *more, reads=nodes.reads(store, locks, targets))
+        except RequestTooLarge:
+            if queued:
+                raise
+            raise NotAtOnce from None  # with its tickets it is larger than a try
+        if isinstance(done, Refused):
+            self._refused(granted, done)
+            if done.op in creates:
+                self._outrun += 1  # an object came or went since the look: others lock and release it all the time
                 if self._outrun > 1:
                     store.namespace.make_partitions(one.object for one in missing if one.object not in seen)
             return None
         self._outrun = 0
-        self.record = record = granted.at(outcome[len(writes) - 1])
-        made = zip(creates, outcome[len(writes) + len(tickets) :], strict=False)
-        paths = [str(path) for create, path in made if create.sequential]
-        mine = {lock.object: path for lock, path in zip(missing, paths, strict=True)}
-        mine |= {target: f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
-        nodes = Nodes(mine, frozenset(lock.object for lock in missing if lock.object not in seen))
-        if tickets:
-            self.takes_position(record, store.queues.created(record))
+        self.record = record = done.record
+        made = [str(path) for create, path in zip(creates, done.results, strict=False) if create.sequential]
+        paths = {lock.object: path for lock, path in zip(missing, made, strict=True)}
+        paths |= {target: f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
+        if not queued:
+            self.queues(record)
+        created = frozenset(lock.object for lock in missing if lock.object not in seen)
+        return self._verify(record, Nodes(paths, created), targets, done.replies)
+
+    def _verify(
+        self, record: Record, own: Nodes, targets: Sequence[LockObject], replies: Sequence[object]
+    ) -> Lease | Blocked | None:
         assert self.position is not None
-        verdict = verification.verify(store, record, self.position, nodes, targets, replies)
-        return self._settle(record, nodes, verdict)
+        verdict = nodes.verify(self.store, record, self.position, own, targets, replies)
+        if verdict.missing and self.granting != record.ticket_epoch:
+            # The process before may have got this lease: its work has to stop.
+            self._write(record, replace(record, state=State.LOST))
+            raise LockLost(lost(record))
+        if not verdict.stands:
+            return self._give_back(record, verdict, own)
+        self.store.remember(record, own)
+        return record.lease()
 
     def verify_standing(self, record: Record) -> Lease | Blocked | None:
         """Verify a grant whose transaction another process has sent, or whose reply was lost."""
         store, locks = self.store, record.locks
         own = store.namespace.own_nodes(locks, record.node_zxids)
-        self.takes_position(record, store.queues.of(record))
-        assert self.position is not None
-        nodes = Nodes({target: placed.path for target, placed in own.items()})
-        targets = list(own)
-        replies = store.client.submit(*verification.reads(store, locks, targets))
-        verdict = verification.verify(store, record, self.position, nodes, targets, replies)
-        if verdict.missing and self.granting != record.ticket_epoch:
-            # The process before may have got this lease: its work has to stop.
-            self._rewrite(record, replace(record, state=State.LOST), [])
-            raise LockLost(lost(record))
-        return self._settle(record, nodes, verdict)
+        self.finds_tickets(record)
+        replies = store.client.submit(*nodes.reads(store, locks, list(own)))
+        return self._verify(record, Nodes({target: placed.path for target, placed in own.items()}), list(own), replies)
 
-    def _settle(self, record: Record, nodes: Nodes, verdict: Verification) -> Lease | Blocked | None:
-        if not verdict.stands:
-            return self.give_back(record, verdict, nodes)
-        self.store.removal.remember(record, nodes)
-        self.store.remember(record)
-        return record.lease()
-
-    def give_back(self, record: Record, verdict: Verification, nodes: Nodes | None = None) -> Blocked | None:
+    def _give_back(self, record: Record, verdict: Verification, own: Nodes | None = None) -> Blocked | None:
         """Take everything back but the position in the queue, then wait for what was in the way. None: look again.
 
-        :param nodes: the request's lock nodes, if they are known.
+        :param own: the request's lock nodes, if they are known.
         """
         store = self.store
-        waiting = replace(
-            record.outside(), state=State.WAITING, written=0, token=0, since_ms=0, placeholders=(), lost=()
-        )
+        waits = replace(record.outside(), state=State.WAITING, written=0, token=0, since_ms=0, placeholders=(), lost=())
         # Where a node is missing, other paths may be another request's, too: find them by their zxid.
-        known = None if verdict.missing or nodes is None else nodes._replace(paths=verdict.own)
-        life = Create(store.layout.alive(record.key), record.process.encode(), ephemeral=True)
-        self.record = store.removal.commit(record, waiting, [life] if record.holds else [], nodes=known)
+        known = None if verdict.missing or own is None else own._replace(paths=verdict.own)
+        self.record = nodes.remove(store, record, waits, nodes=known)
         if self.record is None:
             raise Again
         if verdict.tickets:
-            return self._wait_for(self.record, verdict.tickets[0], verdict.tickets[-1])
+            return self._wait_for(self.record, verdict.tickets)
         return self._wait_for_hive(self.record, list(verdict.foreign)) if verdict.foreign else None
 
-    def _refused(self, refused: Refused, writes: Sequence[Op], tickets: Sequence[Create]) -> None:
+    def _refused(self, granted: Record, refused: Refused) -> None:
         """A grant's transaction has failed: create what it lacked.
 
-        :raises Again: the record is no longer as it was read, or the session has ended.
+        :raises Again: the record is no longer as it was read.
         """
-        store, op = self.store, refused.op
-        if op in writes or (isinstance(op, Delete) and op.path == store.layout.alive(owner_key(self.request.owner))):
+        store, path = self.store, refused.op.path
+        above = path.rpartition("/")[0]
+        if path == store.layout.record(granted.key):
             raise Again
-        if op in tickets:
-            store.make_queues(self.request.locks)
-        elif refused.reason == Refused.NO_NODE and op.path.rpartition("/")[0] == store.layout.namespace:
+        if above.startswith(f"{store.layout.queues}/"):
+            store.make_queues(granted.locks)
+        elif refused.reason == Refused.NO_NODE and above == store.layout.namespace:
             store.namespace.make()
 
     def _park(self, asking: Record) -> None:
         """Its turn, but not in its group: step aside, and leave nothing that other requests wait for."""
-        parked, at = parking.park(self.store, asking, self.passing_s)
-        self.record = self.store.removal.commit(asking, parked, [*self.store.queues.deletes(asking), at])
+        self.record = nodes.remove(self.store, asking, waiting.park(self.store, asking, self.passing_s))
         if self.record is None:
             raise Again
         self.parks(self.record)
-
-    def _step_aside(self, record: Record) -> Free:
-        """A late request's turn: give the position up instead of trying."""
-        layout = self.store.layout
-        away = replace(record.outside(), state=State.AWAY, asked_ms=self._asked_ms)
-        life = Delete(layout.alive(record.key)), Create(layout.aside(record.key))
-        tickets = self.store.queues.deletes(record)
-        self._rewrite(record, away, [*tickets, *gives_back(layout, record), *life])
-        return Free(self.waited_s)
 
     # Hive's clients.
 
@@ -325,7 +336,9 @@ class Turn:
         if left_s <= 0 and self.request.wait and not holding:
             self._place(record, nearest.object)
             return None
-        mine, standing = store.client.submit(Exists(self._path(record), self.wake), Exists(nearest.path, self.wake))
+        mine, standing = store.client.submit(
+            Exists(self.store.layout.record(record.key), self.wake), Exists(nearest.path, self.wake)
+        )
         self._check_mine(mine)
         if standing is None:
             self.wake()
@@ -342,7 +355,7 @@ class Turn:
         own = self.store.namespace.own_nodes(locks, record.node_zxids)
         if len(own) < len(locks):
             kept = tuple(entry for entry in record.placeholders if entry[0] in map(str, own))
-            self._rewrite(record, replace(record, placeholders=kept), [])
+            self._write(record, replace(record, placeholders=kept))
             raise Again
         return {target: placed.node for target, placed in own.items()}
 
@@ -357,32 +370,28 @@ class Turn:
         created = store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
         deletes = (Delete(each.path) for each in gone.values())
         changed = replace(record, placeholders=(*kept, (str(target), 0)))
-        write = SetData(self._path(record), changed.encode(), record.version)
-        outcome, *replies = store.client.submit(Commit((write, *deletes, *created)), *store.queues.reads(record.locks))
-        if isinstance(outcome, Refused):
+        done = store.transact(record, changed, *deletes, *created, reads=store.queues.reads(record.locks))
+        if isinstance(done, Refused):
             raise Again
-        self.record = written = changed.at(outcome[0])
+        self.record = done.record
         if not kept:  # it is in the way of all from now on, and so has to look whether another request is in its own
             assert self.position is not None
-            if ahead := verification.verify_placeholder(store, written, self.position, replies):
-                self.give_back(written, Verification(ahead))
+            if ahead := nodes.verify_placeholder(store, done.record, self.position, done.replies):
+                self._give_back(done.record, Verification(ahead))
 
     # The record.
 
-    def _rewrite(self, record: Record, changed: Record, ops: Sequence[Op]) -> Record:
-        """Compare and set it, with *ops* in the same transaction."""
-        self.record = self.store.rewrite(record, changed, *ops)
-        if self.record is None:
+    def _write(self, existing: Record | None, changed: Record) -> None:
+        """Compare and set it."""
+        done = self.store.transact(existing, changed)
+        if isinstance(done, Refused):
             raise Again
-        return self.record
+        self.record = done.record
 
     def _check_mine(self, stat: Stat | None) -> None:
         """Another process may have taken over, or have taken this one for dead, while it waited."""
         if stat is None or self.record is None or stat.version != self.record.version:
             raise Again
-
-    def _path(self, record: Record) -> str:
-        return self.store.layout.record(record.key)
 
     def _lock_data(self) -> bytes:
         """What its lock nodes contain."""
