@@ -13,6 +13,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Lookout, Parked
 from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
+from airflow_hivelock.locks.queueing import Position
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import is_ticket, leave_out
 from tests.simulation.stage import reads, step_by_step, writes
@@ -209,13 +210,13 @@ def one_ahead_in_its_group_dies(stage: Stage) -> None:
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_waited_for(patch: Patch) -> None:
     """Its turn has come, and it never comes back."""
-    edit(patch, waiting, "_wait_behind", "if seen.free(front.leader, ahead[0]) is not None:", "if False:")
+    edit(patch, waiting, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if False:")
 
 
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_broken_too_soon(patch: Patch) -> None:
     """A triggerer starts anew, and its requests have lost their places in their groups."""
-    edit(patch, waiting, "_wait_behind", "if seen.free(front.leader, ahead[0]) is not None:", "if True:")
+    edit(patch, waiting, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if True:")
 
 
 @mutation(one_ahead_in_its_group_dies)
@@ -419,3 +420,27 @@ def one_that_is_gone_watched(patch: Patch) -> None:
 def tickets_named_alike(patch: Patch) -> None:
     """A request was parked, and comes back with tickets at the same paths: others go by the positions that they had before."""
     edit(patch, ZooKeeperAcquisition, "_arrive", "entry=mine.entry + 1", "entry=1")
+
+
+def two_park_that_began_at_once(stage: Stage) -> None:
+    ours, mine, other = stage.process("ours"), stage.process("mine"), stage.process("other")
+    for process in mine, other:
+        process.releases(
+            process.gets("x", [], ["w.b", "w.c"])
+        )  # it knows the time, and has nothing to write before it parks
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    first, second = sorted("bc", key=stage.key)
+    behind = other.asks(second, [], [f"w.{second}"], limit=ONE)
+    before = mine.asks(first, [], [f"w.{first}"], limit=ONE)
+    mine.session.before(writes(first, "parked"), behind.poll)
+    assert isinstance(before.poll(), Blocked)
+    assert stage.state(first).ticket_epoch == stage.state(second).ticket_epoch
+    ours.releases(lease)
+    assert isinstance(behind.poll(), Blocked)
+    assert isinstance(before.poll(), Lease)
+
+
+@mutation(two_park_that_began_at_once)
+def equals_in_a_group_not_ordered(patch: Patch) -> None:
+    """Of two requests that began at once neither is before the other, and the later one in the list is counted first."""
+    patch.setattr(Parked, "position", property(lambda self: Position(self.place, self.rank, self.epoch)))

@@ -64,7 +64,7 @@ def tickets_are_never_read_again(patch: Patch) -> None:
 @mutation(a_day_is_waited_for_and_given_back)
 def what_tickets_say_is_not_asked(patch: Patch) -> None:
     """The same, and it waits on."""
-    edit(patch, waiting, "wait", "if stat.version != ticket.version", "if False")
+    edit(patch, waiting, "wait", "if at.stat.version != ticket.version", "if False")
 
 
 @mutation(a_day_is_waited_for_and_given_back)
@@ -89,7 +89,7 @@ def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
 @mutation(all_that_is_left_waits_behind_the_dead)
 def who_is_first_is_not_asked(patch: Patch) -> None:
     """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
-    edit(patch, waiting, "wait", "for ticket, _, stat in both if", "for ticket, _, stat in both[:1] if")
+    edit(patch, waiting, "wait", "for ticket, at in both if", "for ticket, at in both[:1] if")
 
 
 def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
@@ -210,3 +210,18 @@ def the_reply_is_lost(stage: Stage) -> None:
 def what_was_given_back_is_forgotten(patch: Patch) -> None:
     """Giving back once more, after a reply that was lost, is refused."""
     edit(patch, rules, "left", "(standing.locks, standing.given, known)", "(standing.locks,)")
+
+
+def a_ticket_was_read_before_a_day_was_given_back(stage: Stage) -> None:
+    ours, other = stage.process("ours"), stage.process("other")
+    lease = ours.gets("a", DAYS)
+    other.releases(other.gets("c", ["w.a/p=2"]))  # it reads the ticket of the lease
+    ours.gives_back(lease, "w.a/p=0")
+    other.gets("b", ["w.a/p=0"])  # on an object that is younger than that ticket
+    assert stage.intact("a")
+
+
+@mutation(a_ticket_was_read_before_a_day_was_given_back)
+def given_back_is_marked_as_lost(patch: Patch) -> None:
+    """Another request's lease is marked LOST for a lock that it has given back, and its work on the other days stops."""
+    edit(patch, nodes, "_mark", "if not holds or not 0 <", "if not 0 <")

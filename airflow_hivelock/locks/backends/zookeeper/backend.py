@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -17,7 +16,6 @@ from airflow_hivelock.locks.backends.zookeeper import listings, nodes
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
-    Children,
     Client,
     Commit,
     Create,
@@ -41,7 +39,6 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     Work,
-    locks_to_json,
     owner_key,
 )
 from airflow_hivelock.locks.url import DAY_S, seconds
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_AUDITED_LENGTH = 30_000
 _COUNT = re.compile("[0-9]{1,12}")
 
 PASSING_S = 3600.0
@@ -153,19 +149,17 @@ class ZooKeeperBackend:
 
     def sweep(self) -> int:
         now_ms = self.now().timestamp() * 1000
-        listing = self.store.client.submit(Children(self.store.layout.records))[0]
-        keys = listing.names if listing else ()
+        keys = self.store.names(self.store.layout.records)
         swept = 0
         for key, record in zip(keys, self.store.read_all(keys), strict=True):
             if record is None or record.stat is None:
                 continue
             age_s = (now_ms - record.stat.mtime_ms) / 1000
-            if record.waits and self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None:
+            if record.waits or record.aside:
+                dead = record.aside or self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None
                 # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
-                if record.node_zxids or age_s > WAITER_KEPT_S:
+                if dead and (record.node_zxids or age_s > WAITER_KEPT_S):
                     swept += nodes.free(self.store, record) is not None
-            elif record.aside and age_s > WAITER_KEPT_S:
-                swept += nodes.free(self.store, record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
@@ -187,14 +181,11 @@ class ZooKeeperBackend:
         return {lock: f"{self.store.layout.object(lock.object)}/{LOCK_PREFIXES[lock.mode]}" for lock in fits.locks}
 
     def renew(self, lease: Lease) -> None:
-        record = self.store.known(lease) or self.store.held(lease)
-        renewing = self.store.retry(f"{lease.owner}: its record changed while it was renewed")
-        while True:
-            record = nodes.look_for_losses(self.store, lease, record, record.locks)
-            if self.store.rewrite(record, replace(record, lease_s=lease.lease_s)):
-                return
-            renewing.again()
-            record = self.store.held(lease)
+        def renewed(record: Record) -> Record:
+            found = nodes.look_for_losses(self.store, lease, record, record.locks)
+            return replace(found, lease_s=lease.lease_s)
+
+        self.store.change(lease, renewed)
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.store.layout.record(owner_key(lease.owner))
@@ -264,14 +255,10 @@ class ZooKeeperBackend:
         return record.lease() if record and record.holds else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        releasing = self.store.retry(f"lease {lease_id} changed while it was released")
-        while (record := self.store.read_lease(lease_id)) is not None:
-            if not record.lease().unchanged(seen):
-                return False
-            if nodes.entomb(self.store, record, self._audit_entry(record, reason, user)):
-                return True
-            releasing.again()
-        return False
+        def release(record: Record) -> Record | None:
+            return nodes.entomb(self.store, record, self._audit_entry(record, reason, user))
+
+        return self._force(lease_id, lambda record: record.lease().unchanged(seen), release)
 
     def forget_aside(self, owner: str, attempt: int) -> bool:
         record = self.store.read(owner_key(owner), fresh=True)
@@ -279,15 +266,20 @@ class ZooKeeperBackend:
         return bool(record and record.aside and record.attempt == attempt and nodes.free(self.store, record))
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        recording = self.store.retry(f"lease {lease_id} changed while its work was recorded")
-        while (record := self.store.read_lease(lease_id)) is not None:
-            if seen not in record.works:
-                return False
-            if self.store.rewrite(
-                record, record.recording(seen.name, application), self._audit_entry(record, reason, user)
-            ):
+        def write(record: Record) -> Record | None:
+            changed = record.recording(seen.name, application)
+            return self.store.rewrite(record, changed, self._audit_entry(record, reason, user))
+
+        return self._force(lease_id, lambda record: seen in record.works, write)
+
+    def _force(
+        self, lease_id: str, allowed: Callable[[Record], bool], write: Callable[[Record], Record | None]
+    ) -> bool:
+        forcing = self.store.retry(f"lease {lease_id} changed while it was changed by force")
+        while (record := self.store.read_lease(lease_id)) is not None and allowed(record):
+            if write(record):
                 return True
-            recording.again()
+            forcing.again()
         return False
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
@@ -298,10 +290,7 @@ class ZooKeeperBackend:
         return listings.namespaces(self.store, self.store.layout.namespace.removesuffix(self.namespace))
 
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
-        """The entry of the audit trail, for the transaction that does what it tells."""
-        what = {"lease": record.lease_id, "owner": record.owner, "locks": locks_to_json(_audible(record.locks))}
-        entry = what | {"reason": reason, "user": user}
-        return Create(f"{self.store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
+        return nodes.audit_entry(self.store, record.lease_id, record.owner, record.locks, reason, user)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         return listings.show(self.store, target)
@@ -317,11 +306,3 @@ class ZooKeeperBackend:
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.store.namespace.watch(targets, wake)
-
-
-def _audible(locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
-    """*locks* as an entry of the audit trail has room for: it goes into the release's own transaction, which the nodes of a
-    request as large as requests may be nearly fill. Of more partitions than that, their tables."""
-    if sum(len(str(lock.object)) for lock in locks) < MAX_AUDITED_LENGTH:
-        return locks
-    return tuple(lock for lock in locks if not lock.object.partition)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper tells of a node; zxids order every write there is, ``mtime_ms`` is the server's clock.
+    """A node's stat. Zxids order all writes; ``mtime_ms`` is the server's clock.
 
     :param created: how many children it ever had.
     :param pzxid: the last write that created or deleted one of them.
@@ -60,7 +60,7 @@ class Get:
 
 @dataclass(frozen=True)
 class Exists:
-    """Look whether a node is there: :class:`Stat` or None. *wake* fires when it comes or goes."""
+    """A node's :class:`Stat`, or None. *wake* fires when it is created, written or deleted."""
 
     path: str
     wake: Callable[[], None] | None = None
@@ -155,13 +155,12 @@ class Client(Protocol):
 
     @property
     def session(self) -> int:
-        """Changes when the session ends: ephemeral nodes and what was read before are void. Not its id: a server
-        may give that again when its clock was set back."""
+        """Changes when the session ends. It is not the session's id: a server may give that again."""
         ...
 
     @property
     def connection(self) -> int:
-        """Changes when the connection is lost: what comes next may be a store that has lost its data meanwhile."""
+        """Changes when the connection is lost: the next server may have lost its data meanwhile."""
         ...
 
     @property

@@ -12,9 +12,9 @@
     /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
     /airflow_hivelock/audit/<sequence>             force releases
 
-Nothing but lock nodes and object nodes is ever to be seen below Hive's namespace: anything else breaks its SHOW LOCKS.
-A lock node of ours is made on ``LOCK-<MODE>-0`` and so has eleven digits where Hive's has ten: Hive reads both as
-its own, and no path of ours can equal one of Hive's.
+Below Hive's namespace only lock nodes and object nodes may exist: anything else breaks its SHOW LOCKS. A lock node of ours is
+created on ``LOCK-<MODE>-0`` and so has eleven digits where Hive's has ten: Hive reads both, and no path of ours equals one of
+Hive's.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ import logging
 from bisect import bisect_left
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from operator import attrgetter, itemgetter
+from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import queueing, rules, validate
 from airflow_hivelock.locks.backend import NamespaceUse
 from airflow_hivelock.locks.backends.zookeeper import waiting
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Delete, Get, Names, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Get, Names, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State, instant
@@ -59,24 +59,17 @@ _HIVES_NAME = "hive_zookeeper_namespace"
 """What Hive calls its namespace by default; distributions put the name of the service behind it."""
 
 
-@dataclass(frozen=True)
-class _Lane:
-    """The requests that lock one object, earliest first; *waiting*: how many of them wait, up to and with each."""
+class _Entry(NamedTuple):
+    """A request that locks an object; *waiting*: how many wait of those up to it, itself included."""
 
-    positions: list[Position] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    blockers: list[Blocker] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-
-    def add(self, ticket: Ticket, blocker: Blocker) -> None:
-        self.positions.append(ticket.position)
-        self.keys.append(ticket.key)
-        self.blockers.append(blocker)
-        self.waiting.append(blocker.waiting + (self.waiting[-1] if self.waiting else 0))
+    position: Position
+    key: str
+    blocker: Blocker
+    waiting: int
 
 
 class Line:
-    """Tickets by what they lock, so that the requests ahead of another are found without a look at everybody."""
+    """Tickets by what they lock, so that the requests ahead of another are found without comparing all with all."""
 
     def __init__(
         self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
@@ -84,34 +77,34 @@ class Line:
         """:param tickets: in the order of their positions.
         :param wanted: what will be asked for; nothing else is looked at.
         """
-        self._all: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
-        self._exclusive: defaultdict[LockObject, _Lane] = defaultdict(_Lane)
+        self._lanes: defaultdict[tuple[LockObject, LockMode], list[_Entry]] = defaultdict(list)  # by what they exclude
         for ticket in tickets:
             for lock in ticket.locks:
-                mode = wanted.get(lock.object)
-                if mode is None or not queueing.conflict(mode, lock.mode):
+                if lock.object not in wanted:
                     continue
                 blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
-                self._all[lock.object].add(ticket, blocker)
-                if lock.mode is LockMode.EXCLUSIVE:
-                    self._exclusive[lock.object].add(ticket, blocker)
+                for mode in queueing.excluded_by(lock.mode):
+                    lane = self._lanes[lock.object, mode]
+                    count = blocker.waiting + (lane[-1].waiting if lane else 0)
+                    lane.append(_Entry(ticket.position, ticket.key, blocker, count))
 
     def ahead(self, locks: Iterable[Lock], position: Position) -> tuple[tuple[Blocker, ...], int]:
         """The requests that conflict with *locks* and come before *position*, each once, the nearest :data:`MOST_NAMED` first;
         and how many of them all wait themselves."""
         lanes = []
         for lock in locks:
-            lane = (self._all if lock.mode is LockMode.EXCLUSIVE else self._exclusive).get(lock.object)
-            if lane and (earlier := bisect_left(lane.positions, position)):
+            lane = self._lanes.get((lock.object, lock.mode), [])
+            if earlier := bisect_left(lane, position, key=attrgetter("position")):
                 lanes.append((lane, earlier))
-        if len(lanes) == 1 and lanes[0][0].blockers[0].object.table:  # a table's queue has nobody twice
+        if len(lanes) == 1 and lanes[0][0][0].blocker.object.table:  # no request is twice in a table's queue
             lane, earlier = lanes[0]
-            return tuple(lane.blockers[max(0, earlier - MOST_NAMED) : earlier][::-1]), lane.waiting[earlier - 1]
-        found: dict[str, tuple[Position, Blocker]] = {}
+            near = lane[max(0, earlier - MOST_NAMED) : earlier]
+            return tuple(entry.blocker for entry in reversed(near)), lane[earlier - 1].waiting
+        found: dict[str, _Entry] = {}
         for lane, earlier in lanes:
-            for at in range(earlier):
-                found.setdefault(lane.keys[at], (lane.positions[at], lane.blockers[at]))
-        nearest = [blocker for _, blocker in sorted(found.values(), key=itemgetter(0), reverse=True)]
+            for entry in lane[:earlier]:
+                found.setdefault(entry.key, entry)
+        nearest = [entry.blocker for entry in sorted(found.values(), key=attrgetter("position"), reverse=True)]
         return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
@@ -132,21 +125,17 @@ def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
     data = [LockData.decode(node.data) for _, node in placed]
     keys = sorted({lock.owner_key for lock in data if lock.owner_key})
     records = dict(zip(keys, store.read_all(keys), strict=True))
-    leases = {key: record.lease() for key, record in records.items() if record}
-    made = {key: record.node_zxids for key, record in records.items() if record}
+    ours = {key: (record.holds, record.node_zxids, record.lease()) for key, record in records.items() if record}
     holders = []
     for (lock, node), said in zip(placed, data, strict=True):
-        key, target, mode = said.owner_key, lock.object, lock.node.mode
-        if lock.node.ours and key in leases and node.stat.czxid in made[key]:
-            if (record := records[key]) is None or not record.holds:
-                continue  # still to be verified: granted to nobody
-            lease = leases[key]
-            ours = lease.id, lease.token, lease.expires, said.explicit, said.query, said.details
-            holders.append(Holder(target, mode, lease.owner, lease.since, *ours))
-        else:
+        shown = said.explicit, said.query, said.details
+        holds, zxids, lease = ours.get(said.owner_key, (False, frozenset(), None))
+        if not (lock.node.ours and lease and node.stat.czxid in zxids):
             since = instant(node.stat.ctime_ms)
-            theirs = None, None, None, said.explicit, said.query, said.details
-            holders.append(Holder(target, mode, said.query_id, since, *theirs))
+            holders.append(Holder(lock.object, lock.node.mode, said.query_id, since, None, None, None, *shown))
+        elif holds:  # a placeholder is shown as no lock
+            held = lease.owner, lease.since, lease.id, lease.token, lease.expires
+            holders.append(Holder(lock.object, lock.node.mode, *held, *shown))
     return rules.as_shown(holders)
 
 
@@ -167,15 +156,13 @@ def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
 
 
 def history(store: ZooKeeperStore, target: LockObject | None) -> list[Tenure]:
-    listing = store.client.submit(Children(store.layout.records))[0]
-    tenures = (record.tenure() for record in store.read_all(listing.names if listing else ()) if record)
+    tenures = (record.tenure() for record in store.read_all(store.names(store.layout.records)) if record)
     found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
     return sorted(found, key=lambda tenure: tenure.granted)
 
 
 def audit(store: ZooKeeperStore) -> list[ForcedRelease]:
-    listing = store.client.submit(Children(store.layout.audit))[0]
-    paths = [f"{store.layout.audit}/{name}" for name in sorted(listing.names if listing else ())]
+    paths = [f"{store.layout.audit}/{name}" for name in sorted(store.names(store.layout.audit))]
     nodes = store.client.submit(*map(Get, paths))
     return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
 
@@ -183,8 +170,7 @@ def audit(store: ZooKeeperStore) -> list[ForcedRelease]:
 def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
     """Every ticket, and by key the records of their owners and of those who have stepped aside: far fewer than there are."""
     tickets = store.queues.listed()
-    aside = store.client.submit(Names(store.layout.asides))[0]
-    keys = list(dict.fromkeys([*(ticket.key for ticket in tickets), *(aside.names if aside else ())]))
+    keys = list(dict.fromkeys([*(ticket.key for ticket in tickets), *store.names(store.layout.asides)]))
     return tickets, {record.key: record for record in store.read_all(keys) if record}
 
 
@@ -226,9 +212,8 @@ def _waiters(
 
 def _groups(store: ZooKeeperStore) -> list[_Group]:
     """All groups, for listings and for a sweep: a record that cannot be read is logged, and counts as none."""
-    listing = store.client.submit(Names(store.layout.groups))[0]
     found = []
-    for key in sorted(listing.names if listing else ()):
+    for key in sorted(store.names(store.layout.groups)):
         if (seen := waiting.look_at(store, key)) is None:
             continue
         holding = waiting.holders(store, seen, listing=True)
@@ -271,12 +256,9 @@ def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: Lock
 def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
     """The requests that could have had their locks, and whose owners will ask again."""
     aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
-    return [
-        Waiter(
-            record.owner, record.locks, 0, instant(record.asked_ms), (), record.priority, WaitsFor.SLOT, record.attempt
-        )
-        for record in sorted(aside, key=lambda record: record.asked_ms)
-    ]
+    aside.sort(key=attrgetter("asked_ms"))
+    waits = [(one.owner, one.locks, 0, instant(one.asked_ms), (), one.priority, WaitsFor.SLOT) for one in aside]
+    return [Waiter(*shown, record.attempt) for shown, record in zip(waits, aside, strict=True)]
 
 
 def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
@@ -331,9 +313,8 @@ def sweep_groups(store: ZooKeeperStore) -> int:
     precaution, but such a permit would keep its group waiting for ever."""
     swept = 0
     for group in _groups(store):
-        swept += waiting.strike(
-            store, group.seen, [number for number, holder in group.holders.items() if holder is None]
-        )
+        void = [number for number, holder in group.holders.items() if holder is None]
+        swept += waiting.strike(store, group.seen, void)
         queue = store.layout.parked(group.seen.key)
         left = [Commit((Delete(f"{queue}/{place.name}"),)) for place, record in group.waiters if record is None]
         swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
@@ -353,8 +334,7 @@ def namespaces(store: ZooKeeperStore, chroot: str) -> list[NamespaceUse]:
     ours = store.layout.root.split("/")
     with suppress(AccessDenied):
         above = store.layout.above.rstrip("/")
-        listing = store.client.submit(Names(above or "/"))[0]
-        paths = [f"{above}/{name}" for name in sorted(listing.names if listing else ())]
+        paths = [f"{above}/{name}" for name in sorted(store.names(above or "/"))]
         others = [path for path in paths if path not in ("/zookeeper", store.layout.namespace)]
         for path in [path for path in others if path.split("/") != ours[: path.count("/") + 1]][:MOST_NAMESPACES]:
             with suppress(AccessDenied):

@@ -1,17 +1,13 @@
 """A request's lock nodes, once they exist: they are verified before the lease is returned, and deleted at its end.
 
-*Verify: create, then look.* Of two requests that conflict, the later one always sees the earlier one: among ours by its
-ticket, among Hive's clients by the lower number of its lock node. Nothing that other requests check is written, so requests
-that do not conflict never refuse each other. The queues are read first, then the objects. In the other order, a lease could be
-returned whose node UNLOCK TABLE in Hive has deleted in between.
+The verification reads the queues first, then the objects. In the other order, a lease could be returned whose node UNLOCK
+TABLE in Hive has deleted in between. Nothing that other requests check is written, so requests that do not conflict never
+refuse each other.
 
-*Mark.* After UNLOCK TABLE an object can be created again, and its lock nodes are numbered from 0 again. The path of this
-request's node may then be the one that another request remembers. So a request on an object that is younger than another
-request's ticket for it marks that request LOST before its own lease is returned.
-
-*Delete.* That makes a delete by path safe. The transaction compares and sets this request's record: if another request has its
-path by now, the record is LOST, the transaction fails, and the nodes are found by their zxid. If this transaction comes first,
-the other request misses its node in its verification, and gives back. So a release needs no read before it.
+After UNLOCK TABLE an object can be created again, and its lock nodes are numbered from 0 again. So the path of this request's
+node may be one that another request remembers. It marks that request LOST before its own lease is returned. That makes every
+delete by path safe: the other request's transaction fails on its record, and it finds its nodes by their zxid. If it deletes
+first, this request misses its node in its verification, and gives back. A release needs no read before it.
 """
 
 from __future__ import annotations
@@ -64,6 +60,8 @@ class Verification:
 
 FEW = 32
 """Up to so many objects that the transaction itself has created are read as any others."""
+
+MAX_AUDITED_LENGTH = 30_000
 
 OUTRUN = 3
 """How often other requests may come to a partition that is about to be deleted as empty, before it is left to them."""
@@ -322,7 +320,19 @@ def _emptied(store: ZooKeeperStore, nodes: Nodes) -> list[str]:
     return emptied
 
 
-# A lock of Hive's.
+# By force.
+
+
+def audit_entry(
+    store: ZooKeeperStore, lease_id: str, owner: str, locks: tuple[Lock, ...], reason: str, user: str
+) -> Create:
+    """The entry of the audit trail, for the transaction that does what it tells.
+
+    The lock nodes of a request as large as requests may be nearly fill that. Of too many partitions it names the tables."""
+    if sum(len(str(lock.object)) for lock in locks) >= MAX_AUDITED_LENGTH:
+        locks = tuple(lock for lock in locks if not lock.object.partition)
+    entry = {"lease": lease_id, "owner": owner, "locks": locks_to_json(locks), "reason": reason, "user": user}
+    return Create(f"{store.layout.audit}/", json.dumps(entry, ensure_ascii=False).encode(), sequential=True)
 
 
 def free_hives(
@@ -346,14 +356,6 @@ def free_hives(
         nodes = store.client.submit(*map(Get, dict.fromkeys(paths)))  # each behind the one above it
         looked = [(placed, node.stat.czxid) for placed, node in store.namespace.read([placed for placed, _ in found])]
         if looked == [(placed, node.stat.czxid) for placed, node in found]:
-            what = {
-                "lease": "",
-                "owner": query_id,
-                "locks": locks_to_json(tuple(locks)),
-                "reason": reason,
-                "user": user,
-            }
-            entry = json.dumps(what, ensure_ascii=False).encode()
             ops = [
                 *(
                     op
@@ -361,7 +363,7 @@ def free_hives(
                     for op in _unchanged(path, node, name)
                 ),
                 *(Delete(placed.path) for placed, _ in found),
-                Create(f"{store.layout.audit}/", entry, sequential=True),
+                audit_entry(store, "", query_id, tuple(locks), reason, user),
             ]
             if not isinstance(store.client.submit(Commit(tuple(ops)))[0], Refused):
                 return locks

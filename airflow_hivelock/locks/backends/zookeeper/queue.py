@@ -1,12 +1,9 @@
 """Queues: one ticket per table, created at the start and kept until the release, so that it is both position and hold.
 
 All tickets of a request are created in one transaction. Its zxid is the request's position in every queue, so waiting has
-no cycles. A request waits for the nearest earlier ticket that conflicts with it, and for no other. A request of higher
-priority can claim an earlier position (:mod:`.positions`).
-
-An EXCLUSIVE lock on a *database* excludes every other request in it, but few requests ask for one. So only such a request
-(or one for the database alone) has a ticket in the database's own queue. Every other request reads that queue after its
-own ticket exists, and the EXCLUSIVE request reads the queues of all tables of the database.
+no cycles. An EXCLUSIVE lock on a *database* excludes every other request in it, but few requests ask for one. So only such a
+request (or one for the database alone) has a ticket in the database's own queue. Every other request reads that queue after
+its own ticket exists, and the EXCLUSIVE request reads the queues of all tables of the database.
 """
 
 from __future__ import annotations
@@ -70,10 +67,7 @@ class Claim(NamedTuple):
 class Ticket:
     """A request's ticket in one queue. Only *locks* can change: a partial release writes the ticket with fewer of them.
 
-    A process that has seen more of them waits a little longer, and never too short.
-
     :param zxid: of the transaction that created it: its position, unless it has claimed another.
-    :param locks: what its request asks for in this queue, the lock on the database included.
     :param version: of its node, when it was read.
     """
 
@@ -174,8 +168,7 @@ def _may_lock(scope: str, target: LockObject) -> bool:
 class LocalWaiter(Protocol):
     """A waiting request of this process; *path* is that of its owner's record."""
 
-    @property
-    def path(self) -> str: ...
+    path: str
 
     def queue_again(self, free: Record) -> None: ...
 
@@ -304,8 +297,6 @@ class Queues:
     def older(self, record: Record, target: LockObject, czxid: int, listings: Listings) -> dict[str, Ticket | None]:
         """Other requests' tickets that lock *target* and are older than its node, created at *czxid*; None: it has gone since.
 
-        An epoch is no larger than the zxid of the transaction that first wrote it, so most names tell that they are younger.
-
         :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
         if target.table:
@@ -313,6 +304,7 @@ class Queues:
             listings = {name: listings.get(name)}
         else:
             listings = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
+        # An epoch is no larger than the zxid of the transaction that first wrote it: most names tell that they are younger.
         paths = [
             path
             for _, path, found in self._names(listings)
@@ -363,7 +355,7 @@ class Queues:
         return found
 
 
-def _ticket_data(owner: str, locks: Iterable[Lock], priority: int = 1, claim: Claim | None = None) -> bytes:
+def _ticket_data(owner: str, locks: Iterable[Lock], priority: int, claim: Claim | None) -> bytes:
     data: dict[str, Any] = {"owner": owner, "locks": locks_to_json(locks)}
     data |= {"priority": priority} if priority != 1 else {}
     data |= {"place": claim.zxid, "since_ms": claim.since_ms} if claim else {}

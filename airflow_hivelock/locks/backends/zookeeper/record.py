@@ -1,16 +1,7 @@
-"""The owner's record: what becomes of one owner's request, and the compare-and-set that every step goes through.
+"""The owner's record: the state of one owner's request, and the compare-and-set that every step goes through.
 
-::
-
-    FREE ──▶ WAITING ──▶ GRANTED ──▶ TOMBSTONE
-     ▲          │ ▲         │ └──▶ LOST ──▲
-     └──────────┘ └─────────┘ (the verification found a conflict)
-
-WAITING has tickets. GRANTED has tickets and lock nodes; its lease is returned to the caller once it has been verified
-(:mod:`.verification`). A request that no other is in the way of goes from FREE to GRANTED at once. A late request goes from
-WAITING, or from FREE at once, to AWAY: its turn has come, it has stepped aside, and its owner starts as from FREE. PARKED,
-from FREE or WAITING and back to WAITING, waits for one of its group's permits without a ticket (:mod:`.groups`). A TOMBSTONE
-keeps a slow first process of the owner from acquiring again after the release, and is the history of the lease.
+``docs/architecture.md`` has the states, and what a request has in each. A TOMBSTONE keeps a slow first process of the owner
+from acquiring again after the release, and is the history of the lease.
 """
 
 from __future__ import annotations
@@ -43,7 +34,6 @@ from airflow_hivelock.locks.queueing import Call, Earlier
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
-    from airflow_hivelock.locks.model import LeaseLimit
 
 FORMAT = 2
 """Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
@@ -69,8 +59,7 @@ class Share(NamedTuple):
     :param most: how many leases of *group* may stand, its own included.
     :param permit: the number of its permit, which it has from the grant to the end of the lease; None: it has none.
     :param ticket: its node in the group's queue; ``""``: it has none there.
-    :param place: its constant place in that queue, chosen when it is parked first; 0 before.
-    :param placed_ms: when that place was first taken, by the store's clock; 0 where that is when the request asked.
+    :param place: its constant place in that queue, chosen when it is parked first, at *placed_ms*; 0 before.
     """
 
     group: str
@@ -93,24 +82,21 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What the record's node says, with the stat that it was read with.
+    """What the record's node contains, with the stat that it was read with.
 
     :param process: the acquisition that acts for the owner.
     :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
     :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
     :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
-    :param entry: how often it has entered the tables' queues, each time with new tickets: after it was parked it does so again.
-    :param priority: as its tickets say; there for listings.
+    :param entry: how often it has entered the tables' queues, each time with new tickets.
     :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the record's own.
     :param placeholders: objects on which a waiter has a lock node among Hive's clients, each with the zxid that created the
         node; 0 for one that was created with this very record.
     :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while it is
         the record's own.
-    :param asked_ms: when its tickets were created, by the store's clock; known from GRANTED on, in AWAY, and where it has been
-        PARKED. 0 while that is when it was granted, parked, or stepped aside.
+    :param asked_ms: when its tickets were created, by the store's clock; 0 before it was granted, parked, or stepped aside.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
-    :param share: its part in a group of leases, where the request is limited.
-    :param whole: what is SHARED for its own sake, though other locks lie below it.
+    :param whole: what is SHARED for its own sake, though other locks are below it.
     :param lost: of LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
         release that has found that node before.
     :param given: what its lease has held and has given back.
@@ -245,11 +231,6 @@ class Record:
     def version(self) -> int:
         return self.stat.version if self.stat else -1
 
-    @property
-    def expires(self) -> datetime:
-        """When its lease ends unless renewed; by the store's clock, from its last write."""
-        return instant(self.stat.mtime_ms if self.stat else 0) + timedelta(seconds=self.lease_s)
-
     def lease(self) -> Lease:
         return Lease(
             id=self.lease_id,
@@ -261,7 +242,7 @@ class Record:
             lease_s=self.lease_s,
             since=instant(self.since_ms),
             works=self.works,
-            expires=self.expires,
+            expires=instant(self.stat.mtime_ms if self.stat else 0) + timedelta(seconds=self.lease_s),
             given=self.given,
             whole=self.whole,
         )
@@ -302,7 +283,7 @@ class Record:
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
     def _check(self, path: str) -> None:
-        """:raises ValueError: it says what no record of ours does, and what would break its reader later on."""
+        """:raises ValueError: no record of ours contains this, and it would break its reader later on."""
         said = vars(self)
         validate.texts(said, _TEXTS)
         validate.numbers(said, _NUMBERS)
@@ -330,14 +311,9 @@ class Record:
             data = validate.load(node.data)
             found = validate.number(data.pop("format"), "format")
             if found != FORMAT:
-                raise StoreCorrupted(
-                    f"{path} has format {found}, this version reads {FORMAT}: "
-                    + (
-                        "upgrade airflow-hivelock here too"
-                        if found > FORMAT
-                        else "stop what runs the older one, and delete it"
-                    )
-                )
+                newer, older = "upgrade airflow-hivelock here too", "stop what runs the older one, and delete it"
+                next_step = newer if found > FORMAT else older
+                raise StoreCorrupted(f"{path} has format {found}, this version reads {FORMAT}: {next_step}")
             data |= {
                 "state": State(data["state"]),
                 "locks": locks_from_json(data["locks"]),
@@ -364,9 +340,8 @@ _TIMES_MS = ("asked_ms", "since_ms")
 
 
 def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
-    """The record with which *process* starts, or takes over, the owner's request: a pure decision.
+    """The record with which *process* starts the owner's request: WAITING, with a new ``ticket_epoch``; or takes it over.
 
-    :return: WAITING with a new ``ticket_epoch`` for a fresh start; else the existing state, taken over.
     :raises Superseded: a later call acts for the owner, or has released since this one began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
@@ -376,6 +351,9 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     if rules.takes_over(call, request, existing.earlier if existing else None, held=held, given=given):
         assert existing is not None
         # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
+        share, limit = existing.share, request.limit
+        if share and limit and limit.group == share.group:
+            share = share._replace(most=limit.most)
         unverified = existing.state is State.GRANTED and existing.process != process
         return replace(
             existing,
@@ -385,7 +363,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
             begin=begin,
             wait=request.wait,
             lease_s=request.lease_s,
-            share=_retaken(existing.share, request.limit),
+            share=share,
             whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
             token=0 if unverified else existing.token,
         )
@@ -406,11 +384,6 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         share=Share(request.limit.group, request.limit.most) if request.limit else None,
         whole=request.whole,
     )
-
-
-def _retaken(share: Share | None, limit: LeaseLimit | None) -> Share | None:
-    """The part in its group of a request that is taken over: of that group, with the number that is asked for now."""
-    return share._replace(most=limit.most) if share and limit and limit.group == share.group else share
 
 
 def instant(ms: int) -> datetime:

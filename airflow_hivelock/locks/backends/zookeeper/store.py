@@ -233,6 +233,11 @@ class ZooKeeperStore:
             return "one of its locks was removed behind its back"
         return f"attempt {record.attempt} of its owner has taken over"
 
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names of the nodes below *path*, if there is one."""
+        listing = self.client.submit(Names(path))[0]
+        return listing.names if listing else ()
+
     # Transactions.
 
     def transact(

@@ -1,12 +1,8 @@
 """A request's turn: it waits for the requests before it, creates its lock nodes, and looks whether that was right.
 
 One transaction creates all lock nodes of a request (:meth:`Turn._grant`); the reads behind it tell whether its lease can be
-returned (:mod:`.nodes`). If not, :meth:`Turn._give_back` takes everything back except its position in the queue.
-
-Hive's clients neither queue nor give way, and would never let a request pass that waits for many objects. So, once its
-patience is spent, a *placeholder*, a lock node of its own, holds a place among them. It is the lock later, never swapped for
-another. Hive keeps earlier locks while it waits for later ones, in sorted order; so a request waits only at an object that
-sorts at or after every one where it has a node.
+returned (:mod:`.nodes`). If not, :meth:`Turn._give_back` takes everything back except its position in the queue. Hive's
+clients neither queue nor give way: once its patience is spent, the request creates a *placeholder* among them.
 """
 
 from __future__ import annotations
@@ -55,8 +51,7 @@ class Turn:
     """What one acquisition knows of its request, and does while it is queued, parked, or granted and not yet verified.
 
     :param patience_s: how long Hive's clients may pass, when it is the request's turn, before it creates a placeholder.
-    :param passing_s: how old a position is, by the store's clock, before which no request of higher priority goes.
-    :param began_s: when the acquisition began, by the process's clock.
+    :param passing_s: how long a request may be overtaken.
     :ivar record: the owner's, as this acquisition wrote it last; None: it has to be read again.
     :ivar granting: the epoch of a grant that has not been returned to any caller.
     :ivar look: what was read right behind the transaction that created the tickets.
@@ -86,10 +81,9 @@ class Turn:
         return queueing.at_turn(self.request.late) is Ruling.STEP_ASIDE
 
     def queues(self, record: Record, claim: Claim | None = None, ticket: Ticket | None = None) -> None:
-        """Remember the position, and how long the owner had had it when this acquisition began.
+        """Remember the position of the tickets that *record*'s transaction has created, with that *claim*.
 
-        :param claim: of the tickets that *record*'s own transaction has created.
-        :param ticket: one of those that an earlier transaction has created.
+        :param ticket: one of them, if an earlier transaction has created them.
         """
         assert record.stat is not None
         stat = record.stat
@@ -98,13 +92,12 @@ class Turn:
 
     def finds_tickets(self, record: Record) -> None:
         """The same for tickets that an earlier transaction has created."""
-        tickets = self.store.queues.of(record)
-        if not tickets:
+        if not (tickets := self.store.queues.of(record)):
             raise Again
         self.queues(record, ticket=tickets[0])
 
     def returns(self, away: Record) -> None:
-        """It had stepped aside: its lock nodes contain when its turn came, so a new process need not write to learn the time."""
+        """It had stepped aside: its lock nodes contain when, so a new process need not write to learn the time."""
         assert away.stat is not None
         self._asked_ms = away.stat.mtime_ms
 

@@ -1,19 +1,12 @@
 """What a request waits for: the tickets before its own, and a permit of its group. Whom it overtakes, and what it watches.
 
-*Tickets.* A request of higher priority claims the position of the earliest request that it may overtake, once, before its
-tickets are created. Times choose whom it may overtake, and never order requests: two clocks would see two orders. A request
-that was overtaken may have looked before, and be about to try. If the claim is older than its lock nodes, its verification
-sees the claim, and it gives back. If not, the request that claimed sees those nodes at its turn: it reads the records of all
-requests that it has overtaken.
+A request that was overtaken may have looked before, and be about to try. If the claim is older than its lock nodes, its
+verification sees the claim, and it gives back. If not, the request that claimed sees those nodes at its turn: it reads the
+records of all requests that it has overtaken.
 
-*Permits.* A lease that is counted has a *permit*: a node under a free number, which its record names. The transaction that
-creates it also compares and raises the version of the node above the permits, so of two requests that have seen the same
-permits one is refused. Numbers alone would be enough if all requests of a group gave the same bound. With several bounds,
-one request could take number 0 that has just become free, while another has seen it taken and takes number 1.
-
-A request that finds no free permit, or another request before it, is *parked*: it has no ticket that lock requests wait
-behind, and holds nothing. Its place in the group's queue is the epoch of its fresh start, and stays the same however often it
-parks. Exclusion does not depend on that queue, so a late claim can only cost a turn.
+The transaction that creates a permit also compares and raises the version of the node above the permits: of two requests that
+have seen the same permits one is refused. Exclusion does not depend on a group's queue, so a late claim there can only cost a
+turn.
 """
 
 from __future__ import annotations
@@ -72,17 +65,11 @@ class _Ahead(NamedTuple):
 
 
 class _Front(NamedTuple):
-    """What a waiter has read of the requests before it.
+    """A request ahead: its record, the stat of its node in the queue, and whether it waits although its process is dead."""
 
-    :param other: the record of the nearest one; *leader*, of the first in line.
-    :param dead: whether the nearest one waits and its process is dead; *leader_dead*, the first one's.
-    """
-
-    other: Record
-    leader: Record
+    record: Record
+    stat: Stat
     dead: bool
-    leader_dead: bool
-    stats: tuple[Stat, Stat]
 
 
 class Lookout(NamedTuple):
@@ -96,8 +83,8 @@ class Lookout(NamedTuple):
     wake: Callable[[], None]
     check_mine: Callable[[Stat | None], None]
 
-    def front(self, nearest: _Ahead, first: _Ahead, *, passed: bool = False) -> _Front | None:
-        """Read, and watch, the nearest request ahead. None: look again, because a node is gone or belongs to no request.
+    def front(self, nearest: _Ahead, first: _Ahead, *, passed: bool = False) -> list[_Front]:
+        """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again.
 
         :param passed: only its record tells when the nearest one has given its lock nodes back.
         """
@@ -115,21 +102,19 @@ class Lookout(NamedTuple):
         )
         self.check_mine(mine)
         if stat is None or leading is None:
-            return None
-        other, leader = _owner(self.store, nearest, node), _owner(self.store, first, head)
-        if other is None or leader is None:
-            void = {ahead.path for ahead, owner in ((nearest, other), (first, leader)) if owner is None}
-            submit(*(Commit((Delete(path),)) for path in sorted(void)))
-            return None
-        dead, leader_dead = other.waits and life is None, leader.waits and leaders_life is None
-        return _Front(other, leader, dead, leader_dead, (stat, leading))
+            return []
+        found = []
+        for ahead, at, read, alive in ((nearest, stat, node, life), (first, leading, head, leaders_life)):
+            if (record := _owner(self.store, ahead, read)) is None:
+                submit(Commit((Delete(ahead.path),)))  # it belongs to no request
+                return []
+            found.append(_Front(record, at, record.waits and alive is None))
+        return found
 
 
 def _owner(store: ZooKeeperStore, ahead: _Ahead, node: Node | None) -> Record | None:
-    """The record in *node*, read after the node *ahead*, which belongs to it; None: that node is void.
-
-    Both are written together, and no session reads backwards: a node that its record does not name belongs to no request.
-    """
+    """The record in *node*, read after the node *ahead*. None: that node belongs to no request, because both are written
+    together, and no session reads backwards."""
     record = Record.decode(node, store.layout.record(ahead.key)) if node else None
     return record if record is not None and ahead.of(record) else None
 
@@ -191,34 +176,31 @@ def wait(lookout: Lookout, position: Position, nearest: Ticket, first: Ticket) -
     A dead waiter is broken where it is *first* in the queue. Behind others it keeps its position, and is looked at again.
     """
     store, record = lookout.store, lookout.record
-    passed = position.passed(nearest.position)
-    if (front := lookout.front(_of_ticket(nearest), _of_ticket(first), passed=passed)) is None:
-        return None
-    both = ((nearest, front.other, front.stats[0]), (first, front.leader, front.stats[1]))
+    front = lookout.front(_of_ticket(nearest), _of_ticket(first), passed=position.passed(nearest.position))
+    both = list(zip((nearest, first), front, strict=False))
     # After a partial release a ticket may conflict no longer, and only its version tells.
-    if fewer := [ticket for ticket, _, stat in both if stat.version != ticket.version]:
-        for ticket in fewer:
-            store.queues.forget(ticket)
+    fewer = [ticket for ticket, at in both if at.stat.version != ticket.version]
+    for ticket in fewer:
+        store.queues.forget(ticket)
+    if fewer or not both:
         return None
-    if any(position.passed(ticket.position) and not owner.has_nodes for ticket, owner, _ in both):
+    if any(position.passed(ticket.position) and not at.record.has_nodes for ticket, at in both):
         return None
-    by = {ticket.path: _blocker(record, ticket, owner) for ticket, owner, _ in both}
-    if front.dead:
-        # It may be about to come back, as all waiters of a triggerer are when that restarts: it keeps its position while
-        # another request is in the way anyhow. Lock nodes block Hive, and do not stay.
-        if front.leader_dead:
-            nodes.free(store, front.leader)
-            return None
-        if front.other.node_zxids:
-            nodes.free(store, front.other)
-            return None
-    passing = front.other.queued and not front.other.wait
-    return Blocked(tuple(by.values()), passing=passing, recheck_s=DEAD_RECHECK_S if front.dead else None)
+    other, leader = front
+    if other.dead and (leader.dead or other.record.node_zxids):
+        # A dead one may be about to come back, as all waiters of a triggerer are when that restarts: it keeps its position
+        # while another request is in the way anyhow. Lock nodes block Hive, and do not stay.
+        nodes.free(store, leader.record if leader.dead else other.record)
+        return None
+    by = {}
+    for ticket, at in both:
+        lock = queueing.conflicts(record.locks, ticket.locks)[0]
+        by[ticket.path] = Blocker(ticket.owner, lock.object, lock.mode, at.record.queued)
+    return _blocked(by.values(), other, passing=other.record.queued and not other.record.wait)
 
 
-def _blocker(mine: Record, ticket: Ticket, owner: Record) -> Blocker:
-    lock = queueing.conflicts(mine.locks, ticket.locks)[0]
-    return Blocker(ticket.owner, lock.object, lock.mode, owner.queued)
+def _blocked(by: Iterable[Blocker], nearest: _Front, *, passing: bool) -> Blocked:
+    return Blocked(tuple(by), passing=passing, recheck_s=DEAD_RECHECK_S if nearest.dead else None)
 
 
 # Permits.
@@ -264,11 +246,9 @@ class Parked(NamedTuple):
 
 
 class GroupLook(NamedTuple):
-    """A group as it was seen.
+    """A group as it was seen: its permits (*numbers*), and the places of the requests that wait for one, in order.
 
     :param version: of the node above the permits, read before they were.
-    :param numbers: the permits that are taken.
-    :param parked: the places of the requests that wait for one, in order.
     """
 
     key: str
@@ -282,10 +262,8 @@ class GroupLook(NamedTuple):
         return queueing.earlier(mine.position, waiting)
 
     def free(self, mine: Record, place: Parked | None) -> int | None:
-        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.
-
-        :param place: None for a newcomer, which comes after all that wait.
-        """
+        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*. A newcomer
+        has no place, and comes after all that wait."""
         assert mine.share is not None
         position = place.position if place else Position.newcomer(mine.priority)
         waiting = [other.position for other in self.parked if other.key != mine.key]
@@ -320,8 +298,7 @@ def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = N
 
 
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
-    """*record*, which has a limit, with a free permit, and the operation that is refused if another request has taken one
-    since. None: it has to wait for one.
+    """*record* with a free permit, and the operation that is refused if another request has taken one since. None: it waits.
 
     :param seen: the look of a newcomer, which comes after all that wait.
     """
@@ -385,26 +362,23 @@ def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
     assert share is not None
     queue = store.layout.parked(owner_key(share.group))
     nearest, first = (_Ahead(f"{queue}/{place.name}", place.key, place.has) for place in (ahead[-1], ahead[0]))
-    if (front := lookout.front(nearest, first)) is None:
+    if not (front := lookout.front(nearest, first)):
         return None
-    if front.dead and front.leader_dead:
+    other, leader = front
+    if other.dead and leader.dead:
         seen = look(store, share, lookout.wake)
-        if seen.free(front.leader, ahead[0]) is not None:
-            nodes.free(store, front.leader)
+        if seen.free(leader.record, ahead[0]) is not None:
+            nodes.free(store, leader.record)
             return None
         if _wait_for_one(store, seen) is None:
             return None
-    by = {owner.key: blocker(owner, True) for owner in (front.other, front.leader)}
+    by = {at.record.key: blocker(at.record, True) for at in front}
     # The first of its group in the tables' queues is granted or leaves the group's queue at once.
-    passing = front.other.queued or not front.other.wait
-    return Blocked(tuple(by.values()), passing=passing, recheck_s=DEAD_RECHECK_S if front.dead else None)
+    return _blocked(by.values(), other, passing=other.record.queued or not other.record.wait)
 
 
 def holders(store: ZooKeeperStore, seen: GroupLook, *, listing: bool = False) -> dict[int, Record | None]:
-    """The records of the leases that have the permits, by their numbers; None where there is no such lease.
-
-    :param listing: see :meth:`.ZooKeeperStore.read_all`.
-    """
+    """The records of the leases that have the permits, by their numbers; None where there is no such lease."""
     permits, numbers = store.layout.permits(seen.key), sorted(seen.numbers)
     found = store.client.submit(*(Get(f"{permits}/{number}") for number in numbers))
     texts = {number: node.data.decode("utf-8", "replace") for number, node in zip(numbers, found, strict=True) if node}
