@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 class Verification:
     """What a verification has found.
 
-    :param tickets: of ours, in the way; the nearest first.
-    :param foreign: lock nodes of Hive's clients in the way.
+    :param tickets: of ours, and *foreign*, lock nodes of Hive's clients, in the way; the nearest first.
     :param missing: one of the request's own nodes is gone: UNLOCK TABLE.
     :param own: the paths of its nodes that were found.
     """
@@ -227,14 +226,10 @@ def _whole(locks: Iterable[Lock]) -> bool:
     return any(not lock.object.table and lock.mode is LockMode.EXCLUSIVE for lock in locks)
 
 
-# Losing.
-
-
 def look_for_losses(
     store: ZooKeeperStore, lease: Lease, record: Record, locks: Sequence[Lock], wake: Callable[[], None] | None = None
 ) -> Record:
     """:return: *record*, or what it is after a part was given back meanwhile.
-
     :raises LockLost: a lock node of *record*'s for *locks* is gone; the record tells it to every other process.
     """
     if missing := store.namespace.missing(locks, record.node_zxids, wake):
@@ -352,16 +347,12 @@ def free_hives(
     while found := _locks_of(store, query_id, target):
         locks = [Lock(placed.object, placed.node.mode) for placed, _ in found]
         objects = [lock.object for lock in rules.with_parents([lock.object for lock in locks], ())]
-        paths = [above, store.layout.namespace, *map(store.layout.object, objects)]
-        nodes = store.client.submit(*map(Get, dict.fromkeys(paths)))  # each behind the one above it
+        paths = list(dict.fromkeys([above, store.layout.namespace, *map(store.layout.object, objects)]))
+        nodes = store.client.submit(*map(Get, paths))  # each behind the one above it
         looked = [(placed, node.stat.czxid) for placed, node in store.namespace.read([placed for placed, _ in found])]
         if looked == [(placed, node.stat.czxid) for placed, node in found]:
             ops = [
-                *(
-                    op
-                    for path, node in zip(dict.fromkeys(paths), nodes, strict=True)
-                    for op in _unchanged(path, node, name)
-                ),
+                *(op for path, node in zip(paths, nodes, strict=True) for op in _unchanged(path, node, name)),
                 *(Delete(placed.path) for placed, _ in found),
                 audit_entry(store, "", query_id, tuple(locks), reason, user),
             ]
@@ -392,7 +383,7 @@ def _unchanged(path: str, node: Node | None, name: str) -> list[Op]:
 def _locks_of(store: ZooKeeperStore, query_id: str, target: LockObject | None) -> list[tuple[PlacedLock, Node]]:
     """The lock nodes of a query of Hive's, on just *target*, if there is one.
 
-    :raises Unsupported: one lies where Hive would not look for it.
+    :raises Unsupported: one is where Hive would not look for it.
     """
     foreign = [placed for placed in store.namespace.below(target) if not placed.node.ours]
     here = [placed for placed in foreign if target is None or placed.object == target]

@@ -64,11 +64,7 @@ def pause_s(tried: int) -> float:
 
 
 class Retry:
-    """The tries of one call. A request has no such limit: its manager knows the deadline.
-
-    :param clock: monotonic seconds.
-    :param vain: what happened each time, for the error.
-    """
+    """The tries of one call; *vain*: what happened each time. A request has no such limit: its manager knows the deadline."""
 
     def __init__(self, clock: Callable[[], float], sleep: Callable[[float], None], vain: str) -> None:
         self._clock = clock
@@ -78,10 +74,7 @@ class Retry:
         self._tried = 0
 
     def again(self) -> None:
-        """Pause before the next try.
-
-        :raises StoreUnavailable: there have been enough.
-        """
+        """Pause before the next try; or raise StoreUnavailable, because there have been enough."""
         self._tried += 1
         if self._clock() >= self._until:
             raise StoreUnavailable(f"{self._vain}, {self._tried} times in turn; try again")
@@ -260,7 +253,8 @@ class ZooKeeperStore:
             if not isinstance(outcome, Refused):
                 break
             if outcome.reason != Refused.NO_NODE or not isinstance(outcome.op, Delete) or outcome.op not in follows:
-                self._known.pop(new.key, None)
+                with self._known_lock:
+                    self._known.pop(new.key, None)
                 return outcome
             follows.remove(outcome.op)
         stat = outcome[len(start) - 1]
@@ -335,7 +329,7 @@ class ZooKeeperStore:
         return known.nodes
 
     def change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
-        """Rewrite the lease's record, read again as often as somebody else was quicker."""
+        """Rewrite the lease's record, read again as often as another client was quicker."""
         record = self.known(lease) or self.held(lease)
         writing = self.retry(f"{lease.owner}: its record changed while it was written")
         while (written := self.rewrite(record, change(record))) is None:
@@ -371,10 +365,7 @@ class ZooKeeperStore:
             self._abandoned.append(end)
 
     def end_abandoned(self) -> None:
-        """End what could not be withdrawn or handed over before.
-
-        :raises StoreUnavailable: what is left stays remembered.
-        """
+        """End what could not be withdrawn or handed over before. What fails again stays remembered."""
         while self._abandoned:
             with self._abandoned_lock:
                 end = self._abandoned.pop() if self._abandoned else None

@@ -73,10 +73,7 @@ class _Front(NamedTuple):
 
 
 class Lookout(NamedTuple):
-    """A request that waits, with its record.
-
-    :param check_mine: raises if the record, which has been looked at first, is no longer *record*.
-    """
+    """A request that waits. *check_mine* raises if its record is no longer *record*."""
 
     store: ZooKeeperStore
     record: Record
@@ -84,13 +81,11 @@ class Lookout(NamedTuple):
     check_mine: Callable[[Stat | None], None]
 
     def front(self, nearest: _Ahead, first: _Ahead, *, passed: bool = False) -> list[_Front]:
-        """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again.
-
-        :param passed: only its record tells when the nearest one has given its lock nodes back.
-        """
+        """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again."""
         layout, wake, submit = self.store.layout, self.wake, self.store.client.submit
         # A liveness node is read after the record: missing while that waits means dead. It is watched while the owner holds,
-        # too: a grant that its verification refuses goes back to waiting, and creates it.
+        # too: a grant that its verification refuses goes back to waiting, and creates it. If the nearest one was passed,
+        # only its record tells when it has given its lock nodes back.
         mine, stat, node, life, leading, head, leaders_life = submit(
             Exists(layout.record(self.record.key), wake),
             Exists(nearest.path, wake),
@@ -207,11 +202,7 @@ def _blocked(by: Iterable[Blocker], nearest: _Front, *, passing: bool) -> Blocke
 
 
 class Parked(NamedTuple):
-    """A place in a group's queue: its node's name tells all of it. Places sort as they are served.
-
-    :param rank: the priority, negated.
-    :param placed_ms: when the place was first taken.
-    """
+    """A place in a group's queue, first taken at *placed_ms*: its node's name tells all of it. Places sort as they are served."""
 
     place: int
     rank: int
