@@ -72,7 +72,7 @@ def a_holder_is_behind(stage: Stage) -> None:
 @mutation(a_holder_is_behind, theme=URGENT)
 def holder_behind_ignored(patch: Patch) -> None:
     """It came after the place that is claimed, and holds what is wanted."""
-    edit(patch, waiting, "in_the_way", "is not None and owner.has_nodes", "is False")
+    edit(patch, waiting, "in_the_way", "one.path in holding", "False")
 
 
 def one_claims_a_position_before_a_holder(stage: Stage) -> None:

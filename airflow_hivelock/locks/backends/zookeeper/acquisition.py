@@ -1,19 +1,15 @@
-"""One owner's way to its lease: create, then look. The heart of the protocol.
+"""One owner's way to its lease: create, then look. ``docs/architecture.md`` explains the protocol.
 
 A look tells whether any other request is in the way. If not, one transaction creates the tickets and all lock nodes, and writes
-the owner's record GRANTED; the reads behind it tell whether the lease can be returned (:mod:`.verification`). If so, the request
+the owner's record GRANTED; the reads behind it tell whether the lease can be returned (:mod:`.nodes`). If so, the request
 takes its tickets, and waits for its turn (:mod:`.turn`). The look is only advice: what it misses, the verification sees.
-
-Every transaction compares and sets the owner's record, so that of two processes that act for one owner only the later one can
-continue. A reply that was lost is settled by reading the record, never by sending again.
-
-A late request ends where another would be granted: it gives up its position, and its record says AWAY. It has no lock nodes.
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked, Free
@@ -101,23 +97,24 @@ class ZooKeeperAcquisition:
         return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
-        self._store.waiters.leaves(self)
-        try:
-            self._withdraw()
-        except StoreUnavailable:
-            self._store.abandon(self.withdraw)  # its ticket must not block others for as long as this session lives
-            raise
+        self._end(self._withdraw)
 
     def hand_over(self) -> None:
+        self._end(self._hand_over)
+
+    def _end(self, end: Callable[[], None]) -> None:
         self._store.waiters.leaves(self)
         try:
-            mine = self._store.read(self._key, fresh=True)
-            if mine is not None and mine.process == self._process and mine.waits:
-                # Refused where another process has taken over by now, or where its session has ended.
-                self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
-        except StoreUnavailable:
-            self._store.abandon(self.hand_over)
+            end()
+        except StoreUnavailable:  # its ticket must not block others for as long as this session lives
+            self._store.abandon(partial(self._end, end))
             raise
+
+    def _hand_over(self) -> None:
+        mine = self._store.read(self._key, fresh=True)
+        if mine is not None and mine.process == self._process and mine.waits:
+            # Refused where another process has taken over by now, or where its session has ended.
+            self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
 
     def _withdraw(self) -> None:
         withdrawing = self._store.retry(f"{self._request.owner}: its record changed while it was withdrawn")

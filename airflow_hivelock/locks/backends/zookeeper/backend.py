@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backend import Capabilities, NamespaceUse, check_newest
-from airflow_hivelock.locks.backends.zookeeper import listings, nodes
+from airflow_hivelock.locks.backend import Capabilities, check_newest
+from airflow_hivelock.locks.backends.zookeeper import nodes
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -24,20 +24,17 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
+from airflow_hivelock.locks.backends.zookeeper.listings import Listed, sweep_groups
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import (
-    ForcedRelease,
-    Holder,
     Lease,
     Lock,
     LockObject,
     LockRequest,
-    Tenure,
-    Waiter,
     Work,
     owner_key,
 )
@@ -63,7 +60,7 @@ WAITER_KEPT_S = 86_400.0
 its mark."""
 
 
-class ZooKeeperBackend:
+class ZooKeeperBackend(Listed):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param client: a session of its own; :meth:`close` ends it.
@@ -71,7 +68,6 @@ class ZooKeeperBackend:
     :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
     :param passing_s: for how long requests of higher priority may go before one that waits.
     :param clock: monotonic seconds; *sleep* waits by it.
-    :ivar namespace: Hive's ``hive.zookeeper.namespace``, without a chroot.
     """
 
     capabilities = Capabilities(seen_by_hive=True)
@@ -164,7 +160,7 @@ class ZooKeeperBackend:
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
                 swept += not isinstance(gone, Refused)
-        return swept + listings.sweep_groups(self.store)
+        return swept + sweep_groups(self.store)
 
     def now(self) -> datetime:
         return self.store.now()
@@ -244,12 +240,6 @@ class ZooKeeperBackend:
         record = self.store.read_lease(lease_id)
         return record.lease() if record else None
 
-    def leases(self) -> list[Lease]:
-        return listings.leases(self.store)
-
-    def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        return listings.requests(self.store)
-
     def lease_of(self, owner: str) -> Lease | None:
         record = self.store.read(owner_key(owner))
         return record.lease() if record and record.holds else None
@@ -285,24 +275,8 @@ class ZooKeeperBackend:
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
         return nodes.free_hives(self.store, query_id, target, reason=reason, user=user)
 
-    def namespaces(self) -> list[NamespaceUse]:
-        """See :class:`.HasNamespaces`."""
-        return listings.namespaces(self.store, self.store.layout.namespace.removesuffix(self.namespace))
-
     def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
         return nodes.audit_entry(self.store, record.lease_id, record.owner, record.locks, reason, user)
-
-    def show(self, target: LockObject | None = None) -> list[Holder]:
-        return listings.show(self.store, target)
-
-    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return listings.waiters(self.store, target)
-
-    def history(self, target: LockObject | None = None) -> list[Tenure]:
-        return listings.history(self.store, target)
-
-    def audit(self) -> list[ForcedRelease]:
-        return listings.audit(self.store)
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.store.namespace.watch(targets, wake)

@@ -120,51 +120,78 @@ class _Group(NamedTuple):
     waiters: list[tuple[Parked, Record | None]]
 
 
-def show(store: ZooKeeperStore, target: LockObject | None) -> list[Holder]:
-    placed = store.namespace.read(store.namespace.below(target))
-    data = [LockData.decode(node.data) for _, node in placed]
-    keys = sorted({lock.owner_key for lock in data if lock.owner_key})
-    records = dict(zip(keys, store.read_all(keys), strict=True))
-    ours = {key: (record.holds, record.node_zxids, record.lease()) for key, record in records.items() if record}
-    holders = []
-    for (lock, node), said in zip(placed, data, strict=True):
-        shown = said.explicit, said.query, said.details
-        holds, zxids, lease = ours.get(said.owner_key, (False, frozenset(), None))
-        if not (lock.node.ours and lease and node.stat.czxid in zxids):
-            since = instant(node.stat.ctime_ms)
-            holders.append(Holder(lock.object, lock.node.mode, said.query_id, since, None, None, None, *shown))
-        elif holds:  # a placeholder is shown as no lock
-            held = lease.owner, lease.since, lease.id, lease.token, lease.expires
-            holders.append(Holder(lock.object, lock.node.mode, *held, *shown))
-    return rules.as_shown(holders)
+class Listed:
+    """The half of the backend that shows people what is in the store.
 
+    :ivar namespace: Hive's ``hive.zookeeper.namespace``, without a chroot.
+    """
 
-def leases(store: ZooKeeperStore) -> list[Lease]:
-    return _leases(_listed(store)[1])
+    store: ZooKeeperStore
+    namespace: str
 
+    def show(self, target: LockObject | None = None) -> list[Holder]:
+        placed = self.store.namespace.read(self.store.namespace.below(target))
+        data = [LockData.decode(node.data) for _, node in placed]
+        keys = sorted({lock.owner_key for lock in data if lock.owner_key})
+        records = dict(zip(keys, self.store.read_all(keys), strict=True))
+        ours = {key: (record.holds, record.node_zxids, record.lease()) for key, record in records.items() if record}
+        holders = []
+        for (lock, node), said in zip(placed, data, strict=True):
+            shown = said.explicit, said.query, said.details
+            holds, zxids, lease = ours.get(said.owner_key, (False, frozenset(), None))
+            if not (lock.node.ours and lease and node.stat.czxid in zxids):
+                since = instant(node.stat.ctime_ms)
+                holders.append(Holder(lock.object, lock.node.mode, said.query_id, since, None, None, None, *shown))
+            elif holds:  # a placeholder is shown as no lock
+                held = lease.owner, lease.since, lease.id, lease.token, lease.expires
+                holders.append(Holder(lock.object, lock.node.mode, *held, *shown))
+        return rules.as_shown(holders)
 
-def waiters(store: ZooKeeperStore, target: LockObject | None) -> list[Waiter]:
-    parked = _groups(store)
-    return _waiters(store, *_listed(store), parked, target)
+    def leases(self) -> list[Lease]:
+        return _leases(_listed(self.store)[1])
 
+    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
+        parked = _groups(self.store)
+        return _waiters(self.store, *_listed(self.store), parked, target)
 
-def requests(store: ZooKeeperStore) -> tuple[list[Lease], list[Waiter]]:
-    """Leases and waiters of one look."""
-    parked = _groups(store)  # first: who is at its turn since is found among the tickets
-    tickets, records = _listed(store)
-    return _leases(records), _waiters(store, tickets, records, parked, None)
+    def requests(self) -> tuple[list[Lease], list[Waiter]]:
+        """Leases and waiters of one look."""
+        parked = _groups(self.store)  # first: who is at its turn since is found among the tickets
+        tickets, records = _listed(self.store)
+        return _leases(records), _waiters(self.store, tickets, records, parked, None)
 
+    def history(self, target: LockObject | None = None) -> list[Tenure]:
+        tenures = (
+            record.tenure() for record in self.store.read_all(self.store.names(self.store.layout.records)) if record
+        )
+        found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
+        return sorted(found, key=lambda tenure: tenure.granted)
 
-def history(store: ZooKeeperStore, target: LockObject | None) -> list[Tenure]:
-    tenures = (record.tenure() for record in store.read_all(store.names(store.layout.records)) if record)
-    found = [tenure for tenure in tenures if tenure and rules.concern(tenure.locks, target)]
-    return sorted(found, key=lambda tenure: tenure.granted)
+    def audit(self) -> list[ForcedRelease]:
+        paths = [f"{self.store.layout.audit}/{name}" for name in sorted(self.store.names(self.store.layout.audit))]
+        nodes = self.store.client.submit(*map(Get, paths))
+        return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
 
+    def namespaces(self) -> list[NamespaceUse]:
+        """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
 
-def audit(store: ZooKeeperStore) -> list[ForcedRelease]:
-    paths = [f"{store.layout.audit}/{name}" for name in sorted(store.names(store.layout.audit))]
-    nodes = store.client.submit(*map(Get, paths))
-    return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
+        :raises AccessDenied: the own namespace may not be looked at; others are then left out.
+        """
+        store = self.store
+        chroot = store.layout.namespace.removesuffix(self.namespace)
+        own = _use(store, store.layout.namespace, chroot)
+        found = [_seen_by_hive(store, own, chroot)]
+        ours = store.layout.root.split("/")
+        with suppress(AccessDenied):
+            above = store.layout.above.rstrip("/")
+            paths = [f"{above}/{name}" for name in sorted(store.names(above or "/"))]
+            others = [path for path in paths if path not in ("/zookeeper", store.layout.namespace)]
+            for path in [path for path in others if path.split("/") != ours[: path.count("/") + 1]][:MOST_NAMESPACES]:
+                with suppress(AccessDenied):
+                    other = _use(store, path, chroot)
+                    if other.hives or (_HIVES_NAME in path and other.objects and not other.made_here):
+                        found.append(other)
+        return found
 
 
 def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
@@ -322,26 +349,6 @@ def sweep_groups(store: ZooKeeperStore) -> int:
 
 
 # Namespaces.
-
-
-def namespaces(store: ZooKeeperStore, chroot: str) -> list[NamespaceUse]:
-    """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
-
-    :raises AccessDenied: the own namespace may not be looked at; others are then left out.
-    """
-    own = _use(store, store.layout.namespace, chroot)
-    found = [_seen_by_hive(store, own, chroot)]
-    ours = store.layout.root.split("/")
-    with suppress(AccessDenied):
-        above = store.layout.above.rstrip("/")
-        paths = [f"{above}/{name}" for name in sorted(store.names(above or "/"))]
-        others = [path for path in paths if path not in ("/zookeeper", store.layout.namespace)]
-        for path in [path for path in others if path.split("/") != ours[: path.count("/") + 1]][:MOST_NAMESPACES]:
-            with suppress(AccessDenied):
-                other = _use(store, path, chroot)
-                if other.hives or (_HIVES_NAME in path and other.objects and not other.made_here):
-                    found.append(other)
-    return found
 
 
 def _use(store: ZooKeeperStore, path: str, chroot: str) -> NamespaceUse:

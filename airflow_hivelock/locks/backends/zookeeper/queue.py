@@ -69,6 +69,7 @@ class Ticket:
 
     :param zxid: of the transaction that created it: its position, unless it has claimed another.
     :param version: of its node, when it was read.
+    :param holds: whether its request is known to have lock nodes.
     """
 
     path: str
@@ -81,6 +82,7 @@ class Ticket:
     priority: int = 1
     claim: Claim | None = None
     version: int = 0
+    holds: bool = False
 
     @property
     def position(self) -> Position:

@@ -117,17 +117,6 @@ def _owner(store: ZooKeeperStore, ahead: _Ahead, node: Node | None) -> Record | 
 # Tickets.
 
 
-class _Candidate(NamedTuple):
-    """A ticket that conflicts, and whether its request has lock nodes."""
-
-    ticket: Ticket
-    holds: bool
-
-    @property
-    def position(self) -> Position:
-        return self.ticket.position
-
-
 def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passing_s: float) -> Claim | None:
     """The turn that *mine* claims, which is about to queue; None: it goes after all *tickets* that conflict."""
     if not queueing.may_overtake(Position.newcomer(mine.priority), [ticket.position for ticket in tickets]):
@@ -157,8 +146,8 @@ def in_the_way(store: ZooKeeperStore, record: Record, position: Position, queues
     passed = [ticket for ticket in tickets if position.passed(ticket.position)]
     found = store.client.submit(*(Get(store.layout.record(ticket.key)) for ticket in passed))
     owners = {ticket.path: _owner(store, _of_ticket(ticket), node) for ticket, node in zip(passed, found, strict=True)}
-    candidates = [_Candidate(one, (owner := owners.get(one.path)) is not None and owner.has_nodes) for one in tickets]
-    return [candidate.ticket for candidate in queueing.in_the_way(position, candidates)]
+    holding = {path for path, owner in owners.items() if owner is not None and owner.has_nodes}
+    return queueing.in_the_way(position, [replace(one, holds=one.path in holding) for one in tickets])
 
 
 def _of_ticket(ticket: Ticket) -> _Ahead:
