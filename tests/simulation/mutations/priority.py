@@ -234,4 +234,4 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(patch, Turn, "queues", "ticket.position if", "ticket.position._replace(turn=ticket.zxid, rank=0) if")
+    edit(patch, Turn, "enters", "tickets[0].position,", "tickets[0].position._replace(turn=tickets[0].zxid, rank=0),")

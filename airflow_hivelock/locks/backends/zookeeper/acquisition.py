@@ -204,12 +204,8 @@ class ZooKeeperAcquisition:
             raise Again
         turn.record = record = done.record
         turn.look = store.looked(mine.locks, done.replies)
-        if record.parked:
-            turn.parks(record)
-        elif record.queued and (existing is None or not existing.has_tickets):
-            turn.queues(record, claim)
-        elif record.queued:
-            turn.finds_tickets(record)
+        if record.waits:
+            turn.enters(record, claim, created=existing is None or not existing.has_tickets)
 
     def _bring_back_earlier_waiters(self, position: Position) -> None:
         """Queue again for the waiters of this process that were taken for dead with this one and were before it."""

@@ -1,11 +1,8 @@
-"""The seam to ZooKeeper: pipelined reads and transactions, nothing else. :mod:`.session` is the real one; a test's
-simulated ZooKeeper has the same.
+"""The seam to ZooKeeper: pipelined reads and transactions. :mod:`.session` is the real one; the simulation has another.
 
-Replies are values, failures of the *connection* are raised: a transaction whose reply was lost may have been
-applied, and is never sent again; its owner's record settles what became of it.
-
-Reads never go back, not even from one session to the next. ZooKeeper promises that within a session only: the next
-one may be with a server that lags behind, and would not show a ticket or a lock that the last one has shown.
+Replies are values; failures of the *connection* are raised. A transaction whose reply was lost may have been applied, and is
+never sent again: its owner's record tells. Reads never go back, not even from one session to the next. ZooKeeper promises that
+within a session only: the next server may lag behind, and not show a ticket or a lock that the last one has shown.
 """
 
 from __future__ import annotations

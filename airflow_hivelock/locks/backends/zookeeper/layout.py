@@ -23,6 +23,7 @@ import json
 import logging
 import re
 import socket
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -149,11 +150,8 @@ class Layout:
     @property
     def directories(self) -> tuple[str, ...]:
         """What must exist before the first request, parents first."""
-        ours = (
-            self.root,
-            *(f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit")),
-        )
-        return tuple(part for path in (self.namespace, *ours) for part in _ancestry(path))
+        ours = (f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit"))
+        return tuple(part for path in (self.namespace, self.root, *ours) for part in _ancestry(path))
 
     @property
     def above(self) -> str:
@@ -229,10 +227,10 @@ def _host() -> str:
 
 
 def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:
-    """*request* as one transaction can carry it: where its partitions are too many, EXCLUSIVE on their table, of the
-    table with the most of them first. All or nothing would be lost by several transactions.
+    """*request* as one transaction can carry it. Of too many partitions it gets EXCLUSIVE on their table, beginning with the
+    table that has the most of them.
 
-    :raises RequestTooLarge: with every partition escalated to its table it is too large still.
+    :raises RequestTooLarge: that is still too large.
     """
     fixed_bytes = 2 * (_OP_BYTES + acl_bytes) + len(layout.lock_data(request, 0)) + 3 * len("/LOCK-EXCLUSIVE-0")
     fixed_bytes += 3 * len(f"{layout.namespace}/")
@@ -244,20 +242,16 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
 
     said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
-    below: dict[LockObject, list[Lock]] = {}
-    if left_bytes < 0:
-        for lock in request.locks:
-            if lock.object.partition:
-                below.setdefault(LockObject(lock.object.database, lock.object.table), []).append(lock)
     locks = request.locks
-    for table, partitions in sorted(below.items(), key=lambda entry: -len(entry[1])):
-        if left_bytes < 0:
-            left_bytes += sum(map(size_bytes, partitions))
-            locks = rules.escalate(locks, table)
-            log.warning(
-                "%s asks for %d locks below %s, too many for one transaction of ZooKeeper's: it gets EXCLUSIVE on the table",
-                *(request.owner, len(partitions), table),
-            )
+    while left_bytes < 0 and (partitions := [lock.object for lock in locks if lock.object.partition]):
+        tables = Counter(LockObject(target.database, target.table) for target in partitions)
+        ((table, number),) = tables.most_common(1)
+        left_bytes += sum(size_bytes(lock) for lock in locks if lock.object.partition and table in lock.object.parents)
+        locks = rules.escalate(locks, table)
+        log.warning(
+            "%s asks for %d locks below %s, too many for one transaction of ZooKeeper's: it gets EXCLUSIVE on the table",
+            *(request.owner, number, table),
+        )
     if left_bytes < 0:
         raise RequestTooLarge(
             f"{request.owner} asks for {len(locks):,} tables and databases, {-left_bytes:,} bytes more than ZooKeeper takes "

@@ -71,9 +71,8 @@ class Namespace:
         return [Names(self._layout.object(target)) for target in tops]
 
     def survey(self, locks: Sequence[Lock], tops: Sequence[Listing | None] | None = None) -> dict[LockObject, Listing]:
-        """The children of each object of *locks* that exists. Parents must be among *locks*, as they always are.
-
-        One round trip per level below the tables. An object that its parent does not list is not read.
+        """The children of each object of *locks* that exists, by one round trip per level below the tables. An object that its
+        parent does not list is not read.
 
         :param tops: the replies to :meth:`reads`, if they are at hand.
         """
@@ -95,9 +94,7 @@ class Namespace:
 
     def make(self) -> None:
         """Create the namespace again: Hive's clean-up removes it where it is empty."""
-        self._client.submit(
-            Commit((Create(self._layout.namespace, MADE_HERE),))
-        )  # refused where another client was quicker
+        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another was quicker
 
     def make_partitions(self, targets: Iterable[LockObject]) -> None:
         """Create the partition nodes among *targets* in transactions of their own, parents first."""
@@ -134,10 +131,7 @@ class Namespace:
         ]
 
     def placed(self, target: LockObject, listing: Listing | None, at: str = "") -> list[PlacedLock]:
-        """The lock nodes among an object's children, by sequence number.
-
-        :param at: the object's node, where others may have written its name otherwise than Hive does: ``p=a%2fb``.
-        """
+        """The lock nodes among an object's children, by sequence number; *at*: its node, if its name is not written as by Hive."""
         names = listing.names if listing else ()
         nodes = sorted(filter(None, map(LockNode.parse, names)), key=attrgetter("sequence"))
         path = (at or self._layout.object(target)) if nodes else ""
@@ -182,30 +176,21 @@ class Namespace:
         ]
 
     def own_nodes(self, locks: Sequence[Lock], zxids: Collection[int]) -> dict[LockObject, PlacedLock]:
-        """The lock nodes for *locks* that the transactions *zxids* created and that still exist.
-
-        Only the zxid tells: after UNLOCK TABLE in Hive, another request's node can have the path of one of these.
-        """
+        """The lock nodes for *locks* that the transactions *zxids* created and that still exist. Only the zxid tells: after UNLOCK
+        TABLE in Hive, another request's node can have the path of one of these."""
         if not zxids:
             return {}
         listings = self._client.submit(*(Names(self._layout.object(lock.object)) for lock in locks))
-        listed = [
-            [
-                p
-                for p in self.placed(lock.object, listing)
-                if p.node.ours and p.node.name.startswith(LOCK_PREFIXES[lock.mode])
-            ]
-            for lock, listing in zip(locks, listings, strict=True)
-        ]
+        listed = []
+        for lock, listing in zip(locks, listings, strict=True):
+            ours = (p for p in self.placed(lock.object, listing) if p.node.ours)
+            listed.append([p for p in ours if p.node.name.startswith(LOCK_PREFIXES[lock.mode])])
         made = self._made([nodes for nodes in listed if nodes], zxids)
         return {p.object: p for nodes in listed for p in nodes if p.path in made}
 
     def _made(self, listed: Sequence[Sequence[PlacedLock]], zxids: Collection[int]) -> set[str]:
-        """The paths of those that the transactions *zxids* made; each of *listed* is one object's, in their order.
-
-        Their numbers grow as their zxids do: of a thousand some are asked for first, then those between two of these, and
-        all only where none was found.
-        """
+        """The paths of those that the transactions *zxids* created; each of *listed* is one object's. Their numbers grow as their
+        zxids do: of a thousand some are asked for first, then those between two of these, and all only if none was found."""
         czxids: dict[str, int | None] = {}
 
         def ask(nodes: Iterable[PlacedLock]) -> None:
@@ -238,11 +223,8 @@ class Namespace:
         return [Blocker(LockData.decode(node.data).query_id, at.object, at.node.mode) for at, node in found]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
-        """The lock nodes with their data; one that has gone meanwhile is left out.
-
-        Some first, then as many at a time as fit if they are like those: Hive 3 keeps up to a megabyte of a query in
-        each of its locks, and the same in all of them.
-        """
+        """The lock nodes that still exist, with their data. Some first, then as many at a time as fit if they are like those:
+        Hive 3 keeps up to a megabyte of a query in each of its locks, and the same in all of them."""
         found: list[tuple[PlacedLock, Node]] = []
         said: dict[bytes, bytes] = {}
         start, together = 0, _READ_FIRST

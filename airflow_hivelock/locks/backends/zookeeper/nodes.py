@@ -260,7 +260,7 @@ def remove(
     locks = [lock for lock in current.locks if lock not in kept]
     if nodes is None:
         nodes = store.known_nodes(current)
-    nodes = _find(store, current, locks) if nodes is None else nodes.on(locks)
+    nodes = find(store, current, locks) if nodes is None else nodes.on(locks)
     emptied, outrun = _emptied(store, nodes), 0
     removing = store.retry(f"the locks of {current.owner} changed while they were removed")
     while True:
@@ -274,7 +274,7 @@ def remove(
         if done.reason == Refused.NOT_EMPTY:  # other requests have come since; the last one deletes it
             nodes, outrun = nodes._replace(created=frozenset()), outrun + 1
         else:
-            nodes = _find(store, current, locks)
+            nodes = find(store, current, locks)
         emptied = _emptied(store, nodes) if outrun < OUTRUN else []
 
 
@@ -294,7 +294,8 @@ def shrink(store: ZooKeeperStore, record: Record, left: tuple[Lock, ...]) -> Rec
     return remove(store, record, record.without(left), *store.queues.shrinks(record, left), part=True)
 
 
-def _find(store: ZooKeeperStore, record: Record, locks: Sequence[Lock]) -> Nodes:
+def find(store: ZooKeeperStore, record: Record, locks: Sequence[Lock]) -> Nodes:
+    """Those of *record*'s lock nodes for *locks* that still exist."""
     own = store.namespace.own_nodes(locks, record.node_zxids)
     return Nodes({target: placed.path for target, placed in own.items()})
 

@@ -80,38 +80,24 @@ class Turn:
         """Whether the request, where it would be granted, leaves its locks to others until it is asked for again."""
         return queueing.at_turn(self.request.late) is Ruling.STEP_ASIDE
 
-    def queues(self, record: Record, claim: Claim | None = None, ticket: Ticket | None = None) -> None:
-        """Remember the position of the tickets that *record*'s transaction has created, with that *claim*.
+    def enters(self, record: Record, claim: Claim | None = None, *, created: bool = True) -> None:
+        """Remember the position, and how long the owner had waited when this acquisition began.
 
-        :param ticket: one of them, if an earlier transaction has created them.
+        :param claim: of the tickets, if *record*'s own transaction has *created* them; otherwise they are read.
         """
         assert record.stat is not None
-        stat = record.stat
-        self.position = ticket.position if ticket else position(stat.mzxid, record.priority, claim)
-        self._has_waited(record, ticket.since_ms if ticket else stat.mtime_ms)
-
-    def finds_tickets(self, record: Record) -> None:
-        """The same for tickets that an earlier transaction has created."""
-        if not (tickets := self.store.queues.of(record)):
+        now_ms = since_ms = record.stat.mtime_ms
+        if record.parked:
+            self.position = self._refused_at = None
+        elif created:
+            self.position = position(record.stat.mzxid, record.priority, claim)
+        elif tickets := self.store.queues.of(record):
+            self.position, since_ms = tickets[0].position, tickets[0].since_ms
+        else:
             raise Again
-        self.queues(record, ticket=tickets[0])
-
-    def returns(self, away: Record) -> None:
-        """It had stepped aside: its lock nodes contain when, so a new process need not write to learn the time."""
-        assert away.stat is not None
-        self._asked_ms = away.stat.mtime_ms
-
-    def parks(self, record: Record) -> None:
-        """It has been parked: it has no position among those that want its locks."""
-        self.position = self._refused_at = None
-        self._has_waited(record, 0)
-
-    def _has_waited(self, record: Record, since_ms: int) -> None:
-        # Started again, when its session has ended, it has itself waited for a part of that.
-        assert record.stat is not None
         self._asked_ms = record.asked_ms or since_ms
-        in_all_s = (record.stat.mtime_ms - self._asked_ms) / 1000
-        self.waited_s = max(0.0, in_all_s - (self.store.clock() - self.began_s))
+        # Started again, when its session has ended, it has itself waited for a part of that.
+        self.waited_s = max(0.0, (now_ms - self._asked_ms) / 1000 - (self.store.clock() - self.began_s))
 
     def advance(self, record: Record) -> Lease | Free | Blocked | None:
         """One step of a request that is queued. None: another client was quicker, look again."""
@@ -212,8 +198,10 @@ class Turn:
         """
         store, locks = self.store, granted.locks
         queued = existing is not None and existing.queued
-        if existing and existing.aside:
-            self.returns(existing)
+        if existing and existing.aside and existing.stat:
+            self._asked_ms = (
+                existing.stat.mtime_ms
+            )  # its lock nodes contain when: a new process need not write to learn the time
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
         targets = nodes.to_read(locks, seen)
@@ -237,7 +225,7 @@ class Turn:
         paths = {lock.object: path for lock, path in zip(missing, made, strict=True)}
         paths |= {target: f"{store.layout.object(target)}/{node.name}" for target, node in held.items()}
         if not queued:
-            self.queues(record)
+            self.enters(record)
         created = frozenset(lock.object for lock in missing if lock.object not in seen)
         return self._verify(record, Nodes(paths, created), targets, done.replies)
 
@@ -257,11 +245,10 @@ class Turn:
 
     def verify_standing(self, record: Record) -> Lease | Blocked | None:
         """Verify a grant whose transaction another process has sent, or whose reply was lost."""
-        store, locks = self.store, record.locks
-        own = store.namespace.own_nodes(locks, record.node_zxids)
-        self.finds_tickets(record)
-        replies = store.client.submit(*nodes.reads(store, locks, list(own)))
-        return self._verify(record, Nodes({target: placed.path for target, placed in own.items()}), list(own), replies)
+        own = nodes.find(self.store, record, record.locks)
+        self.enters(record, created=False)
+        replies = self.store.client.submit(*nodes.reads(self.store, record.locks, list(own.paths)))
+        return self._verify(record, own, list(own.paths), replies)
 
     def _give_back(self, record: Record, verdict: Verification, own: Nodes | None = None) -> Blocked | None:
         """Take everything back but the position in the queue, then wait for what was in the way. None: look again.
@@ -298,7 +285,7 @@ class Turn:
         self.record = nodes.remove(self.store, asking, waiting.park(self.store, asking, self.passing_s))
         if self.record is None:
             raise Again
-        self.parks(self.record)
+        self.enters(self.record)
 
     # Hive's clients.
 
@@ -359,9 +346,9 @@ class Turn:
         placed = [names[name] for name, _ in record.placeholders]
         dropped = [other for other in placed if hives_order(other.object) > hives_order(target)]
         kept = tuple(entry for entry in record.placeholders if names[entry[0]] not in dropped)
-        gone = store.namespace.own_nodes(dropped, record.node_zxids)
+        gone = nodes.find(store, record, dropped)
         created = store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
-        deletes = (Delete(each.path) for each in gone.values())
+        deletes = map(Delete, gone.paths.values())
         changed = replace(record, placeholders=(*kept, (str(target), 0)))
         done = store.transact(record, changed, *deletes, *created, reads=store.queues.reads(record.locks))
         if isinstance(done, Refused):

@@ -1,12 +1,10 @@
-"""What goes over the wire, and what kazoo lacks for it: reads in bulk, and transactions of thousands of operations.
+"""What kazoo lacks: reads in bulk, and transactions of thousands of operations.
 
-``org.apache.zookeeper.ZooDefs.OpCode.multi`` (14) is a list of operations, each behind a ``MultiHeader``, and a list of
-results like it (``MultiOperationRecord``, ``MultiResponse``). What is written and read is what kazoo would, to the byte; a
-thousand partitions take four thousand operations, and kazoo's own way of writing them four times as long.
+``multi`` (14) is written as kazoo would, to the byte (``MultiOperationRecord``, ``MultiResponse``). A thousand partitions take
+four thousand operations, and kazoo's own way of writing them takes four times as long.
 
-``multiRead`` (22), in ZooKeeper 3.6 and later, has the same form, and kazoo does not have it. What a session of thousands of
-single reads costs is kazoo's threads, a wake-up and some system calls each, not the server. An older server ends the
-session that sends it, so its version has to be known first.
+kazoo does not have ``multiRead`` (22) of ZooKeeper 3.6 and later. Thousands of single reads cost its threads a wake-up and some
+system calls each. An older server ends the session that sends a ``multiRead``, so its version has to be known first.
 """
 
 from __future__ import annotations
@@ -156,8 +154,8 @@ def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, s
 
 @dataclass(frozen=True)
 class MultiRead:
-    """A request for kazoo to send: its result has, for each operation, what kazoo gives for it alone, None for no node, or the
-    exception that kazoo would raise; of those after it, nothing."""
+    """A request for kazoo to send. Its result has, for each operation, what kazoo gives for it alone, None for no node, or the
+    exception that kazoo would raise; and nothing for those after an exception."""
 
     operations: Sequence[Any]
     type: ClassVar = 22
