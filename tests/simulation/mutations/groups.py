@@ -416,7 +416,28 @@ def one_that_is_gone_watched(patch: Patch) -> None:
     )
 
 
-@mutation(seed=56, theme=LIMITED_AND_LOCKED)
+def parked_and_back_behind_another(stage: Stage) -> None:
+    ours, mine, other = stage.process("ours"), stage.process("mine"), stage.process("other")
+    held = ours.gets("h", [], ["w.b"])
+    back = mine.asks("b", [], ["w.b"], limit=ONE)
+    back.poll()
+    looked = other.asks("x", [], ["w.b"])
+    looked.poll()  # it reads the ticket
+    other.withdraws(looked)
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    ours.releases(held)
+    assert isinstance(back.poll(), Blocked)
+    assert stage.state("b").parked
+    held = ours.gets("g", [], ["w.b"])
+    before = other.asks("d", [], ["w.b"])
+    before.poll()
+    ours.releases(lease)
+    back.poll()
+    ours.releases(held)
+    assert isinstance(before.poll(), Lease)
+
+
+@mutation(parked_and_back_behind_another, theme=LIMITED_AND_LOCKED)
 def tickets_named_alike(patch: Patch) -> None:
     """A request was parked, and comes back with tickets at the same paths: others go by the positions that they had before."""
     edit(patch, ZooKeeperAcquisition, "_arrive", "entry=mine.entry + 1", "entry=1")
