@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import Blocked, Free
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
-    from airflow_hivelock.locks.model import Holder, Lease, LockRequest
+    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockRequest
 
 PASSING_S = 10.0
 """How long a request that does not wait still gives one that is about to be granted or withdrawn."""
@@ -168,14 +168,18 @@ class PendingLease(_Pending):
     def __init__(self, acquisition: Acquisition, request: LockRequest, patience: Patience) -> None:
         super().__init__(request, patience)
         self._acquisition = acquisition
+        self._overdue: tuple[Blocker, ...] = ()
 
     def poll(self) -> Lease | Free | Blocked | Silent:
         """One step, without waiting. What became of a step whose answer was lost, the next one finds out.
 
         :raises LockTimeout: the deadline has passed; the place in the queue is given up.
-        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the place is kept.
+        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the place is kept. After the
+            deadline, the next poll withdraws again.
         :raises AccessDenied: at once.
         """
+        if self._overdue:  # the withdrawal was not answered, and may still happen: the request must not go on
+            self._time_out()
         try:
             outcome = self._acquisition.step()
         except StoreUnavailable as error:
@@ -188,9 +192,13 @@ class PendingLease(_Pending):
             self._patience.waited_s = outcome.waited_s
             self._at_least_s = PASSING_S if outcome.passing else 0.0
             if not self._patience.left_s(self._at_least_s):
-                self.withdraw()
-                raise LockTimeout(self._late("did not get", outcome.by), outcome.by)
+                self._overdue = outcome.by
+                self._time_out()
         return outcome
+
+    def _time_out(self) -> NoReturn:
+        self.withdraw()
+        raise LockTimeout(self._late("did not get", self._overdue), self._overdue)
 
     def withdraw(self) -> None:
         """Leave the queue."""

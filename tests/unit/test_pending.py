@@ -114,6 +114,24 @@ def test_what_an_earlier_process_has_waited_counts_in_an_outage(clock: Clock) ->
         pending.poll()
 
 
+def test_a_request_whose_withdrawal_had_no_answer_does_not_go_on(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The withdrawal may still happen, and would then free what the request has been granted since."""
+    manager, backend = scripted(clock, Blocked(BY), GRANTED)
+    answers: list[Exception | None] = [AWAY, None]
+
+    def withdraw() -> None:
+        if error := answers.pop(0):
+            raise error
+
+    monkeypatch.setattr(backend, "withdraw", withdraw)
+    pending = manager.begin(rules.request("b", writes=[T]), lambda: None, 0)
+    with pytest.raises(StoreUnavailable):
+        pending.poll()
+    with pytest.raises(LockTimeout):
+        pending.poll()
+    assert not answers
+
+
 @pytest.mark.parametrize("waited_s", [0, 3600])
 def test_not_waiting_still_waits_out_one_that_is_passing(clock: Clock, waited_s: float) -> None:
     pending = begin(clock, 0, Blocked(BY, passing=True, waited_s=waited_s))
