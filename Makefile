@@ -33,7 +33,7 @@ help:
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
 	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor"
 	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aim: ≤ 4 × SELECT … FOR UPDATE)"
-	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun)"
+	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun; PART=contention: order and priority of many tasks that want one table; FULL=1 has 1,000 of them, over an hour)"
 	@echo "make spec        the specification of the ZooKeeper protocol, checked with TLC (two minutes; FULL=1 has the large scenarios, some hours)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
@@ -207,7 +207,7 @@ bench: install
 	$(BIN)/python -m tests.bench
 
 bench-airflow: install
-	$(BIN)/python -m $(if $(filter caps,$(PART)),tests.bench.caps,tests.bench.waiting $(PART))
+	$(BIN)/python -m $(if $(filter caps contention,$(PART)),tests.bench.$(PART),tests.bench.waiting $(PART))$(if $(FULL),$(if $(filter contention,$(PART)), --scenes all))
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases $(if $(DATABASE),--database $(DATABASE))
