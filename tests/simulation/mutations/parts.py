@@ -12,6 +12,7 @@ from airflow_hivelock.locks.backends.zookeeper import nodes, record, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
+from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, StoreUnavailable
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import writes
@@ -225,3 +226,19 @@ def a_ticket_was_read_before_a_day_was_given_back(stage: Stage) -> None:
 def given_back_is_marked_as_lost(patch: Patch) -> None:
     """Another request's lease is marked LOST for a lock that it has given back, and its work on the other days stops."""
     edit(patch, nodes, "_mark", "if not holds or not 0 <", "if not 0 <")
+
+
+def a_ticket_was_read_before_its_day_was_given_back(stage: Stage) -> None:
+    first, second, other = stage.process("first"), stage.process("second"), stage.process("other")
+    days = other.gets("x", [], DAYS)
+    second.releases(second.gets("c", ["w.a/p=2"]))  # it reads the ticket of the days
+    other.gives_back(days, "w.a/p=0")
+    first.gets("a", [], ["w.a/p=0"])
+    second.session.before(writes("a", "waiting"), lambda: pytest.fail("its lease is taken back"))
+    second.gets("a", [], ["w.a/p=0"])
+
+
+@mutation(a_ticket_was_read_before_its_day_was_given_back)
+def taken_back_for_what_was_given_back(patch: Patch) -> None:
+    """A lease that its owner has got is taken back, because of a lock that another request no longer has."""
+    edit(patch, Turn, "_verify", "if self.store.queues.forget_changed", "if False and self.store.queues.forget_changed")

@@ -229,3 +229,23 @@ def one_dies_before_it_has_looked(stage: Stage) -> None:
 def taken_over_without_a_look(patch: Patch) -> None:
     """A process died between its grant and its look, and the next one works beside a holder."""
     patch.setattr(Turn, "verify_standing", lambda self, found: found.lease())
+
+
+def it_looks_after_a_lease_with_a_larger_token(stage: Stage) -> None:
+    first, other, third = stage.process("first"), stage.process("other"), stage.process("third")
+    other.releases(other.gets("x", [], ["w.a"]))  # queue and table are there
+    first.session.before(writes("a", "granted"), lambda: other.gets("b", [], ["w.a"]))
+    first.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w"))  # in its verification
+    asked = first.asks("a", [], ["w.a"])
+    with pytest.raises(StoreUnavailable):
+        asked.poll()
+    later = third.gets("b", [], ["w.a"], attempt=1)
+    third.releases(later)
+    assert asked.lease().token > later.token
+
+
+@mutation(it_looks_after_a_lease_with_a_larger_token)
+def token_of_the_first_look(patch: Patch) -> None:
+    """A grant is verified late, and its token is smaller than that of a lease which came and went meanwhile."""
+    old = "existing.state is State.GRANTED"
+    edit(patch, record, "start", f"unverified = {old}", f"unverified = {old} and existing.process != process")

@@ -21,17 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from airflow_hivelock.locks import queueing, validate
-from airflow_hivelock.locks.backends.zookeeper.client import (
-    Client,
-    Create,
-    Delete,
-    Get,
-    Listing,
-    Names,
-    Node,
-    Op,
-    SetData,
-)
+from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete, Get, Names, SetData
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order, locks_from_json, locks_to_json
 from airflow_hivelock.locks.queueing import Position, QueuePlace
@@ -39,6 +29,7 @@ from airflow_hivelock.locks.queueing import Position, QueuePlace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Client, Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.model import LockObject
@@ -325,9 +316,15 @@ class Queues:
         paths = [path for _, path, _ in self._names(self._list(self._every()))]
         return sorted(self._get(paths, _readable).values(), key=attrgetter("position"))
 
-    def forget(self, ticket: Ticket) -> None:
-        """Read it again the next time: its data has changed."""
-        self._cached.pop(ticket.path, None)
+    def forget_changed(self, read: Iterable[tuple[Ticket, Stat | None]]) -> bool:
+        """Of tickets, with what is at their paths now, forget those that have changed; whether there were any.
+
+        After a partial release a ticket may conflict no longer, and only its version shows that.
+        """
+        changed = [ticket.path for ticket, stat in read if stat is None or stat.version != ticket.version]
+        for path in changed:
+            self._cached.pop(path, None)
+        return bool(changed)
 
     def _every(self) -> tuple[str, ...]:
         listing = self._client.submit(Names(self._layout.queues))[0]

@@ -354,7 +354,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         share, limit = existing.share, request.limit
         if share and limit and limit.group == share.group:
             share = share._replace(most=limit.most)
-        unverified = existing.state is State.GRANTED and existing.process != process
+        unverified = existing.state is State.GRANTED
         return replace(
             existing,
             process=process,

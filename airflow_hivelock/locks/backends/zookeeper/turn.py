@@ -234,10 +234,14 @@ class Turn:
     ) -> Lease | Blocked | None:
         assert self.position is not None
         verdict = nodes.verify(self.store, record, self.position, own, targets, replies)
-        if verdict.missing and self.granting != record.ticket_epoch:
-            # The process before may have got this lease: its work has to stop.
-            self._write(record, replace(record, state=State.LOST))
-            raise LockLost(lost(record))
+        if self.granting != record.ticket_epoch:  # the process before may have got this lease
+            # A ticket that was read before its partial release does not take it back.
+            stats = self.store.client.submit(*(Exists(ticket.path) for ticket in verdict.tickets))
+            if self.store.queues.forget_changed(zip(verdict.tickets, stats, strict=True)):
+                raise Again
+            if verdict.missing:  # the work of the process before has to stop
+                self._write(record, replace(record, state=State.LOST))
+                raise LockLost(lost(record))
         if not verdict.stands:
             return self._give_back(record, verdict, own)
         self.store.remember(record, own)

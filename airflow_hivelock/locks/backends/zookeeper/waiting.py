@@ -162,11 +162,7 @@ def wait(lookout: Lookout, position: Position, nearest: Ticket, first: Ticket) -
     store, record = lookout.store, lookout.record
     front = lookout.front(_of_ticket(nearest), _of_ticket(first), passed=position.passed(nearest.position))
     both = list(zip((nearest, first), front, strict=False))
-    # After a partial release a ticket may conflict no longer, and only its version tells.
-    fewer = [ticket for ticket, at in both if at.stat.version != ticket.version]
-    for ticket in fewer:
-        store.queues.forget(ticket)
-    if fewer or not both:
+    if not both or store.queues.forget_changed((ticket, at.stat) for ticket, at in both):
         return None
     if any(position.passed(ticket.position) and not at.record.has_nodes for ticket, at in both):
         return None
