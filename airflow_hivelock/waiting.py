@@ -18,6 +18,7 @@ from airflow_hivelock.locks.pending import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockRequest
@@ -117,10 +118,15 @@ class Round:
 
 @dataclass(frozen=True)
 class InTheWay:
-    """Who is, or was, in a waiter's way. :param holds: it still holds the locks; otherwise it waits, or has gone."""
+    """Who is, or was, in a waiter's way.
+
+    :param holds: it still holds the locks; otherwise it waits, or has gone.
+    :param held_since: since when one that has gone held them, by the store's clock; None where the waiter does not know.
+    """
 
     owner: str
     holds: bool
+    held_since: datetime | None = None
 
 
 class Blockers:
@@ -133,6 +139,7 @@ class Blockers:
         self.now: dict[str, Blocker | Holder] = {}
         self._ever = dict.fromkeys(before)
         self._ask: dict[str, InTheWay] = {}
+        self._since: dict[str, datetime] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,10 +159,16 @@ class Blockers:
         self.ask_about(gone, gone=True)
         return gone
 
+    def saw(self, holder: Blocker | Holder) -> None:
+        """Remember since when *holder* holds, if it is known."""
+        if isinstance(holder, Holder):
+            self._since[holder.owner] = holder.since
+
     def ask_about(self, those: Iterable[Blocker | Holder], *, gone: bool = False) -> None:
         """Have Airflow asked what became of their runs."""
         for one in list(those)[:MOST_SHOWN]:
-            self._ask[one.owner] = InTheWay(one.owner, not gone and not _waits(one))
+            since = self._since.pop(one.owner, None) if gone else None
+            self._ask[one.owner] = InTheWay(one.owner, not gone and not _waits(one), since)
 
     def asked(self) -> list[InTheWay]:
         """Those to ask about; each is given once."""
@@ -222,7 +235,9 @@ class Polled(Generic[Outcome]):
         self._told = who
         self._log.info("Waiting for %s%s", wanted or self.wanted, f", {span(waited_s)} by now" if waited_s >= 1 else "")
         for one in in_the_way[:MOST_SHOWN]:
-            self._log.info("In the way: %s", self._with_time(one))
+            shown = self._with_time(one)
+            self.ahead.saw(shown)
+            self._log.info("In the way: %s", shown)
 
     def _say_still(self) -> None:
         """Say at growing intervals that it still waits."""
@@ -357,7 +372,7 @@ def _waits(one: Blocker | Holder) -> bool:
 
 
 def _for(names: Sequence[str]) -> str:
-    return f", for {' and '.join(names)}" if names else ""
+    return f", for {' and '.join(map(printable, names))}" if names else ""
 
 
 def _some(items: Sequence[Any]) -> str:

@@ -1,18 +1,22 @@
-"""Asks Airflow for the runs of the tasks that block a waiter, so that the waiter's log shows which have failed."""
+"""Finds out what became of the tasks that block a waiter, for the waiter's log: failed runs, and force releases."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 from airflow_hivelock import comms
-from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.errors import CannotTell, HiveLockError
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.work.hosts import declares_gone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import ForcedRelease
     from airflow_hivelock.waiting import InTheWay
 
 KNOWN_S = 30.0
@@ -21,18 +25,23 @@ KNOWN_S = 30.0
 LAST_S = 1.0
 """How long a waiter that has its locks waits for the last answer, so that its log has it."""
 
+SLOW_S, REST = 0.2, 20.0
+"""After a read of the audit trail that took longer than that, the next one waits for so many times as long: the trail of a
+store may hold many years."""
+
 _OVER = frozenset({"failed", "upstream_failed", "skipped", "removed"})
 _asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
 
 class RunsAhead:
-    """Asks Airflow in a task of its own, so that the wait goes on, and logs the answers.
+    """Asks Airflow and the audit trail in a task of its own, so that the wait goes on, and logs the answers.
 
     :param installation: the id of this Airflow. It knows no other tasks.
     """
 
-    def __init__(self, installation: str, log: Any) -> None:
+    def __init__(self, installation: str, manager: LockManager, log: Any) -> None:
         self._installation = installation
+        self._manager = manager
         self._log = log
         self._telling: asyncio.Task[None] | None = None
 
@@ -55,6 +64,7 @@ class RunsAhead:
             self._telling.cancel()
 
     async def _tell(self, asked: Sequence[InTheWay]) -> None:
+        await self._tell_freed(asked)
         for each in asked:
             owner = Owner.parse(each.owner)
             if owner is None or owner.installation != self._installation:
@@ -62,6 +72,57 @@ class RunsAhead:
             if end := await _end_of(owner):
                 then = "; the keeper frees its locks once nothing of it runs" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
+
+    async def _tell_freed(self, asked: Sequence[InTheWay]) -> None:
+        """Log which of them have lost their lease by a force release."""
+        gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
+        for entry in await _trail_of(self._manager).after_now(self._manager) if gone else ():
+            since = gone.get(entry.owner)
+            if since is not None and entry.at >= since and not declares_gone(entry):
+                self._log.info(
+                    "%s force-released the lease of %s: %s", *map(printable, (entry.user, entry.owner, entry.reason))
+                )
+
+
+class _Trail:
+    """The audit trail of one lock store, read at most once at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._one = asyncio.Lock()
+        self._next: asyncio.Task[Sequence[ForcedRelease]] | None = None
+        self._rests_until = 0.0
+
+    async def after_now(self, manager: LockManager) -> Sequence[ForcedRelease]:
+        """The entries by a read that begins after this call, one for all who ask meanwhile; empty if there can be none."""
+        if self._next is None:
+            if self.loop.time() < self._rests_until:
+                return ()
+            self._next = self.loop.create_task(self._read(manager))
+        return await asyncio.shield(self._next)
+
+    async def _read(self, manager: LockManager) -> Sequence[ForcedRelease]:
+        async with self._one:
+            self._next = None
+            began = self.loop.time()
+            try:
+                return await asyncio.to_thread(manager.audit)
+            except HiveLockError:
+                return ()
+            finally:
+                took_s = self.loop.time() - began
+                self._rests_until = self.loop.time() + REST * took_s if took_s > SLOW_S else 0.0
+
+
+_trails: WeakKeyDictionary[LockManager, _Trail] = WeakKeyDictionary()
+
+
+def _trail_of(manager: LockManager) -> _Trail:
+    loop = asyncio.get_running_loop()
+    trail = _trails.get(manager)
+    if trail is None or trail.loop is not loop:
+        trail = _trails[manager] = _Trail(loop)
+    return trail
 
 
 async def _end_of(owner: Owner) -> str:

@@ -181,10 +181,11 @@ class _LockTrigger(StrictNames, BaseTrigger):
             if self.timeout_s is None:
                 self.timeout_s = spec.timeout_s(hook)
             request = spec.request(hook, owner, self._attempt(), wait=self.timeout_s != 0, **self._options())
-            return start(hook.manager(), request, wake)
+            return start(manager, request, wake)
 
+        manager = await self._in_pool(hook.manager)
         polled = await self._in_pool(begin)
-        async with RunsAhead(hook.installation, self.log) as ahead:
+        async with RunsAhead(hook.installation, manager, self.log) as ahead:
             while (outcome := await self._in_pool(polled.poll)) is None:
                 ahead.tell(polled.ahead.asked())
                 with suppress(TimeoutError):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Lease, Work
+    from airflow_hivelock.locks.model import ForcedRelease, Lease, Work
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str
     return [
         each for each in works if _declare(manager, each, reason, user, f"{user} at {at:%Y-%m-%d %H:%M:%S}Z: {reason}")
     ]
+
+
+def declares_gone(entry: ForcedRelease) -> bool:
+    """Whether that entry of the audit trail frees nothing, but says that a host is gone."""
+    return entry.reason.startswith("host ") and " is gone, and with it work " in entry.reason
 
 
 def _declare(manager: LockManager, each: HostWork, reason: str, user: str, word: str) -> bool:

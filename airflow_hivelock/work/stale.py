@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import running
 from airflow_hivelock.work.processes import started
@@ -33,6 +34,10 @@ class Verdict:
     stale: bool
     reason: str
     unknown: bool = False
+
+    def __post_init__(self) -> None:
+        """The reason goes into logs and the audit trail. It names a run that a stranger may have written."""
+        object.__setattr__(self, "reason", printable(self.reason))
 
 
 def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, now: datetime) -> Verdict:

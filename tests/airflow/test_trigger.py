@@ -24,6 +24,10 @@ from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.work import hosts
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.hosts import declare_gone
+from airflow_hivelock.work.processes import Processes
 from tests.airflow.triggerer import CANCELLED_AGAIN_S, Triggerer, fails
 
 if TYPE_CHECKING:
@@ -245,6 +249,82 @@ class TestTheLogOfAWait:
             await triggerer.event(trigger_id)
 
         asyncio.run(body())
+
+    def test_it_says_who_has_force_released_what_it_waited_for(
+        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    ) -> None:
+        async def body() -> None:
+            held = other(manager)
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
+            manager.force_release(held.id, reason="its job is over", user="ann")
+            await triggerer.event(trigger_id)
+
+        asyncio.run(body())
+        assert "ann force-released the lease of somebody: its job is over" in lines()
+
+    def test_a_release_is_not_taken_for_a_force_release_of_before_or_for_a_word_on_a_host(
+        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    ) -> None:
+        async def body() -> None:
+            manager.force_release(other(manager).id, reason="an earlier one", user="ann")
+            held = manager.start_work(other(manager), "work", encode(Processes(host="worker-9")))
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
+            declare_gone(manager, hosts.on_host("worker-9", [held]), reason="burnt down", user="ann")
+            manager.release(held)
+            await triggerer.event(trigger_id)
+
+        asyncio.run(body())
+        assert "force-released" not in lines()
+
+    @pytest.mark.parametrize("silent_s", [0.0, 3600.0])
+    def test_an_audit_trail_that_cannot_be_read_delays_no_grant(
+        self, silent_s: float, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        over = threading.Event()
+
+        def audit() -> Any:
+            over.wait(silent_s)
+            raise StoreUnavailable("zk1 is down")
+
+        async def body() -> None:
+            monkeypatch.setattr(manager.backend, "audit", audit)
+            held = other(manager)
+            trigger_id = await triggerer.start(lock(), logical_date=DAY)
+            await triggerer.until(manager.waiters, "a waiter")
+            manager.release(held)
+            begun = time.monotonic()
+            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+            waited_s = time.monotonic() - begun
+            over.set()
+            assert waited_s < 5
+
+        asyncio.run(body())
+
+    def test_many_waiters_read_the_audit_trail_together(
+        self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    ) -> None:
+        reads: list[float] = []
+        audit = manager.backend.audit
+
+        def counted() -> Any:
+            reads.append(time.monotonic())
+            return audit()
+
+        async def body() -> None:
+            monkeypatch.setattr(manager.backend, "audit", counted)
+            held = other(manager)
+            task = {"reads": [OBJECT], "writes": []}
+            started = [await triggerer.start(lock(**task), logical_date=DAY, run_id=f"r{n}") for n in range(20)]
+            await triggerer.until(lambda: lines().count("In the way: somebody") == 20, "all to wait")
+            manager.force_release(held.id, reason="over", user="ann")
+            for each in started:
+                await triggerer.event(each)
+
+        asyncio.run(body())
+        assert lines().count("ann force-released the lease of somebody: over") == 20
+        assert len(reads) < 10
 
     def test_an_airflow_that_does_not_answer_delays_no_grant(
         self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,155 @@
+"""An owner in the lock store may be written by a stranger: it forges no line of a log and drives no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from airflow_hivelock import waiting
+from airflow_hivelock.locks import Lease, LockRequest, rules
+from airflow_hivelock.triggers import ahead
+from airflow_hivelock.triggers.ahead import RunsAhead
+from airflow_hivelock.waiting import InTheWay
+from airflow_hivelock.work.applications import encode
+from tests.airflow.test_keeper_frees import Airflow, airflow, gone, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+
+__all__ = ["airflow"]
+
+RUN = "run\n2026-01-01 INFO Released lease 7\r\x1b[2J\u202eb"
+SHOWN = r"run\n2026-01-01 INFO Released lease 7\r\x1b[2J\u202eb"
+QUOTED = "run%0A2026-01-01 INFO Released lease 7%0D%1B[2J%E2%80%AEb"
+"""Printable as it is in the store; its run is not."""
+
+OBJECT = "dw.t"
+
+
+@pytest.fixture(autouse=True)
+def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are not checked, as those that a stranger writes into the store."""
+    monkeypatch.setattr(LockRequest, "__post_init__", lambda request: None)
+
+
+def is_clean(text: str) -> bool:
+    return all(line.isprintable() for line in text.split("\n")) and "\n2026" not in text
+
+
+@pytest.mark.parametrize("run", [RUN, QUOTED])
+class TestKeeper:
+    def owner(self, run: str) -> str:
+        return f"here/dag/{run}/load/-1"
+
+    def test_of_a_lease_that_it_frees(
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Callable[[], str]
+    ) -> None:
+        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
+        manager.start_work(lease, "load", encode(gone()))
+        airflow.knows(RUN, "failed", load="failed")
+        assert not keep()
+        assert not manager.show()
+        assert "Freed lease" in lines()
+        assert SHOWN in lines()
+        assert is_clean(lines())
+
+    def test_of_a_lease_that_it_keeps(
+        self,
+        run: str,
+        airflow: Airflow,
+        manager: LockManager,
+        lines: Callable[[], str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
+        manager.start_work(lease, "load", encode(gone()))
+        airflow.knows(RUN, "failed", load="failed")
+        monkeypatch.setattr("airflow_hivelock.work.stale.running", lambda works: ["process 7\x1b[2J\nof a stranger"])
+        assert not keep()
+        assert "Keeping lease" in lines()
+        assert is_clean(lines())
+
+    def test_of_a_lease_that_it_cannot_judge(
+        self,
+        run: str,
+        airflow: Airflow,
+        manager: LockManager,
+        lines: Callable[[], str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("it broke")
+
+        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
+        manager.start_work(lease, "load", encode(gone()))
+        airflow.knows(RUN, "failed", load="failed")
+        monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", fails)
+        assert is_clean(keep()[lease.id])
+        assert "cannot be judged" in lines()
+        assert is_clean(lines())
+
+    def test_of_a_waiter_that_it_takes_off_the_list(
+        self,
+        run: str,
+        airflow: Airflow,
+        manager: LockManager,
+        lines: Callable[[], str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        request = rules.request(self.owner(run), writes=[OBJECT], late=True)
+        manager.begin(request, lambda: None).poll()
+        airflow.knows(RUN, "failed", load="failed")
+        assert not keep()
+        assert "waits for no worker slot any more" in lines()
+        assert is_clean(lines())
+
+
+class TestWaiter:
+    def test_of_those_in_its_way(self, manager: LockManager, lines: Callable[[], str]) -> None:
+        held = manager.acquire(owner=RUN, writes=[OBJECT])
+        first = manager.begin(rules.request(f"second {RUN}", writes=[OBJECT]), lambda: None)
+        first.poll()
+        log = structlog.get_logger()
+        wait = waiting.Wait(manager, rules.request("waiter", writes=[OBJECT]), None, lambda: None, log)
+        wait.poll()
+        manager.release(held)
+        lease = first.poll()
+        assert isinstance(lease, Lease)
+        wait.poll()
+        manager.release(lease)
+        assert isinstance(wait.poll(), Lease)
+        for said in ("In the way", "No longer in the way", "after waiting"):
+            assert said in lines()
+        assert lines().count(SHOWN) >= 4
+        assert is_clean(lines())
+        assert is_clean(waiting.Round(1, **wait.past()).past)
+
+    def test_of_what_became_of_those_ahead(
+        self, manager: LockManager, lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def failed(_: Any) -> str:
+            return "its run has failed"
+
+        owner = f"here/dag/{RUN}/load/-1"
+        monkeypatch.setattr(ahead, "_end_of", failed)
+        manager.force_release(manager.acquire(owner=owner, writes=[OBJECT]).id, reason="over", user="ann")
+        (entry,) = manager.audit()
+        forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
+        monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
+
+        async def body() -> None:
+            async with RunsAhead("here", manager, structlog.get_logger()) as runs:
+                await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
+
+        asyncio.run(body())
+        assert "its run has failed" in lines()
+        assert "force-released" in lines()
+        assert lines().count(SHOWN) == 4
+        assert is_clean(lines())
