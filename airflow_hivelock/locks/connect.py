@@ -35,7 +35,7 @@ def connect(url: str) -> LockManager:
         ``timeout_s`` is the session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients;
         and for ``passing_s``, 0 to a year, those of higher priority go before one that waits. ``query_chars`` is Hive's
         ``hive.lock.query.string.max.length``: how much of the SQL stands in each lock, 500 characters at most.
-        ``auth=DIGEST|SASL|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
+        ``auth=DIGEST|DIGEST-MD5|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
         ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
     ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``
         ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
@@ -50,7 +50,7 @@ def connect(url: str) -> LockManager:
     ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``
         Servers of one metastore; :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is its
         ``hive.txn.timeout``, which it is asked for where nothing is said.
-    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=NONE&ssl=false&recheck_s=30]``
+    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=LDAP&ssl=false&recheck_s=30]``
         To look at the locks that Hive holds, wherever it keeps them; it takes none.
     ``memory://[name]``
         This process only.

@@ -205,7 +205,7 @@ def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
         ("host:port", InvalidRequest, "a port is a number"),
         ("host/dw`; drop table x", InvalidRequest, "not a database name"),
         ("host?auth=PLAIN", InvalidRequest, "NONE, NOSASL, LDAP, KERBEROS"),
-        ("ann:secret@host", InvalidRequest, "auth=LDAP"),
+        ("ann:secret@host?auth=NONE", InvalidRequest, "auth=LDAP"),
         ("ann:secret@host?root=1", InvalidRequest, "unknown option root"),
     ],
 )

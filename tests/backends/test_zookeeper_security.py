@@ -228,8 +228,9 @@ def _works(manager: LockManager) -> None:
         assert manager.release(lease)
 
 
-def test_sasl_lets_in_whom_it_knows(secured: tuple[str, str], number: int, raw: KazooClient) -> None:
-    manager = connect(_url(secured[0], number, f"airflow:{PASSWORD}", auth="SASL"))
+@pytest.mark.parametrize("auth", ["SASL", "DIGEST-MD5"])
+def test_sasl_lets_in_whom_it_knows(secured: tuple[str, str], number: int, raw: KazooClient, auth: str) -> None:
+    manager = connect(_url(secured[0], number, f"airflow:{PASSWORD}", auth=auth))
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
     assert isinstance(backend.store.client, KazooSession)

@@ -98,8 +98,16 @@ def test_every_property_of_a_hive_site_is_in_the_tables() -> None:
     assert elsewhere == lock_store.ELSEWHERE
 
 
-def test_no_example_has_airflow_warn_of_a_short_secret() -> None:
-    """Airflow masks every text of a connection's extra, and warns in each task's log of what is too short to be masked."""
+def test_airflow_warns_of_a_short_text_in_an_extra() -> None:
+    """So that :func:`connections.read` would see it in an example."""
+    short = {"conn_type": "hivelock", "extra": {"installation": "prod"}}
+    assert any("too short" in line for line in connections.warnings_of(Connection.from_json(json.dumps(short))))
+    harmless = {"conn_type": "hivelock", "extra": {"installation": "etl-prod", "ssl": True, "timeout_s": 5}}
+    assert not connections.warnings_of(Connection.from_json(json.dumps(harmless)))
+
+
+def test_no_example_has_airflow_warn_of_a_short_installation() -> None:
+    """Docstrings and error messages have examples, too."""
     shortest = SecretsMasker.min_length_to_mask
     texts = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "airflow_hivelock").rglob("*.py")]
     found = {name for file in texts for name in re.findall(r'"installation": "([^"]*)"', file.read_text())}

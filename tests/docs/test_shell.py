@@ -76,6 +76,8 @@ class Pages:
             case ["export", setting]:
                 name, _, value = setting.partition("=")
                 patch.setenv(name, value)
+                if name.startswith("AIRFLOW_CONN_"):
+                    connections.read(Connection.from_json(value), self._here)
             case ["hivelock", *arguments]:
                 self._compare(command, *self._printed(lambda: cli.main(arguments)))
             case ["airflow", *arguments]:

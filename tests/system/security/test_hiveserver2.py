@@ -102,7 +102,7 @@ def ldap(
 def test_a_password_and_the_full_check_of_the_server_let_in(
     ldap: str, authority: Authority, zookeeper: ZooKeeperServer
 ) -> None:
-    _works(f"ann:hush-hush@{ldap}?auth=LDAP&ssl=true&ca={authority.ca}", zookeeper)
+    _works(f"ann:hush-hush@{ldap}?ssl=true&ca={authority.ca}", zookeeper)
 
 
 @pytest.mark.parametrize("login", ["ann:wrong-one", "nobody:hush-hush", "ann:"])

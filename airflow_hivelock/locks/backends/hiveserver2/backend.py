@@ -99,13 +99,14 @@ class HiveServer2Backend(Backend):
         *,
         recheck_s: str = "30",
         answer_s: str = "60",
-        auth: str = "NONE",
+        auth: str = "",
         ssl: str = "false",
         **given: str,
     ) -> Self:
         """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
 
         :param url: ``hiveserver2://[user[:password]@]host[:10000][/database]``
+        :param auth: its ``hive.server2.authentication``; default ``LDAP`` with a password, ``NONE`` without.
         """
         try:
             port = url.port or PORT
@@ -121,7 +122,7 @@ class HiveServer2Backend(Backend):
             unquote(url.path.strip("/")) or Address.database,
             unquote(url.username or "") or Address.user,
             unquote(url.password) if url.password is not None else None,
-            auth.upper(),
+            auth.upper() or ("NONE" if url.password is None else "LDAP"),
             timeout_s=seconds("answer_s", answer_s),
             tls=truth("ssl", ssl),
             **given,

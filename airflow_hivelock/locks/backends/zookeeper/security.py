@@ -84,6 +84,8 @@ class Security:
         """
         user, _, password = (unquote(part) for part in login.partition(":"))
         auth = auth.upper() or ("DIGEST" if login else "NONE")
+        if auth == "DIGEST-MD5":  # a short text in a connection, as SASL, has Airflow warn in each task's log
+            auth = "SASL"
         if auth not in AUTH:
             raise InvalidRequest(f"auth={auth!r} of zookeeper://: use one of {', '.join(AUTH)}")
         named = auth in ("DIGEST", "SASL")
