@@ -62,11 +62,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     nothing. They are kept while the operator defers, renewed while it runs, and released when
     the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
-    The lease records what runs: the task's processes, and the job that it has submitted to Livy, Databricks or Glue, or by
-    way of any other ResumableJobMixin, from the moment when the operator knows its id, whether it then waits or
-    defers. The locks go once the cluster says that the job has ended. A later try goes on with it where the operator
-    does so (``durable``), or first ends what an earlier one has left running. It does not start where it cannot tell;
-    nobody frees the locks before.
+    The lease records what runs: the task's processes, and the job that the operator has submitted, from the moment when
+    the operator knows its id, whether it then waits or defers. The locks go once the cluster reports that the job has ended.
+    A later try continues with that job where the operator does so (``durable``), or first ends what an earlier one has
+    left running. It does not start where it cannot tell; the locks stay until then.
+
+    The jobs of Livy, Databricks, Glue, EMR, Dataproc, Kubernetes and Spark are known to every process. So are those of
+    each ResumableJobMixin whose module an installed provider lists as one of operators. A job of another
+    ResumableJobMixin is known to its own task only: the keeper and the page import no class because a lease names it.
+    Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, and they ask for it, too.
 
     Of an operator that is not known to end with its process (Bash, Python, sensors, and SQL but for HiveServer2's are), a
     death tells nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.

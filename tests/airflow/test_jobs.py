@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import threading
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
 from airflow_hivelock.locks.errors import CannotTell, StoreUnavailable
+from airflow_hivelock.locks.model import Work
 from airflow_hivelock.work import applications, lease_holder
 from airflow_hivelock.work.jobs import resumable, table, trust
 from airflow_hivelock.work.jobs.resumable import Asking, ResumableJob
@@ -23,6 +25,7 @@ from tests.airflow.test_mixin import DAY, NAMES, dag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
     from tests.airflow.conftest import Ran
@@ -411,7 +414,7 @@ class TestRecord:
             replace(self.JOB, operator=f"{__name__}.{name}").running()
 
     def test_nothing_of_another_module_is_made(self, provided: None) -> None:
-        with pytest.raises(CannotTell, match="not imported because a record names it"):
+        with pytest.raises(CannotTell, match=r"not imported because a record names it"):
             replace(self.JOB, operator="subprocess.Popen", arguments={}).running()
 
     def test_a_job_that_its_cluster_does_not_know_is_not_over(self, provided: None) -> None:
@@ -467,6 +470,62 @@ def test_a_class_says_itself_that_its_work_ends_with_its_process(manager: LockMa
         LockedLocal(task_id="job", act=lambda: said.append(said_if_killed_now(manager)), **NAMES)
     assert run(works, logical_date=DAY).state == "success"
     assert said == ["[]"]
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package with a kind of jobs that it registers; nothing of it has been imported."""
+    (tmp_path / "acme_jobs.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from airflow_hivelock.work.jobs.job import Job\n"
+        "ENDED = []\n"
+        "@dataclass(frozen=True)\n"
+        "class Batch(Job):\n"
+        "    kind = 'acme-batch'\n"
+        f"    operators = {{{__name__ + '.Submits'!r}: 'job_id'}}\n"
+        "    batch_id: int\n"
+        "    @classmethod\n"
+        "    def of(cls, operator):\n"
+        "        return cls(operator.job_id)\n"
+        "    def running(self):\n"
+        "        return self.batch_id not in ENDED\n"
+        "    def cancel(self):\n"
+        "        ENDED.append(self.batch_id)\n"
+    )
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[airflow_hivelock.jobs]\nacme-batch = acme_jobs:Batch\n")
+
+    def forget() -> None:
+        table.kind.cache_clear()
+        table.kind_of.cache_clear()
+        sys.modules.pop("acme_jobs", None)
+
+    forget()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield info
+    forget()
+
+
+def test_a_kind_of_jobs_that_an_installed_package_registers_is_asked_for_by_every_process(acme: Path) -> None:
+    job = applications.decode('{"kind":"acme-batch","batch_id":7}')
+    assert job.running()
+    assert applications.running([Work("load", applications.encode(job), 7)])
+    job.stop()
+    assert not job.running()
+    found = table.kind_of(LockedSubmits)
+    assert found is not None
+    assert (found[0].__name__, found[1]) == ("Batch", "job_id")
+
+
+def test_a_kind_of_jobs_that_is_not_registered_is_neither_imported_nor_asked_for(acme: Path) -> None:
+    (acme / "entry_points.txt").unlink()
+    with pytest.raises(CannotTell, match="no application that this version knows"):
+        applications.decode('{"kind":"acme-batch","batch_id":7}')
+    with pytest.raises(CannotTell, match=r"not imported because a record names it.*airflow_hivelock.jobs"):
+        ResumableJob("acme_jobs.Batch", 7, {}).running()
+    assert "acme_jobs" not in sys.modules
 
 
 def test_kinds_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

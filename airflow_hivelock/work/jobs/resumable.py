@@ -248,7 +248,7 @@ class ResumableJob(Job):
         if asking is None and types is None and self.operator not in _own_classes:
             raise CannotTell(
                 f"{self.operator} is not imported because a record names it: no installed provider lists its module as one of "
-                "operators. Its own task can ask for it; list the module in a provider, or add a kind of jobs"
+                "operators. Its own task can ask for it; register a kind of jobs in the entry points airflow_hivelock.jobs"
             )
         allowed = {}
         for name, value in self.arguments.items():
