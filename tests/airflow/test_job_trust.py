@@ -365,19 +365,26 @@ class TestInTime:
         finally:
             answers.set()
 
-    def test_what_asks_at_the_same_time_gets_the_same_answer(self) -> None:
+    def test_what_asks_at_the_same_time_gets_the_same_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[int] = []
-        both = threading.Barrier(2)
         got: list[int] = []
+        waiting = threading.Semaphore(0)
+        put = asking._put
+
+        def counted(*question: Any) -> Any:
+            shared = put(*question)
+            waiting.release()
+            return shared
 
         def ask() -> int:
             asked.append(1)
-            time.sleep(0.3)
+            assert all(waiting.acquire(timeout=10) for _ in range(2)), "the answer comes while both wait for it"
             return len(asked)
 
         def other() -> None:
-            both.wait()
-            got.append(asking.in_time("same", ask, 10))
+            got.append(asking.in_time("same", ask, 20))
+
+        monkeypatch.setattr(asking, "_put", counted)
 
         threads = [threading.Thread(target=other) for _ in range(2)]
         for each in threads:
@@ -420,12 +427,11 @@ class TestInTime:
 
 def asking_threads(most: int = 0) -> int:
     """How many still ask, once there are *most* or fewer, or after a while."""
+    asking_now = [each for each in threading.enumerate() if each.name == "hivelock-asks"]
     deadline = time.monotonic() + 5
-    while (found := [each.name for each in threading.enumerate()].count("hivelock-asks")) > most:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.02)
-    return found
+    for each in asking_now[: len(asking_now) - most]:
+        each.join(max(0.0, deadline - time.monotonic()))
+    return sum(each.is_alive() for each in asking_now)
 
 
 def test_an_unknown_uid_is_logged_and_the_job_is_recorded_all_the_same(caplog: pytest.LogCaptureFixture) -> None:

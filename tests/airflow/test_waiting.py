@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
@@ -23,6 +22,7 @@ from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.spec import LockSpec, Owner
 from airflow_hivelock.work.applications import running
 from tests.airflow.triggerer import starts_in_triggerer
+from tests.backends.databases import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,11 +58,7 @@ def when_it_waits(manager: LockManager, lines: Callable[[], str], act: Callable[
     """Act once the run has said for whom it waits."""
 
     def watch() -> None:
-        deadline = time.monotonic() + 60
-        while "In the way: somebody" not in lines():
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.02)
+        wait_until(lambda: "In the way: somebody" in lines())
         act()
 
     thread = threading.Thread(target=watch)
@@ -95,12 +91,13 @@ def test_the_worker_s_log_repeats_how_long_the_triggerer_has_waited_and_for_whom
         HiveLockOperator(task_id="lock", writes=["dw.other"], waiting="defer")
     held = {name: manager.acquire(owner=name, writes=[what]) for name, what in (("one", OBJECT), ("two", "dw.other"))}
 
+    def release() -> bool:
+        for name in [name for name in held if lines().count(f"In the way: {name} ") == 2]:  # worker, then trigger
+            manager.release(held.pop(name))
+        return not held
+
     def watch() -> None:
-        deadline = time.monotonic() + 60
-        while held and time.monotonic() < deadline:
-            for name in [name for name in held if lines().count(f"In the way: {name} ") == 2]:  # worker, then trigger
-                manager.release(held.pop(name))
-            time.sleep(0.02)
+        wait_until(release)
 
     releasing = threading.Thread(target=watch)
     releasing.start()

@@ -105,7 +105,7 @@ def test_what_is_signed_or_encrypted_is_read(protection: str, realm: Realm, tmp_
     with _in_realm(realm, tmp_path, protection) as server:
         _works(f"localhost:{server.port}?auth=KERBEROS")
         with connect(f"metastore://localhost:{server.port}?auth=KERBEROS&answer_s=120") as manager:
-            many = [f"dw.flights/name={number:0700}" for number in range(120)]  # more than a buffer of SASL's holds
+            many = [f"dw.flights/name=n{number:0700}" for number in range(120)]  # more than a buffer of SASL's holds
             lease = manager.acquire(owner="me", writes=many)
             assert len(manager.show()) == len(many)
             assert manager.release(lease)
