@@ -286,16 +286,17 @@ async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_R
     await _checked(connection_id)
     who = access.user_name(user)
 
-    def declare() -> int:
+    def declare() -> list[str]:
         hook = HiveLockHook(connection_id)
         manager = hook.manager()
         found = _on_host(gone.host, manager.leases(), hook.installation, user)
-        return len(declare_gone(manager, found, reason=gone.reason.strip(), user=who))
+        return [each.lease.id for each in declare_gone(manager, found, reason=gone.reason.strip(), user=who)]
 
     ended = await _reads.ask(secrets.token_hex(8), declare)
-    _reads.forget(*((connection_id, what) for what in ("current", "audit", "leases")))
-    log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, ended, gone.reason)
-    return {"ended": ended}
+    changed = [(connection_id, "lease", lease_id) for lease_id in ended]
+    _reads.forget(*((connection_id, what) for what in ("current", "audit", "leases")), *changed)
+    log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
+    return {"ended": len(ended)}
 
 
 def _on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.holders import told_jobs
-from airflow_hivelock.ui.works import host_of, what
+from airflow_hivelock.ui.works import host_of, judge, what
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -388,8 +388,10 @@ def describe(
         "locks": len(lease.locks),
         "works": works,
     }
+    why, step = judge(answers)
     at_ms, whys = keeper
-    return shown | {"keeper": {"at": at_ms, "why": whys[lease.id]}} if lease.id in whys else shown
+    report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys else {}
+    return shown | {"keeper": {"why": why, "next": step, **report}}
 
 
 def dag_of(lease: Lease, installation: str) -> str:

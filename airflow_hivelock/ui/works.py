@@ -16,6 +16,8 @@ from airflow_hivelock.work.processes import Processes, started
 from airflow_hivelock.work.stale import is_for_its_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_hivelock.locks.model import Lease, Work
 
 log = structlog.get_logger(__name__)
@@ -61,6 +63,25 @@ def ask(lease: Lease) -> dict[str, WorkState]:
             text = f"{', '.join(left).replace('on this host', f'on {here}')} still runs"
             found[LEFT_BEHIND] = WorkState(RUNS, text, f"Wait until it ends, or end it on {here}.")
     return found
+
+
+def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
+    """What the keeper makes of a lease whose task is over, by *found* of :func:`ask`, and what to do about it.
+
+    The keeper asks the same questions in the triggerer. It reports only leases of which it cannot tell.
+    """
+    by_code = {state.code: (name, state) for name, state in reversed(found.items())}
+    if RUNS in by_code:
+        name, state = by_code[RUNS]
+        return f"keeps it, because {'' if name == LEFT_BEHIND else f'{name} '}{state.text}", state.next
+    if AWAY in by_code:
+        name, state = by_code[AWAY]
+        return f"{state.text} whether {name} has ended; a triggerer there then frees it", state.next
+    for code in (SILENT, UNTOLD):
+        if code in by_code:
+            name, state = by_code[code]
+            return f"cannot tell whether {name} has ended", state.next
+    return "frees it within a minute, if its task is over and Airflow's triggerer runs", ""
 
 
 def how(work: Work) -> WorkState:

@@ -173,6 +173,16 @@ def test_only_who_may_change_the_connection_says_that_a_host_is_gone_and_only_fr
     assert ("gone by the word of some op" in shown[0]["what"]) == (status == 200)
 
 
+def test_a_lease_that_was_looked_at_before_shows_at_once_that_its_host_is_gone(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease, operator = on_worker(manager), login("op")
+    place = f"/api/hivelock_default/leases/{lease.id}"
+    assert operator.get(place).json()["works"][0]["code"] == works.AWAY
+    assert operator.post(GONE, json={"host": "worker-7", "reason": "burnt down"}, headers=ASKED).json() == {"ended": 1}
+    assert operator.get(place).json()["works"][0]["code"] == works.ENDED
+
+
 def test_what_ends_with_a_host_is_listed_before_it_is_said(
     login: Callable[[str | None], TestClient], manager: LockManager
 ) -> None:

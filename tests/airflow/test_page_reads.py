@@ -155,15 +155,42 @@ def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, m
     try:
         application = encode(Processes(pid=2**22 + 1, started=1, mark=mark))
         lease = manager.start_work(hold(manager), "load", application)
-        [work] = login("viewer").get(f"{LEASE}/{lease.id}").json()["works"]
+        shown = login("viewer").get(f"{LEASE}/{lease.id}").json()
     finally:
         child.kill()
         child.wait()
+    [work] = shown["works"]
     here = socket.gethostname()
     assert work["how"] == (
         f"still runs on {here}: {child.pid} (sleep), started by process {2**22 + 1}, which has ended"
     )
     assert work["next"].startswith(f"On {here}, ps -fp {child.pid} shows more.")
+    assert shown["keeper"] == {
+        "why": f"keeps it, because load still runs on {here}: {child.pid} (sleep), started by process {2**22 + 1}, "
+        "which has ended",
+        "next": work["next"],
+    }, "the keeper has reported nothing yet, and the lease is no suspect"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (works.ENDED, "frees it within a minute, if its task is over and Airflow's triggerer runs"),
+        (works.AWAY, "only worker-7 can tell whether load has ended; a triggerer there then frees it"),
+        (works.UNTOLD, "cannot tell whether load has ended"),
+        (works.SILENT, "cannot tell whether load has ended"),
+    ],
+)
+def test_the_keeper_judges_by_the_answers_that_the_page_has(code: str, why: str) -> None:
+    answers = {
+        "load": works.WorkState(code, "only worker-7 can tell", "Look there."),
+        "ended": works.WorkState("ended", ""),
+    }
+    assert works.judge(answers) == (why, "Look there." if code != works.ENDED else "")
+    assert works.judge({"left behind": works.WorkState(works.RUNS, "7 (sleep) on a still runs", "x")})[0] == (
+        "keeps it, because 7 (sleep) on a still runs"
+    )
+    assert works.judge({})[0] == "frees it within a minute, if its task is over and Airflow's triggerer runs"
 
 
 def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login, manager: LockManager) -> None:
@@ -183,9 +210,9 @@ def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login,
     try:
         viewer = login("viewer")
         keeper = viewer.get(f"{LEASE}/{lease.id}").json()["keeper"]
-        assert keeper["why"] == why
+        assert keeper["report"] == why
         assert abs(keeper["at"] / 1000 - time.time()) < 60
-        assert "keeper" not in viewer.get(f"{LEASE}/{other.id}").json()
+        assert "report" not in viewer.get(f"{LEASE}/{other.id}").json()["keeper"]
     finally:
         with create_session() as session:
             session.query(AssetEvent).delete()

@@ -41,8 +41,8 @@ function leaseBody({ connection, lock, model, mayRelease, released, declared, di
   const elsewhere = new Set(model.locks.filter((other) => other.lease === lease).flatMap((other) => [...other.waiters]).filter((o) => !lock.waiters.has(o))).size;
   const { label, why } = stateOf(lock);
   const works = h("span", { class: "muted" }, "asking…");
-  const needy = kindOf(lock) === "needs";
-  const keeper = h("span", {}, "frees it within a minute after its work has ended, if Airflow’s triggerer runs");
+  const over = ["needs", "ends"].includes(kindOf(lock));
+  const keeper = h("span", { class: "muted" }, "asking…");
   const renewed = lease.expires && now() - lease.expires + lease.lease_s * 1000;
   const body = h("div", { class: "body" },
     facts([
@@ -55,7 +55,7 @@ function leaseBody({ connection, lock, model, mayRelease, released, declared, di
       ["Lease id", lease.id && h("code", {}, lease.id)],
       ["What it is for", lease.query && h("code", {}, lease.query)],
       ["Its work", works],
-      ["The keeper", needy && keeper],
+      ["The keeper", over && keeper],
       ["Locks", h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
         locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
         above ? h("li", { class: "muted" }, `and ${count(above, "shared lock")} on what lies above`) : null)],
@@ -65,7 +65,7 @@ function leaseBody({ connection, lock, model, mayRelease, released, declared, di
         elsewhere ? h("li", { class: "muted" }, `and ${elsewhere} more for its other locks`) : null)],
     ]));
   if (mayRelease && lease.id) body.append(releaseForm({ connection, lease, released, dialog }));
-  tellWorks(connection, lease, works, needy ? keeper : null).then((hosts) => {
+  tellWorks(connection, lease, works, over ? keeper : null).then((hosts) => {
     if (mayRelease) for (const host of hosts) body.insertBefore(hostForm({ connection, host, declared, dialog }), body.querySelector(".release"));
   });
   return body;
@@ -79,18 +79,27 @@ async function tellWorks(connection, lease, place, keeper) {
   }
   try {
     const { works, keeper: said } = await leaseOf(connection, lease.id);
-    if (keeper && said) keeper.textContent = `could not free it at ${moment(said.at)}: ${said.why}`;
+    if (keeper) showVerdict(keeper, said);
     place.classList.toggle("muted", works.length === 0);
     if (works.length === 0) place.textContent = "nothing is recorded";
     else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, code, how, next }) =>
-      h("li", {}, workText([name, what, code, how]), keeper && next ? h("div", { class: "next" }, next) : null))));
+      h("li", {}, workText([name, what, code, how]), keeper && next && next !== said.next ? h("div", { class: "next" }, next) : null))));
     const alive = works.filter(({ code }) => code !== "ended").length;
     place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: alive }));
     return [...new Set(works.filter(({ host, code }) => host && code !== "ended").map(({ host }) => host))];
   } catch (error) {
     place.textContent = error.message;
+    keeper?.replaceChildren("frees it within a minute, if nothing of it runs, its task is over and Airflow’s triggerer runs");
     return [];
   }
+}
+
+// What the keeper has reported itself, and what it finds by the answers that the page has just got.
+function showVerdict(place, { at, report, why, next }) {
+  place.classList.remove("muted");
+  place.replaceChildren(
+    ...(report ? [h("div", {}, `could not free it at ${moment(at)}: ${report}`), h("div", {}, `By now: ${why}`)] : [h("div", {}, why)]),
+    next ? h("div", { class: "next" }, next) : "");
 }
 
 function releaseForm({ connection, lease, released, dialog }) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,8 @@ from subprocess import Popen
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from airflow.models.crypto import get_fernet
+from airflow.models.trigger import Trigger
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.spec import Owner
@@ -81,7 +82,9 @@ def tell(database_url: str) -> None:
             owner(SENSOR, 55, "orders_are_free"): "deferred",
         },
     )
-    kwargs = json.dumps({"hivelock_conn_id": "hivelock_default", "reads": DAYS[:1], "writes": []})
+    given = {"hivelock_conn_id": "hivelock_default", "reads": DAYS[:1], "writes": []}
+    # In the form of this Airflow's version. The API server has another Fernet key.
+    kwargs = get_fernet().decrypt(Trigger.encrypt_kwargs(given).encode()).decode()
     now = datetime.now(UTC)
     engine = sa.create_engine(database_url, poolclass=sa.NullPool)
     known = sa.MetaData()
