@@ -66,11 +66,13 @@ def ask(lease: Lease) -> dict[str, WorkState]:
 
 
 def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
-    """What the keeper makes of a lease whose task is over, by *found* of :func:`ask`, and what to do about it.
+    """The keeper's verdict on a lease whose task is over, and the next step.
 
-    The keeper asks the same questions in the triggerer. It reports only leases of which it cannot tell.
+    The keeper asks the same questions in the triggerer. It reports a verdict only if it cannot tell whether work goes on.
+
+    :param found: the answers of :func:`ask`.
     """
-    by_code = {state.code: (name, state) for name, state in reversed(found.items())}
+    by_code = {state.code: (name, state) for name, state in reversed(list(found.items()))}
     if RUNS in by_code:
         name, state = by_code[RUNS]
         return f"keeps it, because {'' if name == LEFT_BEHIND else f'{name} '}{state.text}", state.next
