@@ -1,7 +1,8 @@
 """Plans each statement of a folder of .q and .sql files: ``python -m tests.support.sql.suite FOLDER``.
 
 A file is a session: USE, SET, and what is temporary or a view hold for the statements after them. What is refused is
-printed by its reason, and where the plan differs from a second, independent reading: see :mod:`.reading`.
+printed by its reason, and where the plan differs from a second, independent reading: see :mod:`.reading`. Statements that
+Spark itself refuses are counted apart, if its results are in ``results/`` beside ``inputs/``: see :mod:`.answers`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.statement import add
 from airflow_hivelock.locks.plan.tables import KnownTables
+from tests.support.sql.answers import ANALYZER, PARSER, Answers
 from tests.support.sql.reading import Reading
 
 if TYPE_CHECKING:
@@ -90,11 +92,14 @@ class Run:
 
     def file(self, file: Path) -> None:
         planner, reading = Planner(SessionState(KnownTables()), follows="stricter", limit=1_000), Reading()
-        for text in map(rendered, split(file.read_text(errors="replace"))):
+        answers = Answers(file)
+        for written in split(file.read_text(errors="replace")):
+            text, refuser = rendered(written), answers.refuses(written)
             for kept in (planner.scans, planner.writes, planner.looks):
                 kept.clear()  # views go on adding to them
             database, what, where = planner.session.database, kind(text), f"{file.name}: {' '.join(text.split())}"
             self.count[what] += 1
+            self.count[f"{what} {refuser}"] += bool(refuser)
             began = time.process_time()
             error = self._plan(text, planner)
             self.times_s.append(time.process_time() - began)
@@ -106,14 +111,28 @@ class Run:
                 found = _PLACE.match(str(error))
                 why = _PLACE.sub("", str(error)) if isinstance(error, InvalidRequest) else "nested too deep"
                 self.count[f"{what} refused"] += 1
-                self.count[f"{what} of names"] += _NO_NAME.search(str(error)) is not None
+                apart = "names" if _NO_NAME.search(str(error)) else refuser or "ours"
+                self.count[f"{what} refused: {apart}"] += 1
                 if not _STEP.search(str(error)):
                     self.wrong["REFUSED without a next step"].append(f"{error} in {where}")
-                self.refused[f"{what}: {why[:90]}"].append(f"{found['there'] if found else ''} in {where}")
+                self.refused[f"{what} ({apart}): {why[:90]}"].append(f"{found['there'] if found else ''} in {where}")
             else:
                 self.wrong[f"CRASH or HANG: {error!r}"[:90]].append(where)
             if error is None and what == "others":
                 reading.after(text, database)
+
+    def summary(self, what: str) -> str:
+        """Of *what*, how many are refused; and apart from names and from what Spark refuses, which share."""
+        total, names, parser, analyzer, ours = (
+            self.count[f"{what}{part}"]
+            for part in ("", *(f" refused: {apart}" for apart in ("names", PARSER, ANALYZER, "ours")))
+        )
+        runs = total - self.count[f"{what} {PARSER}"] - self.count[f"{what} {ANALYZER}"]
+        return (
+            f"{what}: {total:,} statements, {self.count[f'{what} refused']:,} refused: {names:,} for their names, {parser:,} "
+            f"by {PARSER} as well, {analyzer:,} by {ANALYZER} as well, {ours:,} others: {100 * ours / max(runs, 1):.2f} % of "
+            f"the {runs:,} that Spark does not refuse"
+        )
 
     def _plan(self, text: str, planner: Planner) -> BaseException | None:
         signal.setitimer(signal.ITIMER_REAL, MOST_S)
@@ -147,12 +166,7 @@ def main() -> int:
         f"{time.monotonic() - began:.0f} s; p99 {p99_ms:.1f} ms; slowest {run.slowest[0]:.2f} s: {run.slowest[1][: given.width]}"
     )
     for what in ("others", "EXPLAIN", "commands of Hive's shell"):
-        bad = run.count[f"{what} refused"]
-        names = run.count[f"{what} of names"]
-        share = 100 * (bad - names) / max(run.count[what], 1)
-        print(
-            f"{what}: {run.count[what]:,} statements, {bad:,} refused, {names:,} for their names; others {share:.2f} %"
-        )
+        print(run.summary(what))
     for title, found in (("Refused", run.refused), ("Wrong, or read wrongly by the second reading", run.wrong)):
         print(f"\n{title}:")
         for why, those in sorted(found.items(), key=lambda item: -len(item[1])):
