@@ -19,12 +19,16 @@ from airflow_hivelock.locks.spelling import is_date
 from tests.support.sql.cases import CASES, less
 from tests.support.sql.differences import LESS, MORE
 from tests.support.sql.hostile import statements
+from tests.support.sql.suite import NO_NAME, STEP
 from tests.support.sql.warehouse import PARTITIONS, Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.support.sql.cases import Case
+
+PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1b|parse", re.IGNORECASE)
+"""Words of sqlglot's, which are about its grammar."""
 
 PARTITIONED = {"default.t1": ["p"], "default.t2": ["p", "q"]}
 
@@ -345,7 +349,10 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
         ("select x from t where y > ${hiveconf:z}", "line 1, column 27, at '${hiveconf:z}'"),
         ("select * from a.b.c.d", "line 1, column 17, at 'b.c.d'"),
         ("select * from iceberg.db.t", "in a catalog of its own"),
-        ("select * from my_function(1)", "what the table function my_function reads is not known"),
+        (
+            "select * from my_function(1)",
+            "what the table function my_function reads is not known; CREATE the FUNCTION in",
+        ),
         ("select * from identifier(:t)", "line 1, column 15"),
         ("select last_value(x, (select max(x) from w)) over w1 from u", "not every SELECT in it was recognised"),
         ("select * from u where table t", "not understood"),
@@ -356,7 +363,7 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
         ("add jar /x/a--b.jar;\ninsert into t select 1", "'--' in such a statement"),
         ("create view v using parquet options (path '/x')", "AS and a query are wanted"),
         ("insert into identifier(:t) values (1)", "line 1, column 13, at 'identifier(:t) values (1)': which name"),
-        ("update identifier(concat('t', '1')) set x = 1", "what this changes is not understood"),
+        ("update identifier(lower('t')) set x = 1", "what this changes is not understood"),
         ("alter materialized view mv rebuild", "what this view reads is not known; give a metastore"),
         ("alter index i on t rebuild", "which table holds this index is not known"),
         (
@@ -364,7 +371,15 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
             "which table holds this index is not known",
         ),
         ("dfs -ls /a--b;\ninsert into t select 1", "'--' in such a statement"),
-        ("execute immediate v", "what this runs is not known"),
+        ("execute immediate v", "what this runs is not known; give it as a text, or DECLARE and SET the variable"),
+        ("select * from identifier(v)", "line 1, column 15, at 'identifier(v)': which name this gives is not known"),
+        (
+            "insert into t partition (p<'a') select 1",
+            "line 1, column 27, at \"<'a') select 1\": PARTITION takes only '='",
+        ),
+        ("alter table t drop partition (p like 'a')", "PARTITION takes =, <, <=, >, >=, != here; write p='value'"),
+        ("alter table t drop partition (p='a''b')", "a doubled quote means different things to Hive and Spark"),
+        ("declare c what select 1", "line 1, column 16, at 'select 1': a query here is not understood"),
         ("select * from t where x = 1 and", "what this reads is not understood; name reads and writes instead"),
         ("insert into t partition (p=date 'soon') select 1", "'soon' is no date"),
         ("alter table t drop partition (p='a\\\\b')", "means different things to Hive and Spark"),
@@ -372,8 +387,9 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
     ],
 )
 def test_what_is_not_understood_is_an_error_that_shows_the_place(sql: str, place: str) -> None:
-    with pytest.raises(InvalidRequest, match=re.escape(place)):
+    with pytest.raises(InvalidRequest, match=re.escape(place)) as refused:
         rules.request("me", *plan_statements(sql))
+    assert not sql or _helps(str(refused.value))
 
 
 @pytest.mark.parametrize(
@@ -537,12 +553,14 @@ def test_whatever_is_typed_is_answered_or_refused_and_locks_nothing_that_it_does
     print(f"SQL_SEED={seed}")
     caplog.set_level(logging.CRITICAL)
     catalog, answered = Warehouse(), 0
+    unhelpful: list[str] = []
     listed = [LockObject.parse(name) for name in PARTITIONS]
     existing = {str(each) for target in listed for each in (target, *target.parents)}
     for number, sql in enumerate(statements(seed, 10_000)):
         try:
             reads, writes = plan_statements(sql, catalog if number % 2 else None, database="dw")
-        except HiveLockError:
+        except HiveLockError as error:
+            unhelpful += [f"{error} for {sql!r}"] * (not _helps(str(error)))
             continue
         answered += 1
         named = sql.lower() + " all_t" * ("day_t" in sql.lower())  # a view names what it reads
@@ -552,7 +570,14 @@ def test_whatever_is_typed_is_answered_or_refused_and_locks_nothing_that_it_does
                 assert all(_typed(value, sql) or is_date(value) for _, value in target.partition), (
                     f"{target} for {sql!r}"
                 )
+    assert unhelpful[:3] == []
     assert answered > 2_000, "nearly all refused would show nothing"
+
+
+def _helps(message: str) -> bool:
+    """Whether a refusal has a next step, or names what cannot be locked; in words about SQL."""
+    there, _, why = message.rpartition("': ")
+    return bool(STEP.search(message) or NO_NAME.search(message)) and not PARSER.search(why if there else message)
 
 
 def _typed(value: str, sql: str) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType
-
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.condition import ALWAYS
 from airflow_hivelock.locks.plan.create import DATABASES, ELSEWHERE, index_table, no_query, view_query
@@ -61,18 +59,24 @@ def alter(cursor: Cursor, planner: Planner) -> None:
 
 def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
     target, parts = planner.named(cursor)
-    planner.write(target)
+    temporary = planner.session.is_temporary_view(parts)
+    if not temporary:
+        planner.write(target)
     cursor.take("AS")
     if cursor.word() in QUERY and not cursor.sees("WITH", "SCHEMA"):
-        view_query(cursor, planner, parts, renamed=False, temporary=False)
+        view_query(cursor, planner, parts, renamed=False, temporary=temporary)
     elif cursor.take("RENAME", "TO"):
-        other = planner.table(cursor)
+        other, new = planner.named(cursor)
         cursor.end()
         named = planner.session.meanings(parts)[-1]
         if named is None and (text := planner.session.view_text(target)):
             named = planner.reader(cursor.statement).stored(target, text)
-        planner.session.add_view(other, named)
-        planner.session.add_made(other)
+        planner.session.forget(parts)
+        if temporary and named:
+            planner.session.add_temporary_view(new, named)
+        else:
+            planner.session.add_view(other, named)
+            planner.session.add_made(other)
     elif cursor.take("REBUILD"):
         cursor.end()
         if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
@@ -161,8 +165,7 @@ def _add(cursor: Cursor, planner: Planner, table: LockObject) -> None:
             planner.write(added)
         if cursor.take("LOCATION"):
             cursor.string()
-        if cursor.is_type(TokenType.COMMA):
-            cursor.next()
+        cursor.comma()
 
 
 def _drop(cursor: Cursor, planner: Planner, table: LockObject) -> None:
@@ -171,8 +174,7 @@ def _drop(cursor: Cursor, planner: Planner, table: LockObject) -> None:
     planner.look(table)
     while cursor.sees("PARTITION"):
         planner.write(*planner.partitions(cursor.statement, table, cursor.spec(compared=True)))
-        if cursor.is_type(TokenType.COMMA):
-            cursor.next()
+        cursor.comma()
     if cursor.take("FOR", "METADATA", "REPLICATION") or cursor.take("IGNORE", "PROTECTION"):
         cursor.take("PURGE")
     cursor.take("PURGE")

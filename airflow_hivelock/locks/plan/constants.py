@@ -20,22 +20,22 @@ _SAME_IN_EACH_MONTH = 27
 """Up to which day months can be added: Hive 2.3 and Spark differ on the last day of a month, the 28th of February."""
 
 
-def constant(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+def constant(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
     """What *node* comes to; None where it is no constant, or Hive and Spark do not agree on it.
 
-    :param escaped: the texts in quotes that have a backslash. Hive and Spark read them differently.
+    :param uncertain: the texts that Hive and Spark may read differently.
     """
     node = node.unnest()
     if isinstance(node, exp.Literal):
         if node.is_string:
-            return None if node.name in escaped else Literal(node.name)
+            return None if node.name in uncertain else Literal(node.name)
         return Literal(node.name, "number")
     work_out = _RULES.get(type(node))
-    return work_out(node, escaped) if work_out else None
+    return work_out(node, uncertain) if work_out else None
 
 
-def _cast(node: exp.Expr, escaped: Container[str]) -> Literal | None:
-    inner, kind = constant(node.this, escaped), node.args["to"].this
+def _cast(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+    inner, kind = constant(node.this, uncertain), node.args["to"].this
     if inner is None or node.args.get("format"):
         return None
     if kind is exp.DataType.Type.DATE:
@@ -47,32 +47,32 @@ def _cast(node: exp.Expr, escaped: Container[str]) -> Literal | None:
     return None
 
 
-def _to_date(node: exp.Expr, escaped: Container[str]) -> Literal | None:
-    inner = constant(node.this, escaped)
+def _to_date(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+    inner = constant(node.this, uncertain)
     return None if inner is None or node.args.get("format") else _as_date(inner)
 
 
-def _add_days(node: exp.Expr, escaped: Container[str]) -> Literal | None:
-    inner, days = constant(node.this, escaped), constant(node.expression, escaped)
+def _add_days(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+    inner, days = constant(node.this, uncertain), constant(node.expression, uncertain)
     unit = node.args.get("unit")
     if inner is None or days is None or days.kind != "number" or (unit is not None and unit.name.upper() != "DAY"):
         return None
     return _shifted(_as_date(inner), days=_integer(days))
 
 
-def _add_months(node: exp.Expr, escaped: Container[str]) -> Literal | None:
-    inner, months = constant(node.this, escaped), constant(node.expression, escaped)
+def _add_months(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+    inner, months = constant(node.this, uncertain), constant(node.expression, uncertain)
     if inner is None or months is None or months.kind != "number":
         return None
     return _shifted(_as_date(inner), months=_integer(months))
 
 
-def _plus_interval(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+def _plus_interval(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
     """To Hive a date and an interval are a moment, the first of that day: what compares as equal may be less as a text."""
-    start, interval = constant(node.this, escaped), node.expression
+    start, interval = constant(node.this, uncertain), node.expression
     if start is None or start.kind != "date" or not isinstance(interval, exp.Interval):
         return None
-    amount, unit = interval.this and constant(interval.this, escaped), interval.args.get("unit")
+    amount, unit = interval.this and constant(interval.this, uncertain), interval.args.get("unit")
     number = _integer(amount) if amount else None
     if number is None or not isinstance(unit, exp.Var):
         return None
@@ -84,21 +84,21 @@ def _plus_interval(node: exp.Expr, escaped: Container[str]) -> Literal | None:
     return Literal(found.text, "midnight") if found else None
 
 
-def _connected(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+def _connected(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
     parts = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
-    texts = [found and _as_text(found) for found in (constant(part, escaped) for part in parts)]
+    texts = [found and _as_text(found) for found in (constant(part, uncertain) for part in parts)]
     known = [text.text for text in texts if text]
     return Literal("".join(known)) if len(known) == len(texts) else None
 
 
-def _negative(node: exp.Expr, escaped: Container[str]) -> Literal | None:
-    inner = constant(node.this, escaped)
+def _negative(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+    inner = constant(node.this, uncertain)
     return Literal(f"-{inner.text}", "number") if inner and inner.kind == "number" and inner.text[0] != "-" else None
 
 
-def _product(node: exp.Expr, escaped: Container[str]) -> Literal | None:
+def _product(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
     """How sqlglot writes the days of date_sub: ``3 * -1``."""
-    one, other = (_integer(found) for found in (constant(node.this, escaped), constant(node.expression, escaped)))
+    one, other = (_integer(found) for found in (constant(node.this, uncertain), constant(node.expression, uncertain)))
     return None if one is None or other != -1 else Literal(str(-one), "number")
 
 

@@ -9,6 +9,8 @@ from sqlglot import Token, TokenType, exp
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import Named
+from airflow_hivelock.locks.plan.session import GLOBAL
+from airflow_hivelock.locks.plan.texts import variable
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.cursor import Cursor
@@ -33,8 +35,8 @@ _CLAUSES = frozenset(
 def create(cursor: Cursor, planner: Planner) -> None:
     """After CREATE."""
     replace = cursor.take("OR", "REPLACE") or cursor.take("REPLACE")
-    temporary = cursor.take_any("GLOBAL", "LOCAL") != "" and cursor.sees("TEMPORARY")
-    temporary = cursor.take_any("TEMPORARY", "TEMP") != "" or temporary
+    globally = cursor.take_any("GLOBAL", "LOCAL") == "GLOBAL"
+    temporary = cursor.take_any("TEMPORARY", "TEMP") != ""
     if cursor.take_any(*DATABASES):
         _if_not_exists(cursor)
         planner.look(planner.database(cursor))
@@ -43,7 +45,7 @@ def create(cursor: Cursor, planner: Planner) -> None:
     elif cursor.take_any("MACRO", "ROLE"):
         no_query(cursor)
     elif cursor.take("VIEW"):
-        _view(cursor, planner, temporary)
+        _view(cursor, planner, temporary, globally)
     elif cursor.take("INDEX"):
         name = cursor.identifier()
         cursor.expect("ON", "TABLE")
@@ -73,6 +75,9 @@ def drop(cursor: Cursor, planner: Planner) -> None:
         cursor.take_any("CASCADE", "RESTRICT")
         cursor.end()
     elif cursor.take_any(*NOT_DATA) or cursor.word() in ELSEWHERE:
+        if cursor.take("VARIABLE"):
+            _if_exists(cursor)
+            planner.session.texts.pop(variable(cursor.name()[0]), None)
         no_query(cursor)
     elif cursor.take("INDEX"):
         _if_exists(cursor)
@@ -113,10 +118,11 @@ def no_query(cursor: Cursor) -> None:
     :raises InvalidRequest: it holds a query all the same.
     """
     while not cursor.done():
-        _pass_no_query(cursor)
+        pass_no_query(cursor)
 
 
-def _pass_no_query(cursor: Cursor) -> None:
+def pass_no_query(cursor: Cursor) -> None:
+    """Pass one token, which begins no query."""
     if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
         cursor.refuse("a query here is not understood")
     cursor.next()
@@ -127,7 +133,7 @@ def _function(cursor: Cursor, planner: Planner) -> None:
     _if_not_exists(cursor)
     name = cursor.name()[0][-1].lower()
     while not cursor.done() and not cursor.take("RETURN"):
-        _pass_no_query(cursor)
+        pass_no_query(cursor)
     if cursor.done():
         return
     first = cursor.token
@@ -138,9 +144,10 @@ def _function(cursor: Cursor, planner: Planner) -> None:
     planner.session.functions[name] = Named(tree, reader, {}, renamed=True)
 
 
-def _view(cursor: Cursor, planner: Planner, temporary: bool) -> None:
+def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> None:
     existing = _if_not_exists(cursor)
     target, parts = planner.named(cursor)
+    parts = (GLOBAL, parts[-1]) if globally else parts
     renamed = cursor.sees("(")
     data_source = _options(cursor, planner)
     if temporary and data_source and cursor.done():

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import Token, TokenType
 from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.plan import texts
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.dialect import ScriptDialect, expression
@@ -19,11 +21,13 @@ from airflow_hivelock.locks.plan.rewrite import identifiers
 from airflow_hivelock.locks.spelling import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 NEXT_STEP = "name reads and writes instead"
 """What to do where SQL cannot be planned."""
+
+WHICH_NAME = "which name this gives is not known; write the name, or a constant text in IDENTIFIER"
 
 MOST_CHARACTERS = 1_000_000
 _SHOWN = 40
@@ -47,12 +51,12 @@ class Statement:
         raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))
 
 
-def escaped(statement: Statement) -> frozenset[str]:
-    """The texts in quotes that have a backslash: what they mean depends on the engine."""
+def uncertain(statement: Statement) -> frozenset[str]:
+    """The texts whose meaning depends on the engine: see :func:`.texts.is_certain`."""
     return frozenset(
         token.text
         for token in statement.tokens
-        if token.token_type is TokenType.STRING and "\\" in statement.text[token.start : token.end + 1]
+        if token.token_type is TokenType.STRING and not texts.is_certain(token, statement.text)
     )
 
 
@@ -77,15 +81,15 @@ def statements(text: str) -> Iterator[Statement]:
         if token.token_type is not TokenType.SEMICOLON:
             part.append(token)
         elif part:
-            yield Statement(tuple(identifiers(part)), text, token.start)
+            yield Statement(tuple(identifiers(part, text)), text, token.start)
             part = []
     if part:
-        yield Statement(tuple(identifiers(part)), text, len(text))
+        yield Statement(tuple(identifiers(part, text)), text, len(text))
 
 
 def _tokens(text: str) -> list[Token]:
     try:
-        return ScriptDialect().tokenize(text)
+        return list(texts.joined(ScriptDialect().tokenize(text), text))
     except TokenError as error:
         found = _OFFSET.search(str(error.__cause__))
         why = "this quote, comment or identifier does not end" if found else "this is not SQL"
@@ -201,6 +205,12 @@ class Cursor:
         token = self.token
         return token is not None and token.token_type in types
 
+    def comma(self) -> bool:
+        """Pass a comma if it comes next."""
+        found = self.is_type(TokenType.COMMA)
+        self.at += found
+        return found
+
     def next(self) -> Token:
         """Pass any token."""
         token = self.token
@@ -234,7 +244,7 @@ class Cursor:
     def name(self) -> tuple[tuple[str, ...], Token]:
         """A name of one or more parts, and where it stands."""
         if self.sees("IDENTIFIER", "("):
-            self.refuse("which name this gives is not known; write the name, or a constant text in IDENTIFIER", step="")
+            self.refuse(WHICH_NAME, step="")
         place = self.token
         parts = [self.identifier()]
         while self.is_type(TokenType.DOT):
@@ -249,21 +259,11 @@ class Cursor:
             self.refuse("a string is wanted here")
         return self.next().text
 
-    def constant(self) -> str | None:
-        """The text that strings, several side by side or connected by ``||``, amount to; None for anything else."""
-        text, at = "", self.at
-        while self.is_type(TokenType.STRING):
-            token = self.next()
-            if "\\" in self.statement.text[token.start : token.end + 1]:
-                break
-            text += token.text
-            if not self.is_type(TokenType.DPIPE):
-                if self.is_type(TokenType.STRING):
-                    continue
-                return text
-            self.at += 1
-        self.at = at
-        return None
+    def constant(self, values: Mapping[str, str | None] = MappingProxyType({})) -> str | None:
+        """Pass the text that comes next, and give it; None where it is not known. See :func:`.texts.read`."""
+        text, end = texts.read(self.statement.tokens, self.at, self.statement.text, values)
+        self.at = self.at if text is None else end
+        return text
 
     def skip_parentheses(self) -> None:
         """Pass a group in parentheses.
@@ -283,8 +283,7 @@ class Cursor:
         """``(`` what *read* passes, several times, with commas in between ``)``."""
         self.expect("(")
         read()
-        while self.is_type(TokenType.COMMA):
-            self.at += 1
+        while self.comma():
             read()
         self.expect(")")
 
@@ -352,10 +351,9 @@ class Cursor:
                 text = canonical(text, kind)
             except InvalidRequest as error:
                 self.statement.refuse(place, str(error))
-        if "\\" in self.statement.text[token.start : token.end + 1]:
-            self.statement.refuse(
-                place, "a value with '\\' means different things to Hive and Spark, so it is not planned"
-            )
+        if not texts.is_certain(token, self.statement.text):
+            why = "a value with '\\' or a doubled quote means different things to Hive and Spark"
+            self.statement.refuse(place, f"{why}, so it is not planned")
         return Literal(text, kind)
 
     def _computed(self) -> Literal:
@@ -368,7 +366,7 @@ class Cursor:
             if token.token_type is TokenType.SELECT:
                 self.statement.refuse(token, "a constant is wanted here, not a query")
         tree = expression(tokens, self.statement.text)
-        found = constant(tree, escaped(self.statement)) if tree is not None else None
+        found = constant(tree, uncertain(self.statement)) if tree is not None else None
         return found or Literal("", "computed")
 
     def _pass(self) -> int:

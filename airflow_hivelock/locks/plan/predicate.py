@@ -20,7 +20,7 @@ from airflow_hivelock.locks.plan.condition import (
     any_of,
 )
 from airflow_hivelock.locks.plan.constants import constant
-from airflow_hivelock.locks.plan.cursor import escaped
+from airflow_hivelock.locks.plan.cursor import uncertain
 from airflow_hivelock.locks.plan.functions import deterministic
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
 
@@ -42,7 +42,7 @@ class Predicates:
 
     def __init__(self, statement: Statement) -> None:
         self._text = statement.text
-        self._escaped = escaped(statement)  # a condition with one of them is taken for unknown
+        self._uncertain = uncertain(statement)  # a condition with one of them is taken for unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
         """For each source, what WHERE and ON say of its columns.
@@ -112,15 +112,15 @@ class Predicates:
 
     def _compare(self, left: exp.Expr, sign: str, right: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         left, right = left.unnest(), right.unnest()
-        if (column := owns(left)) is not None and (literal := constant(right, self._escaped)) is not None:
+        if (column := owns(left)) is not None and (literal := constant(right, self._uncertain)) is not None:
             return Compare(column, sign, literal)
-        if (column := owns(right)) is not None and (literal := constant(left, self._escaped)) is not None:
+        if (column := owns(right)) is not None and (literal := constant(left, self._uncertain)) is not None:
             return Compare(column, _FLIPPED[sign], literal)
         return UNKNOWN
 
     def _like(self, node: exp.Like, owns: Callable[[exp.Expr], str | None]) -> Condition:
         """``LIKE 'x%'``: other patterns are not known."""
-        column, found = owns(node.this.unnest()), constant(node.expression, self._escaped)
+        column, found = owns(node.this.unnest()), constant(node.expression, self._uncertain)
         if column is None or found is None or found.kind != "string" or "_" in found.text:
             return UNKNOWN
         start, wildcard, rest = found.text.partition("%")

@@ -18,7 +18,7 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
-from airflow_hivelock.locks.plan.cursor import NEXT_STEP, Statement, placed, statements
+from airflow_hivelock.locks.plan.cursor import NEXT_STEP, WHICH_NAME, Statement, placed, statements
 from airflow_hivelock.locks.plan.dialect import ScriptDialect
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
@@ -50,6 +50,9 @@ FUNCTIONS = frozenset(
     ]
 )
 """Table functions that read no table."""
+
+_MAKE_IT = "CREATE the FUNCTION in the same SQL, or name reads and writes instead"
+# A function in SQL, made elsewhere, may read any table.
 
 _NOT_UNDERSTOOD = "what this reads is not understood"
 
@@ -343,8 +346,10 @@ class Reader:
 
     def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
         name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
+        if name.upper() == "IDENTIFIER":
+            self._refuse(node, WHICH_NAME, step="")
         if name.upper() not in FUNCTIONS and not self._call(name):
-            self._refuse(node, f"what the table function {name} reads is not known")
+            self._refuse(node, f"what the table function {name} reads is not known", step=_MAKE_IT)
         self._visit(node.this, scope)
 
     def _object(self, node: exp.Table) -> LockObject:

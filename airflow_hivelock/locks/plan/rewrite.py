@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
 
+from airflow_hivelock.locks.plan import texts
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 MOST_NESTED = 100
 """How deep parentheses may nest: sqlglot's time grows with it, and Python's stack ends."""
@@ -35,8 +38,13 @@ _BEFORE_A_QUERY = frozenset(
 )
 
 
-def identifiers(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* with the name itself for Spark's ``IDENTIFIER('dw.t')``, where the text is a constant."""
+def identifiers(
+    tokens: Sequence[Token], source: str, values: Mapping[str, str | None] = MappingProxyType({})
+) -> list[Token]:
+    """*tokens* with the name itself for Spark's ``IDENTIFIER('dw.t')``, where the text is known.
+
+    :param values: of variables and parameters, as :func:`.texts.read` takes them.
+    """
     found: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -46,12 +54,8 @@ def identifiers(tokens: Sequence[Token]) -> list[Token]:
             and token.text.upper() == "IDENTIFIER"
             and _is(tokens, at, TokenType.L_PAREN)
         ):
-            end, text = at + 1, ""
-            while _is(tokens, end, TokenType.STRING):
-                text, end = text + tokens[end].text, end + 1
-                if _is(tokens, end, TokenType.DPIPE):
-                    end += 1
-            if _is(tokens, end, TokenType.R_PAREN) and _NAMES.fullmatch(text):
+            text, end = texts.read(tokens, at + 1, source, values)
+            if text is not None and _is(tokens, end, TokenType.R_PAREN) and _NAMES.fullmatch(text):
                 for name in re.findall(r"`[^`]+`|\w+", text):
                     if found and found[-1].start == token.start:
                         found.append(_like(token, TokenType.DOT, "."))
@@ -63,8 +67,8 @@ def identifiers(tokens: Sequence[Token]) -> list[Token]:
 
 
 def query(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* of a query without TABLE as a query, pipes, PTFs, MAP and REDUCE, and deep expressions."""
-    for change in (_tables, _without_options, _transforms, _pipes, _ptfs, _shallow):
+    """*tokens* of a query without TABLE as a query, pipes, PTFs, MAP and REDUCE, and deep expressions, and the like."""
+    for change in (_tables, _without_options, _transforms, _pivots, _pipes, _ptfs, _shallow):
         tokens = change(tokens)
     return list(tokens)
 
@@ -101,8 +105,12 @@ def _tables(tokens: Sequence[Token]) -> list[Token]:
 _OPTIONS = (("MAX", "RECURSION", "LEVEL"), ("WITH", "SINGLE", "PARTITION"))
 
 
+_OF_TWO = ("CORR", "COVAR_POP", "COVAR_SAMP")
+
+
 def _without_options(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* without the depth of a recursion, the partitioning of an argument, and the ANY in ``geometry(any)``."""
+    """*tokens* without the depth of a recursion, the partitioning of an argument, the ANY in ``geometry(any)`` and the
+    DISTINCT in ``corr(DISTINCT x, y)``."""
     found: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -112,10 +120,42 @@ def _without_options(tokens: Sequence[Token]) -> list[Token]:
         elif words[:1] in (("GEOMETRY",), ("GEOGRAPHY",)) and words[1:] == ("(", "ANY", ")"):
             found.append(tokens[at])
             at += 4
+        elif words[1:3] == ("(", "DISTINCT") and words[0] in _OF_TWO and _is(tokens, at + 2, TokenType.DISTINCT):
+            found += tokens[at : at + 2]
+            at += 3
         else:
             found.append(tokens[at])
             at += 1
     return found
+
+
+def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
+    """``PIVOT (max(unknown) FOR …)``, whatever it aggregates: sqlglot reads no expressions of aggregates there."""
+    found: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        found.append(tokens[at])
+        at += 1
+        if found[-1].token_type is TokenType.PIVOT and _is(tokens, at, TokenType.L_PAREN):
+            upto = _pivoted(tokens, at)
+            if upto is not None:
+                name = (TokenType.VAR, "max"), (TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, TOO_DEEP)
+                found += [tokens[at], *(_like(tokens[at], *each) for each in (*name, (TokenType.R_PAREN, ")")))]
+                at = upto
+    return found
+
+
+def _pivoted(tokens: Sequence[Token], at: int) -> int | None:
+    """Where FOR is in the parentheses that open at *at*; None if a query comes before."""
+    depth = 0
+    for end in range(at, len(tokens)):
+        kind = tokens[end].token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth == 1 and kind is TokenType.FOR:
+            return end
+        if not depth or kind in _QUERIES:
+            return None
+    return None
 
 
 def _transforms(tokens: Sequence[Token]) -> list[Token]:
@@ -128,7 +168,7 @@ def _transforms(tokens: Sequence[Token]) -> list[Token]:
             found.append(_like(token, TokenType.R_PAREN, ")"))
             opened = False
         starts = word in ("MAP", "REDUCE") and token.token_type is not TokenType.IDENTIFIER and at + 1 < len(tokens)
-        if starts and at and _begins_transform(tokens, at):
+        if starts and (_begins_transform(tokens, at) if at else not _is(tokens, 1, TokenType.L_PAREN)):
             found += [_like(token, TokenType.SELECT, "SELECT"), _like(token, TokenType.VAR, "TRANSFORM")]
             found.append(_like(token, TokenType.L_PAREN, "("))
             opened = True

@@ -13,9 +13,19 @@ from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import CATALOG
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_hivelock.locks.plan.tables import KnownTables
 
 View = TypeVar("View")
+
+GLOBAL = "global_temp"
+"""The database of Spark's global temporary views."""
+
+
+def is_global(parts: Sequence[str]) -> bool:
+    """Whether that is the name of a global temporary view."""
+    return len(parts) == 2 and parts[0].lower() == GLOBAL
 
 
 class SessionState(Generic[View]):
@@ -27,6 +37,7 @@ class SessionState(Generic[View]):
 
     :ivar concurrency: False after ``SET hive.support.concurrency=false``.
     :ivar variables: what SET has set, as ``hivevar:day`` or ``hiveconf:day``.
+    :ivar texts: values of Spark's variables of type STRING, and of parameters: see :func:`.texts.read`; None: not known.
     :ivar names_in_double_quotes: whether SET has made names of what is in double quotes.
     :ivar keeps_spelling: whether SET has had Hive keep values of partitions as they are written, of whatever type.
     :ivar blocks: how many BEGINs have no END yet.
@@ -43,6 +54,7 @@ class SessionState(Generic[View]):
         self.concurrency = True
         self.txn = txn
         self.variables: dict[str, str] = {}
+        self.texts: dict[str, str | None] = {}
         self.names_in_double_quotes = False
         self.keeps_spelling = False
         self.blocks = 0
@@ -61,6 +73,7 @@ class SessionState(Generic[View]):
     def frozen(self) -> SessionState[View]:
         """What is known now, of which nothing changes any more: for EXPLAIN, and for what a view was made with."""
         session = copy.copy(self)
+        session.texts = dict(self.texts)
         if self._then is None:
             session._then = next(self._clock)
         return session
@@ -103,9 +116,8 @@ class SessionState(Generic[View]):
         return self._since(self.resolve(parts))
 
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
-        """:param parts: its name; Spark's global ones are in a database of their own."""
-        self._mean(parts[-1].lower(), view)
-        self.add_view(LockObject("global_temp", parts[-1]), view)
+        """:param parts: its name; Spark's global ones are in a database of their own, and found nowhere else."""
+        self._mean(LockObject(*parts[:2]) if is_global(parts) else parts[-1].lower(), view)
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
@@ -129,9 +141,13 @@ class SessionState(Generic[View]):
             if self._then is None:
                 self._temporary.remove(target)
             return True
-        if was_view := len(parts) == 1 and self._since(parts[0].lower())[0] is not None:
+        if (was_view := self.is_temporary_view(parts)) and not is_global(parts):
             self._mean(parts[0].lower(), None)
         return was_view
+
+    def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
+        """Whether the name stands for a temporary view of this session."""
+        return is_global(parts) or (len(parts) == 1 and self._since(parts[0].lower())[0] is not None)
 
     def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
         """The query that *target* stands for; None where it is no view of that *kind*, or its text is not known."""

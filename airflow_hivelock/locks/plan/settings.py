@@ -8,6 +8,8 @@ from sqlglot import Token, TokenType
 
 from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
 from airflow_hivelock.locks.model.object import CATALOG
+from airflow_hivelock.locks.plan.create import pass_no_query
+from airflow_hivelock.locks.plan.texts import variable
 from airflow_hivelock.locks.plan.variables import is_set_by
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ _NAMES_IN_DOUBLE_QUOTES = (
 
 def setting(cursor: Cursor, planner: Planner) -> None:
     if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
+        start = cursor.at
+        _assign(cursor, planner.session.texts)
+        cursor.at = start
         expressions(cursor, planner)
         return
     text = raw_text(cursor)
@@ -64,9 +69,54 @@ def raw_text(cursor: Cursor) -> str:
     return text
 
 
+def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
+    """``name = expression, …``; all values are computed before the first is assigned."""
+    after: dict[str, str | None] = {}
+    while True:
+        names = [] if cursor.sees("IDENTIFIER", "(") or not cursor.is_name() else [variable(cursor.name()[0])]
+        if not (names and cursor.take("=")):
+            after = dict.fromkeys(texts)  # a list of variables, or one whose name is not known
+            break
+        after[names[0]] = _value(cursor, texts)
+        if not cursor.comma():
+            break
+    texts |= {name: text for name, text in after.items() if name in texts}
+
+
+def _value(cursor: Cursor, texts: dict[str, str | None]) -> str | None:
+    """Pass an expression up to the next comma, and give the text that it is."""
+    text, depth = cursor.constant(texts), 0
+    while not cursor.done() and (depth or not cursor.is_type(TokenType.COMMA)):
+        kind, text = cursor.next().token_type, None
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+    return text
+
+
 def declare(cursor: Cursor, planner: Planner) -> None:
+    """``DECLARE [OR REPLACE] [VARIABLE] name, … [type] [DEFAULT expression]``, or a cursor over a query."""
+    cursor.expect("DECLARE")
+    texts = planner.session.texts
+    replaces = cursor.take("OR", "REPLACE")
+    cursor.take_any("VAR", "VARIABLE")
+    names: list[str] = []
+    while not cursor.sees("IDENTIFIER", "(") and (not names or cursor.comma()):
+        names.append(variable(cursor.name()[0]))
+    is_text = cursor.take("STRING") or cursor.sees("DEFAULT") or cursor.sees("=") or cursor.done()
     while not cursor.done() and not (cursor.take("DEFAULT") or cursor.take("=")):
-        cursor.next()
+        if cursor.take("CURSOR"):
+            while not cursor.take("FOR"):
+                cursor.next()
+            planner.read(cursor.statement, cursor.rest())
+            return
+        pass_no_query(cursor)
+    start = cursor.at
+    text = _value(cursor, texts)
+    for name in names:
+        known = name in texts and not replaces  # then it keeps the value that it has, where errors are ignored
+        texts[name] = None if known else text
+        if not is_text:
+            del texts[name]
+    cursor.at = start
     if not cursor.done():
         expressions(cursor, planner)
 

@@ -10,11 +10,13 @@ from sqlglot import TokenType, exp
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
-from airflow_hivelock.locks.plan.cursor import Cursor, statements, with_quoted_names
+from airflow_hivelock.locks.plan.cursor import Cursor, with_quoted_names
+from airflow_hivelock.locks.plan.immediate import execute_immediate
 from airflow_hivelock.locks.plan.insert import insert, inserts
 from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
+from airflow_hivelock.locks.plan.rewrite import identifiers
 from airflow_hivelock.locks.plan.script import begins, opened, parts
 from airflow_hivelock.locks.plan.settings import declare, expressions, raw_text, setting
 from airflow_hivelock.locks.plan.variables import rendered
@@ -51,13 +53,21 @@ def add(statement: Statement, planner: Planner) -> None:
     :raises InvalidRequest: it is not understood, showing the place.
     """
     statement = rendered(statement, planner.session.variables)
+    scripted = bool(planner.session.blocks) or begins(statement)
+    if scripted:
+        planner.session.texts.clear()  # which way through the script came before is not known
+    if planner.session.texts:
+        statement = replace(
+            statement, tokens=tuple(identifiers(statement.tokens, statement.text, planner.session.texts))
+        )
     if planner.session.names_in_double_quotes:
         statement = with_quoted_names(statement)
     collected: tuple[list[Any], ...] = (planner.scans, planner.writes, planner.looks)
     had = [len(each) for each in collected]
-    if planner.session.blocks or begins(statement):
+    if scripted:
         planner.session.blocks += opened(statement)
         _scripted(statement, planner)
+        planner.session.texts.clear()
     else:
         _explained(statement, planner)
     if not planner.session.concurrency and had != [len(each) for each in collected]:
@@ -99,7 +109,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
     word = cursor.word()
     if places := inserts(cursor.statement) if word in ("INSERT", "FROM", "WITH") else []:
         insert(cursor.statement, places, planner)
-    elif word in QUERY:
+    elif word in (*QUERY, "MAP", "REDUCE"):
         _query(cursor, planner)
     elif word in _SETTINGS or (word == "DELETE" and not cursor.sees("DELETE", "FROM")):
         setting(cursor, planner)
@@ -135,15 +145,7 @@ def _execute(cursor: Cursor, planner: Planner) -> None:
         expressions(cursor, planner) if cursor.take("USING") else cursor.end()
         return
     cursor.expect("IMMEDIATE")
-    text = cursor.constant()
-    if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
-        cursor.refuse("what this runs is not known")
-    for statement in statements(text):
-        add(statement, planner)
-    while not cursor.done() and not cursor.take("USING"):
-        cursor.next()
-    if not cursor.done():
-        expressions(cursor, planner)
+    execute_immediate(cursor, planner, add)
 
 
 def _prepare(cursor: Cursor, planner: Planner) -> None:

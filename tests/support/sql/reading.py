@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.planner import Planner
 
 _COMMENT_OR_TEXT = re.compile(r"""--[^\n]*|/\*.*?\*/|r?'(?:\\.|[^'\\])*'|r?"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_INNER_COMMENT = re.compile(r"(/\*(?:(?!\*/|/\*).)*)/\*(?:(?!\*/|/\*).)*\*/", re.DOTALL)
 _TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
 _OR_REPLACE = r"create (?:or replace )?(?:external |transactional |managed |materialized )*(?:table|view)"
 _CHANGED = re.compile(
@@ -59,6 +60,7 @@ class Reading:
                 yield "UNDER-LOCKED: read, and not locked", name
         if re.match(r"(?:from|insert|with|select|explain select)\b", " ".join(_tokens(text)).lower()):
             listed = re.findall(r"(?:,|\btable) `?(\w+)", " ".join(_tokens(text)).lower())
+            listed += re.findall(r'"(\w+)"', text.lower())  # after SET, names are in double quotes
             for name in (
                 (written | seen) - changed - read - self.views.keys() - {_in([each], database) for each in listed}
             ):
@@ -80,13 +82,13 @@ class Reading:
                     and any(map(pattern.fullmatch, said))
                     and (parts := _name(tokens, at)[0])
                 ):
-                    names.add(_in(parts, database))
+                    names.add(self._full(parts, database))
             if (token.lower() in ("from", "join") or tokens[at - 1 : at + 1] == ["(", "on"]) and not _no_source(
                 tokens, at
             ):
                 for place, parts in _listed(tokens, at + 1):
                     if not any(parts == [name] and first < place < last for name, first, last in ctes):
-                        full = _in(parts, database)
+                        full = self._full(parts, database)
                         read |= self.views.get(full, {full})
         return found[_CHANGED], found[_NAMED], read
 
@@ -101,6 +103,8 @@ class Reading:
         ):
             parts, _ = _name(tokens, len(made[0].split()))
             full = _in(parts or [], "global_temp" if "global" in made["kept"] else database)
+            if parts and made["what"] == "view" and "temp" in made["kept"] and "global" not in made["kept"]:
+                full = parts[-1]
             if parts and (made["what"] == "view" or said.startswith("cache")):
                 self.views[full] = self.named(text, database)[2]
             elif parts and made["kept"]:
@@ -108,15 +112,22 @@ class Reading:
         elif said.startswith("alter view "):
             parts, end = _name(tokens, 2)
             if parts and tokens[end : end + 1] == ["as"]:
-                self.views[_in(parts, database)] = self.named(text, database)[2]
+                self.views[self._full(parts, database)] = self.named(text, database)[2]
             elif parts and tokens[end : end + 2] == ["rename", "to"]:
-                to = _in(_name(tokens, end + 2)[0] or [], database)
-                self.views[to] = self.views.pop(_in(parts, database), set())
+                old, new = self._full(parts, database), _name(tokens, end + 2)[0] or []
+                to = _in(new, database) if "." in old else new[-1]
+                self.views[to] = self.views.pop(old, set())
         elif found := re.match(r"drop (?:table|view)(?: if exists)? ", said):
-            self.views.pop(_in(_name(tokens, len(found[0].split()))[0] or [], database), None)
+            self.views.pop(self._full(_name(tokens, len(found[0].split()))[0] or [], database), None)
+
+    def _full(self, parts: list[str], database: str) -> str:
+        """The name with its database; alone of a temporary view."""
+        return parts[0] if len(parts) == 1 and parts[0] in self.views else _in(parts, database)
 
 
 def _tokens(text: str) -> list[str]:
+    while (plain := _INNER_COMMENT.sub(r"\1 ", text)) != text:  # Spark's comments nest
+        text = plain
     text = _IDENTIFIER.sub(lambda found: re.sub(r"[^\w.`]", "", found[1]), text)
     return _TOKEN.findall(_COMMENT_OR_TEXT.sub(lambda found: "  " if found[0][0] in "-/" else " ' ", text))
 

@@ -35,11 +35,12 @@ _PIECE = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`
 _DELIMITED = re.compile(r"--QUERY-DELIMITER-START(.*?)--QUERY-DELIMITER-END", re.DOTALL)
 _LEADING = re.compile(r"(?:--[^\n]*(?:\n|$)|/\*.*?\*/|\s)*", re.DOTALL)
 _PLACE = re.compile(r"line \d+, column \d+(?:, at (?P<there>.*?))?: ", re.DOTALL)
-_NO_NAME = re.compile(
-    r"in a catalog of its own|are no names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives"
+NO_NAME = re.compile(
+    r"in a catalog of its own|are no names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives|ends like a lock"
 )
 """Refusals of what no lock can have as a name."""
-_STEP = re.compile(
+
+STEP = re.compile(
     r"reads and writes|leave U?N?LOCK out|plan it in parts|constant text|write IMPORT|put it in|name (?:it|these)"
 )
 _SHELL = ("dfs", "source", "compile", "crypto", "erasure")
@@ -111,9 +112,9 @@ class Run:
                 found = _PLACE.match(str(error))
                 why = _PLACE.sub("", str(error)) if isinstance(error, InvalidRequest) else "nested too deep"
                 self.count[f"{what} refused"] += 1
-                apart = "names" if _NO_NAME.search(str(error)) else refuser or "ours"
+                apart = "names" if NO_NAME.search(str(error)) else refuser or "ours"
                 self.count[f"{what} refused: {apart}"] += 1
-                if not _STEP.search(str(error)):
+                if not STEP.search(str(error)):
                     self.wrong["REFUSED without a next step"].append(f"{error} in {where}")
                 self.refused[f"{what} ({apart}): {why[:90]}"].append(f"{found['there'] if found else ''} in {where}")
             else:

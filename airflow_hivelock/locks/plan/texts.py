@@ -1,0 +1,113 @@
+"""Texts that SQL puts together from constants and variables: names in IDENTIFIER, and what EXECUTE IMMEDIATE runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import Token, TokenType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_MOST_NESTED = 5
+"""How deep CONCAT may nest."""
+
+_SESSION = ("system", "session")
+_ESCAPE = re.compile(r"\\[^'\"]")
+
+
+def joined(tokens: Sequence[Token], source: str) -> Iterator[Token]:
+    """*tokens* with one text for ``'it''s'``, as Spark 4 reads it. To Hive and Spark 3 these are two, ``its``."""
+    last: Token | None = None
+    for token in tokens:
+        if last is not None:
+            adjacent = _is((last, token), 0, TokenType.STRING) and _is((last, token), 1, TokenType.STRING)
+            if adjacent and token.start == last.end + 1 and source[token.start] == source[last.start]:
+                text = f"{last.text}{source[token.start]}{token.text}"
+                last = Token(TokenType.STRING, text, last.line, last.col, last.start, token.end)
+                continue
+            yield last
+        last = token
+    if last is not None:
+        yield last
+
+
+def is_certain(token: Token, source: str) -> bool:
+    """Whether Hive and every Spark read the text *token* alike: it has no backslash and no doubled quote."""
+    inside = source[token.start + 1 : token.end]
+    return "\\" not in inside and source[token.start] not in inside
+
+
+def read(
+    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int = 0
+) -> tuple[str | None, int]:
+    """The text that begins at *at*, and where it ends; None where it is not constant.
+
+    Spark connects texts by ``||`` and CONCAT, and adjacent ones without either.
+
+    :param values: of variables by name, of parameters as ``:name`` and ``?1``.
+    """
+    text = ""
+    while True:
+        part, at = _part(tokens, at, source, values, depth)
+        if part is None:
+            return None, at
+        text += part
+        if _is(tokens, at, TokenType.DPIPE):
+            at += 1
+        elif not (_is(tokens, at, TokenType.STRING) or _marker(tokens, at)):
+            return text, at
+
+
+def variable(parts: Sequence[str]) -> str:
+    """The name of a session's variable, without where it is; empty if it is no such variable."""
+    *where, name = (part.lower() for part in parts)
+    return name if tuple(where) in ((), _SESSION[1:], _SESSION) else ""
+
+
+def _part(
+    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int
+) -> tuple[str | None, int]:
+    if _is(tokens, at, TokenType.STRING):
+        token = tokens[at]
+        return (None if _ESCAPE.search(source[token.start : token.end + 1]) else token.text), at + 1
+    if marker := _marker(tokens, at):
+        return values.get(marker), at + (2 if marker[0] == ":" else 1)
+    if at >= len(tokens) or not (tokens[at].text.replace("_", "a").isalnum()):
+        return None, at
+    if _is(tokens, at + 1, TokenType.L_PAREN):
+        return _concat(tokens, at, source, values, depth)
+    parts = [tokens[at].text]
+    while _is(tokens, at + 1, TokenType.DOT) and at + 2 < len(tokens):
+        at += 2
+        parts.append(tokens[at].text)
+    return values.get(variable(parts)), at + 1
+
+
+def _concat(
+    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int
+) -> tuple[str | None, int]:
+    found: list[str] = []
+    if tokens[at].text.upper() != "CONCAT" or depth >= _MOST_NESTED:
+        return None, at
+    at += 1
+    while not _is(tokens, at, TokenType.R_PAREN) or not found:
+        text, at = read(tokens, at + 1, source, values, depth + 1)
+        if text is None or not (_is(tokens, at, TokenType.COMMA) or _is(tokens, at, TokenType.R_PAREN)):
+            return None, at
+        found.append(text)
+    return "".join(found), at + 1
+
+
+def _marker(tokens: Sequence[Token], at: int) -> str:
+    """The parameter at *at*: ``:name``, or ``?3`` for the third that has no name; empty where there is none."""
+    if _is(tokens, at, TokenType.COLON) and at + 1 < len(tokens):
+        return f":{tokens[at + 1].text.lower()}"
+    if _is(tokens, at, TokenType.PLACEHOLDER):
+        return f"?{sum(token.token_type is TokenType.PLACEHOLDER for token in tokens[: at + 1])}"
+    return ""
+
+
+def _is(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
+    return at < len(tokens) and tokens[at].token_type is kind
