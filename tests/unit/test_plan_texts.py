@@ -44,6 +44,10 @@ DECLARED = "declare q = 'select * from a'; "
             "execute immediate 'execute immediate \\'table identifier(:n)\\' using ''b'' as n; table identifier(:n)' using 'a' as n",
             "a b",
         ),
+        ("execute immediate 'table identifier(:table)' using 'a' as table", "a"),
+        ("execute immediate 'table a' using (select max(x) from b)", "a b"),
+        ("declare var = 'u'; select * from identifier(var)", "u"),
+        ("declare var var default 'u'; select * from identifier(var)", "u"),
         ("declare n = 'u'; select * from identifier(n), identifier('dw.' || n)", "u dw.u"),
         (
             "declare n = 't'; insert into identifier(n) partition (p='1') table identifier(concat('dw.', n))",

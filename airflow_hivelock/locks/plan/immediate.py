@@ -34,8 +34,9 @@ def execute_immediate(cursor: Cursor, planner: Planner, add: Callable[[Statement
     if cursor.take("USING"):
         start = cursor.at
         found = _parameters(cursor, texts)
-        cursor.at = start
-        expressions(cursor, planner)
+        if None in found.values():
+            cursor.at = start
+            expressions(cursor, planner)
     outer = {name: texts.pop(name) for name in list(texts) if name.startswith(_PARAMETER)}
     texts |= found
     for statement in statements(text):
@@ -68,5 +69,5 @@ def _parameters(cursor: Cursor, texts: Mapping[str, str | None]) -> dict[str, st
             kind, text = cursor.next().token_type, None
             depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
         cursor.comma()
-        found |= {f"?{len(found) + 1}": text} if not name else {f":{name}": text, f"?{len(found) + 1}": None}
+        found[f":{name}" if name else f"?{len(found) + 1}"] = text
     return found

@@ -97,7 +97,8 @@ def declare(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("DECLARE")
     texts = planner.session.texts
     replaces = cursor.take("OR", "REPLACE")
-    cursor.take_any("VAR", "VARIABLE")
+    if cursor.is_name(1) and cursor.word(1) != "DEFAULT":  # else that is its name
+        cursor.take_any("VAR", "VARIABLE")
     names: list[str] = []
     while not cursor.sees("IDENTIFIER", "(") and (not names or cursor.comma()):
         names.append(variable(cursor.name()[0]))

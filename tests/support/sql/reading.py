@@ -20,7 +20,7 @@ _CHANGED = re.compile(
     |import (?:external )?table""".replace("\n    ", "")
 )
 _NAMED = re.compile(rf"export table|analyze table|{_OR_REPLACE} if not exists")
-_NO_NAMES = {"columns", "directory", "if", "local", "not", "set", "statistics", "table", "view"}
+_NO_NAMES = {"columns", "directory", "identifier", "if", "local", "not", "set", "statistics", "table", "view"}
 _NO_DATA = re.compile(
     r"(?:explain (?:\w+ )*?)?(?:(?:grant|revoke|set|show|desc|describe)\b|alter trigger |create scheduled )"
 )
@@ -109,6 +109,8 @@ class Reading:
                 self.views[full] = self.named(text, database)[2]
             elif parts and made["kept"]:
                 self.views[full] = set()
+        elif said.startswith("execute immediate ") and "temporary view" in text.lower():
+            self.views |= {name.lower(): set() for name in re.findall(r"'(\w+)'", text)}
         elif said.startswith("alter view "):
             parts, end = _name(tokens, 2)
             if parts and tokens[end : end + 1] == ["as"]:
