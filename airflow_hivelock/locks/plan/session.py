@@ -117,7 +117,7 @@ class SessionState(Generic[View]):
 
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
         """:param parts: its name; Spark's global ones are in a database of their own, and found nowhere else."""
-        self._mean(LockObject(*parts[:2]) if is_global(parts) else parts[-1].lower(), view)
+        self._mean(LockObject(GLOBAL, parts[1]) if is_global(parts) else parts[-1].lower(), view)
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)

@@ -27,6 +27,12 @@ SHAPES = (
     "merge into {t} using {t} on {c} when matched then delete",
     "use {d}; drop table if exists {t}",
     "analyze table {t} partition ({s}) compute statistics",
+    "declare v string; set var v = 'select * from {t}', w = v; execute immediate v || ' where x = 1' into w",
+    "declare or replace variable n, m = 't'; select * from identifier('dw.' || n) where {c}; insert into identifier(m) select 1",
+    "execute immediate 'select * from identifier(:n) where dt = ''a''' using concat('', 'dw.t') as n, 5 x",
+    "begin declare c cursor for select * from {t} where {c}; set v = 'select * from {t}'; execute immediate v; end",
+    "create temporary view v as select 1; alter view v as select * from {t}; alter view v rename to w; select * from w where {c}",
+    "select * from (select * from {t} where {c}) pivot (sum(x) + 1 as s, corr(distinct x, y) for dt in ('a'))",
 )
 TABLES = ("t", "h", "u", "dw.t", "dw.h", "DW.U", "`dw`.`t`", "`h`", "all_t", "dw.day_t", "nope", "other.nope", "t9")
 ODD_TABLES = (
@@ -53,6 +59,7 @@ ODD_LITERALS = (
     "'\ue000'",
     "'a\\'b'",
     "'a' 'b'",
+    "'a''b'",
     "now()",
     "r'\\d'",
     "1..2",
