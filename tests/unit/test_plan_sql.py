@@ -351,7 +351,7 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
         ("select * from iceberg.db.t", "in a catalog of its own"),
         (
             "select * from my_function(1)",
-            "what the table function my_function reads is not known; CREATE the FUNCTION in",
+            "what the table function my_function reads is not known; put its CREATE FUNCTION into",
         ),
         ("select * from identifier(:t)", "line 1, column 15"),
         ("select last_value(x, (select max(x) from w)) over w1 from u", "not every SELECT in it was recognised"),

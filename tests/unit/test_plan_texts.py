@@ -135,6 +135,12 @@ def test_a_temporary_view_stands_for_what_it_stands_for_in_spark(sql: str, locke
         ("select corr(distinct x, y), count(distinct x, y) from a", "a"),
         ("select * from (select y, c, e from t where p = '1') pivot (sum(e) + 1 as s for c in ('a', 'b'))", "t/p=1"),
         ("select * from t pivot (avg(e) + 1 for p in ('1')) where p = '1'", "t"),
+        ("select * from a pivot (sum(e) + (select max(x) from b) for c in ('a'))", "a b"),
+        (
+            "create temporary function f(x int) returns int return (select max(y) from b); "
+            "select * from a pivot (sum(f(e)) * 2 as s, max(e) as m for c in ('a'))",
+            "a b",
+        ),
         ("map x, y using 'cat' as (a, b) from t where p = '1'", "t/p=1"),
         ("reduce x / 10 using 'cat' from (select x from a)", "a"),
     ],
@@ -150,9 +156,22 @@ def test_a_cursor_reads_its_query() -> None:
 
 
 def test_a_table_function_made_elsewhere_may_read_any_table() -> None:
-    with pytest.raises(
-        InvalidRequest, match="what the table function f reads is not known; CREATE the FUNCTION in the"
-    ):
+    with pytest.raises(InvalidRequest, match="what the table function f reads is not known; put its CREATE FUNCTION"):
         plan_statements("select * from f(1)")
     made = "create temporary function f() returns table return select * from a; "
     assert locks(made + "select * from f()") == {"a"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "declare q = 'execute immediate q'; execute immediate q",
+        "declare q0 = 'select 1'; "
+        + "".join(f"declare q{n + 1} = 'execute immediate q{n}; execute immediate q{n}'; " for n in range(40))
+        + "execute immediate q40",
+        "declare q = 'select 1, '; " + "set var q = q || q || q; " * 40 + "execute immediate q || '1'",
+    ],
+)
+def test_a_text_that_runs_or_repeats_itself_is_refused_in_time(sql: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"reads and writes|plan it in parts"):
+        plan_statements(sql)

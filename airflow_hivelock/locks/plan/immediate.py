@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType
 
 from airflow_hivelock.locks.plan.cursor import statements
+from airflow_hivelock.locks.plan.query import MOST_REFERENCES
 from airflow_hivelock.locks.plan.settings import expressions
 from airflow_hivelock.locks.plan.texts import variable
 
@@ -29,6 +30,8 @@ def execute_immediate(cursor: Cursor, planner: Planner, add: Callable[[Statement
     text = cursor.constant(texts)
     if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
         cursor.refuse("what this runs is not known", step=_STEP)
+    if planner.session.refers_again() > MOST_REFERENCES:  # a text may run itself
+        cursor.refuse(f"the SQL runs and reads more than {MOST_REFERENCES:,} things", step="plan it in parts")
     changed = _changed(cursor)
     found: dict[str, str | None] = {}
     if cursor.take("USING"):

@@ -51,8 +51,8 @@ FUNCTIONS = frozenset(
 )
 """Table functions that read no table."""
 
-_MAKE_IT = "CREATE the FUNCTION in the same SQL, or name reads and writes instead"
-# A function in SQL, made elsewhere, may read any table.
+_MAKE_IT = "put its CREATE FUNCTION into the same SQL, or name reads and writes instead"
+"""A function in SQL, which is stored in the metastore, may read any table."""
 
 _NOT_UNDERSTOOD = "what this reads is not understood"
 

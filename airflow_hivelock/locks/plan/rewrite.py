@@ -130,32 +130,42 @@ def _without_options(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
-    """``PIVOT (max(unknown) FOR …)``, whatever it aggregates: sqlglot reads no expressions of aggregates there."""
+    """``PIVOT (coalesce(max(x) + 1, sum(y)) FOR …)`` for ``PIVOT (max(x) + 1 AS a, sum(y) FOR …)``.
+
+    sqlglot reads only functions there. The names of columns that PIVOT makes matter to no lock.
+    """
     found: list[Token] = []
     at = 0
     while at < len(tokens):
         found.append(tokens[at])
         at += 1
-        if found[-1].token_type is TokenType.PIVOT and _is(tokens, at, TokenType.L_PAREN):
-            upto = _pivoted(tokens, at)
-            if upto is not None:
-                name = (TokenType.VAR, "max"), (TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, TOO_DEEP)
-                found += [tokens[at], *(_like(tokens[at], *each) for each in (*name, (TokenType.R_PAREN, ")")))]
-                at = upto
+        if found[-1].token_type is TokenType.PIVOT and (upto := _pivoted(tokens, at)):
+            first = tokens[at]
+            found += [first, _like(first, TokenType.VAR, "coalesce"), first]
+            found += [*_unnamed(tokens[at + 1 : upto]), _like(first, TokenType.R_PAREN, ")")]
+            at = upto
     return found
 
 
-def _pivoted(tokens: Sequence[Token], at: int) -> int | None:
-    """Where FOR is in the parentheses that open at *at*; None if a query comes before."""
+def _pivoted(tokens: Sequence[Token], at: int) -> int:
+    """Where FOR is in the parentheses that open at *at*; 0 if it is not there."""
     depth = 0
     for end in range(at, len(tokens)):
-        kind = tokens[end].token_type
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        if depth == 1 and kind is TokenType.FOR:
+        depth += _is(tokens, end, TokenType.L_PAREN) - _is(tokens, end, TokenType.R_PAREN)
+        if depth == 1 and _is(tokens, end, TokenType.FOR):
             return end
-        if not depth or kind in _QUERIES:
-            return None
-    return None
+        if not depth:
+            break
+    return 0
+
+
+def _unnamed(tokens: Sequence[Token]) -> Iterator[Token]:
+    """A list of expressions without the names after AS."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += _is(tokens, at, TokenType.L_PAREN) - _is(tokens, at, TokenType.R_PAREN)
+        if depth or not (_is(tokens, at, TokenType.ALIAS) or (at and _is(tokens, at - 1, TokenType.ALIAS))):
+            yield token
 
 
 def _transforms(tokens: Sequence[Token]) -> list[Token]:

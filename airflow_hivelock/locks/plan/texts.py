@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _MOST_NESTED = 5
 """How deep CONCAT may nest."""
 
+_LONGEST = 1_000_000
+"""A text of variables may double each time that it is set."""
+
 _SESSION = ("system", "session")
 _ESCAPE = re.compile(r"\\[^'\"]")
 
@@ -54,6 +57,8 @@ def read(
         if part is None:
             return None, at
         text += part
+        if len(text) > _LONGEST:
+            return None, at
         if _is(tokens, at, TokenType.DPIPE):
             at += 1
         elif not (_is(tokens, at, TokenType.STRING) or _marker(tokens, at)):
