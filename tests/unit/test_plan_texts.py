@@ -141,6 +141,7 @@ def test_a_temporary_view_stands_for_what_it_stands_for_in_spark(sql: str, locke
             "select * from a pivot (sum(f(e)) * 2 as s, max(e) as m for c in ('a'))",
             "a b",
         ),
+        ("select * from a pivot (sum(e) s, avg(`e`) * 2 as `a b`, max(e) as m for c in ('a'))", "a"),
         ("map x, y using 'cat' as (a, b) from t where p = '1'", "t/p=1"),
         ("reduce x / 10 using 'cat' from (select x from a)", "a"),
     ],

@@ -24,6 +24,9 @@ _COLLAPSED = 25
 _NAMES = re.compile(r"(?:`[^`\\]+`|\w+)(?:\.(?:`[^`\\]+`|\w+))*")
 _OPENS, _CLOSES = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
 _TYPES = (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT)
+_NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
+_ENDS = (*_NAMED, TokenType.ALIAS, TokenType.END, TokenType.NUMBER, TokenType.R_PAREN)
+"""With what an expression may end before its name."""
 _QUERIES = (TokenType.SELECT, TokenType.FROM, TokenType.TABLE, TokenType.VALUES, TokenType.WITH)
 _BEFORE_A_QUERY = frozenset(
     {
@@ -160,11 +163,13 @@ def _pivoted(tokens: Sequence[Token], at: int) -> int:
 
 
 def _unnamed(tokens: Sequence[Token]) -> Iterator[Token]:
-    """A list of expressions without the names after AS."""
+    """A list of expressions without the name that each may end with, after AS or not."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += _is(tokens, at, TokenType.L_PAREN) - _is(tokens, at, TokenType.R_PAREN)
-        if depth or not (_is(tokens, at, TokenType.ALIAS) or (at and _is(tokens, at - 1, TokenType.ALIAS))):
+        ends = at + 1 == len(tokens) or _is(tokens, at + 1, TokenType.COMMA)
+        named = at and ends and token.token_type in _NAMED and tokens[at - 1].token_type in _ENDS
+        if depth or not (named or _is(tokens, at, TokenType.ALIAS)):
             yield token
 
 
