@@ -26,7 +26,7 @@ from airflow_hivelock.locks import (
     connect,
     rules,
 )
-from airflow_hivelock.locks.backends.database import DatabaseBackend
+from airflow_hivelock.locks.backends.database import DatabaseBackend, mysql
 from airflow_hivelock.locks.backends.database.mysql_session import Login
 from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
@@ -160,7 +160,10 @@ def test_a_lease_costs_three_round_trips(mysql_url: str, monkeypatch: pytest.Mon
 
 
 @integration
-def test_a_session_that_the_server_has_ended_is_replaced_unseen(mysql_url: str) -> None:
+def test_a_session_that_the_server_has_ended_is_replaced_unseen(
+    mysql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "FRESH_S", 0.0)  # as if it had been idle
     with connect(mysql_url) as manager, connect(mysql_url) as other:
         lease = manager.acquire(owner="me", writes=[DAY])
         found = database(manager).transact(session)

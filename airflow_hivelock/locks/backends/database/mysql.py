@@ -1,73 +1,50 @@
 """MySQL and MariaDB, by PyMySQL.
 
-Requests that may conflict are kept apart by one row, the store's. Whoever enters draws its number there with the first
-statement of the transaction: UPDATE … SET number = number + 1. That locks the row until the transaction ends, so that one
-request at a time is decided, as in SQLite. Why not something finer:
+One row, the store's, keeps apart the requests that may conflict. The first statement of a transaction draws its number there,
+by UPDATE … SET number = number + 1. That locks the row until the transaction ends, so one request at a time is decided.
+A client that stops in between keeps the others waiting until the server ends its transaction, after ``timeout_s``. Finer ways
+do not serve:
 
-- *GET_LOCK* belongs to the session. It outlives the transaction, has to be given back for certain, and of several servers on
-  which one may write each has its own. It keeps apart whoever makes the tables, for DDL commits, and the session is
-  closed after it.
-- *A row for each table and owner*, locked in their order, would have to be there first. To insert it is to commit it, or to wait
-  in a gap; nobody knows when it may go; and the number would still be one for all.
-- *AUTO_INCREMENT* does not order: what it has drawn is committed in any order, and with several servers each counts in steps
-  of its own.
+- *GET_LOCK* belongs to the session, outlives the transaction, and exists on each server of a cluster separately.
+- *A row for each table and owner* must exist before it is locked, and no transaction knows when it may go.
+- *AUTO_INCREMENT* numbers are committed in any order.
 
-The row ends with the transaction, and with the connection. It is not only locked but written, so that servers which compare what
-transactions have written (Galera) refuse the second of two. What it costs is that a client which stands still in
-between keeps all others waiting, until the server ends its transaction after ``timeout_s``.
+The row is written and not only locked, because servers that compare what transactions have written (Galera) then refuse the
+second of two. Releases, renewals and signs of life do not enter: each is one row's UPDATE.
 
-Releases, renewals and signs of life do not enter: each is one row's UPDATE, which reads what is committed by then.
-
-What a transaction asks without waiting for an answer goes to the server as one text of several statements. The driver puts
-the values in, each escaped as a literal, as it does for one statement.
-
-A transaction that was the victim of a deadlock (1213) is gone as a whole, and is tried again. One that has waited for a row for too
-long (1205) is rolled back too, but not tried again: that is its caller's to do, who knows for how long.
-
-Nobody can be told of anything. Whoever waits looks, all waiters of a process in one statement; soon after it has begun to wait, and
-then less and less often.
-
-Times are UTC_TIMESTAMP(6), of when a statement began: no time zone has a say in it. Texts are utf8mb4_bin, so that no two names are
-one, whatever the server's collation.
+What a transaction asks without waiting for an answer goes to the server as one text of several statements. The driver escapes
+the values as literals, as it does for one statement. A victim of a deadlock (1213) is tried again. A transaction that waited too
+long for a row (1205) is not: its caller knows for how long to wait.
 """
 
 from __future__ import annotations
 
-import random
 import re
-import threading
+import time
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pymysql
-from sqlalchemy import (
-    BigInteger,
-    bindparam,
-    create_engine,
-    event,
-    func,
-    literal_column,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, text
 
-from airflow_hivelock.locks.backends.database.dialect import Heard
+from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
 from airflow_hivelock.locks.backends.database.mysql_session import Login
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, Executable, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Engine, TextClause
 
-    from airflow_hivelock.locks.backends.database.tables import StoreTables
-    from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
+    from airflow_hivelock.locks.backends.database.transaction import Received, Sent
 
-LOOK_S = (0.01, 1.0)
-"""The first and the longest pause before it is looked again; about as much is waited."""
+LOOK_S = 1.0
+"""The longest pause between two looks for changes."""
+
+FRESH_S = 1.0
+"""A session that was used within this time is used again without a ping, which would cost a round trip."""
 
 _PASSING = (1213, 3101)
 """ER_LOCK_DEADLOCK, which Galera says of a conflict too; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
@@ -79,28 +56,15 @@ _DENIED_SAID = re.compile(r"certificate|SSL|TLS")
 """The driver has one code for all that keeps it from connecting."""
 
 
-class MySQL:
-    """See :class:`~airflow_hivelock.locks.backends.database.dialect.Dialect`."""
+class MySQL(DatabaseDialect):
+    """See :class:`DatabaseDialect`."""
 
+    # No time zone has a say in it.
     clock_us: ColumnElement[int] = literal_column(
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
 
-    sequence = None
-    insert_both = None
-    notifies = False
-
-    def __init__(self, tables: StoreTables) -> None:
-        self._tables = tables
-        self._timeout_s = 0.0
-        self._draw = update(tables.store).values(number=tables.store.c.number + 1)
-
-    @property
-    def number(self) -> ColumnElement[int]:
-        return select(self._tables.store.c.number).scalar_subquery()
-
-    def warnings(self, connection: Connection) -> list[str]:
-        return []
+    _timeout_s = 0.0
 
     def engine(self, url: URL, timeout_s: float) -> Engine:
         login = Login.of(url, timeout_s)
@@ -109,7 +73,6 @@ class MySQL:
             url.set(drivername="mysql+pymysql", query={}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=timeout_s,
-            pool_pre_ping=True,  # servers end sessions that are idle
             pool_reset_on_return=None,  # each transaction is ended here
             skip_autocommit_rollback=True,
         )
@@ -118,9 +81,8 @@ class MySQL:
         def connect(dialect: Any, record: Any, args: Any, settings: Any) -> Any:
             return login.open(settings)
 
-        return engine
-
-    def reading(self, engine: Engine) -> Engine:
+        event.listen(engine, "checkin", _given_back)
+        event.listen(engine, "checkout", _ping)
         return engine
 
     @contextmanager
@@ -141,9 +103,6 @@ class MySQL:
                 answers.append(received(cursor))
         return answers[begins : len(answers) - commits]
 
-    def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
-        transaction.ask(self._draw)
-
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.op("IN")(bindparam(name))  # the driver writes a tuple as a list of literals
 
@@ -155,28 +114,17 @@ class MySQL:
             literal_column("MICROSECOND"), column, literal_column("TIMESTAMP'1970-01-01 00:00:00'")
         )
 
-    def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
-        answer = transaction.ask(ended, **values)
-        transaction.ask(without_locks, of_place=values["of_place"])
-        return answer
-
     @cached_property
-    def insert_locks(self) -> Executable:
-        return self._tables.insert_locks(
+    def insert_locks(self) -> TextClause:
+        return self.tables.insert_locks(
             "JSON_TABLE(:rows, '$[*]' COLUMNS (position INT PATH '$.position', object_key BIGINT PATH '$.object_key', "
             "db_name LONGTEXT PATH '$.db_name', table_name LONGTEXT PATH '$.table_name', "
             "partition_name LONGTEXT PATH '$.partition_name', lease_type VARCHAR(1) PATH '$.lease_type')) AS it",
             "it.{}",
         )
 
-    def call(self, transaction: StoreTransaction, process: str) -> None:
-        """It looks."""
-
-    def tell(self, transaction: StoreTransaction, place: int) -> None:
-        """They look."""
-
-    def listener(self, engine: Engine, client: str) -> MySQLListener:
-        return MySQLListener()
+    def listener(self, engine: Engine, client: str) -> Listener:
+        return Listener(LOOK_S)
 
     def passing(self, error: BaseException | None) -> bool:
         return _code(error) in _PASSING
@@ -186,28 +134,17 @@ class MySQL:
         return code in _DENIED or (code == 2003 and bool(_DENIED_SAID.search(str(error))))
 
 
-class MySQLListener:
-    """Hears nothing, and has it be looked at everything."""
+def _given_back(session: Any, record: Any) -> None:
+    record.info["used"] = time.monotonic()
 
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-        self._pause_s = LOOK_S[0]
 
-    def wait(self, most_s: float) -> Heard:
-        if self._rung.wait(min(most_s, random.uniform(0.5, 1.5) * self._pause_s)):
-            self._rung.clear()
-            self._pause_s = LOOK_S[0]
-            return Heard()
-        self._pause_s = min(1.5 * self._pause_s, LOOK_S[1])
-        return Heard(unsure=True)
-
-    def sooner(self) -> None:
-        self._rung.set()
-
-    interrupt = sooner
-
-    def close(self) -> None:
-        """There is nothing to close."""
+def _ping(session: Any, record: Any, proxy: object) -> None:
+    """Find out whether the server has ended an idle session; then the pool opens another."""
+    if time.monotonic() - record.info.get("used", time.monotonic()) > FRESH_S:
+        try:
+            session.ping(reconnect=False)
+        except pymysql.Error as error:
+            raise exc.DisconnectionError from error
 
 
 def _code(error: BaseException | None) -> object:

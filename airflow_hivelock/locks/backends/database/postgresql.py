@@ -29,21 +29,17 @@ from sqlalchemy import (
     any_,
     bindparam,
     cast,
-    column,
     create_engine,
     delete,
     event,
     func,
-    insert,
     literal_column,
     select,
     text,
-    true,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
-from airflow_hivelock.locks.backends.database.dialect import Heard
+from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Heard, Listener
 from airflow_hivelock.locks.backends.database.postgresql_session import (
     ENCODING,
     PARAMETERS,
@@ -57,7 +53,17 @@ from airflow_hivelock.locks.url import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Engine, Executable, Update
+    from sqlalchemy import (
+        URL,
+        ColumnElement,
+        CompoundSelect,
+        Connection,
+        Delete,
+        Engine,
+        Executable,
+        TextClause,
+        Update,
+    )
 
     from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.backends.database.transaction import Answer, Received, Sent, StoreTransaction
@@ -84,15 +90,15 @@ _DENIED_SAID = re.compile(
 """libpq gives no code where it cannot connect."""
 
 
-class PostgreSQL:
-    """See :class:`~airflow_hivelock.locks.backends.database.dialect.Dialect`."""
+class PostgreSQL(DatabaseDialect):
+    """See :class:`DatabaseDialect`."""
 
     clock_us: ColumnElement[int] = literal_column(
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
     def __init__(self, tables: StoreTables) -> None:
-        self._tables = tables
+        super().__init__(tables)
         self._channel = f"airflow_hivelock {tables.key:x}"
         self._ends: dict[Update, Executable] = {}
         self.sequence = Sequence(f"{tables.prefix}number", schema=tables.schema or None)
@@ -118,16 +124,13 @@ class PostgreSQL:
         return engine
 
     def warnings(self, connection: Connection) -> list[str]:
-        schema = self._tables.schema
+        schema = self.tables.schema
         if not connection.scalar(_PUBLIC_CREATES, {"schema": schema}):
             return []
         return [
             f"every role of this database may create tables and functions in {schema}, where the locks are kept. "
             f"Run REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
         ]
-
-    def reading(self, engine: Engine) -> Engine:
-        return engine
 
     @contextmanager
     def making(self, engine: Engine, key: int) -> Iterator[Connection]:
@@ -163,32 +166,20 @@ class PostgreSQL:
         return func.to_timestamp(column / literal_column("1000000.0"))
 
     @cached_property
-    def insert_locks(self) -> Executable:
-        return self._tables.insert_locks(
+    def insert_locks(self) -> TextClause:
+        return self.tables.insert_locks(
             "jsonb_to_recordset(CAST(:rows AS jsonb)) AS it (position integer, object_key bigint, db_name text, "
             "table_name text, partition_name text, lease_type text)",
             "it.{}",
         )
 
-    notifies = True
-
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
         if ended not in self._ends:
-            request, lock = self._tables.request.c, self._tables.lock
+            request, lock = self.tables.request.c, self.tables.lock
             gone = ended.returning(request.place, request.watched).cte("gone")
             removed = delete(lock).where(lock.c.place.in_(select(gone.c.place))).cte("removed")
             self._ends[ended] = select(gone).add_cte(removed)
         return transaction.ask(self._ends[ended], **values)
-
-    @cached_property
-    def insert_both(self) -> Executable:
-        request, lock = self._tables.request.c, self._tables.lock
-        columns = [each for each in lock.columns if each.name != "place"]
-        made = self._tables.insert_request.returning(request.place).cte("made")
-        rows = func.jsonb_to_recordset(cast(bindparam("rows", type_=Text), JSONB))
-        given = rows.table_valued(*(column(each.name, each.type) for each in columns)).render_derived(with_types=True)
-        found = select(made.c.place, *(given.c[each.name] for each in columns)).select_from(made.join(given, true()))
-        return insert(lock).from_select([lock.c.place, *columns], found)
 
     def call(self, transaction: StoreTransaction, process: str) -> None:
         transaction.ask(_NOTIFY, channel=f"{self._channel} {process[:CLIENT_LENGTH]}", payload=process)
@@ -198,15 +189,15 @@ class PostgreSQL:
 
     @cached_property
     def _tell(self) -> CompoundSelect[Any]:
-        request = self._tables.request.c
+        request = self.tables.request.c
         channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
-        waiters = select(func.pg_notify(channel, request.process)).where(self._tables.waits_for_it)
+        waiters = select(func.pg_notify(channel, request.process)).where(self.tables.waits_for_it)
         notify = func.pg_notify(self._channel, cast(request.place, Text))
         watchers = select(notify).where(request.place == bindparam("of_place"), request.watched > 0)
         return union_all(waiters, watchers)
 
     def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
-        return PostgreSQLListener(self.reading(engine), self._channel, f"{self._channel} {client}")
+        return PostgreSQLListener(engine, self._channel, f"{self._channel} {client}")
 
     def passing(self, error: BaseException | None) -> bool:
         return getattr(error, "sqlstate", None) in _PASSING
@@ -217,10 +208,11 @@ class PostgreSQL:
 
 
 def _received(cursor: Any) -> Received:
-    return cursor.rowcount, cursor.fetchall() if cursor.description else ()
+    # The cursor's description would make an object for each column.
+    return cursor.rowcount, cursor.fetchall() if cursor.pgresult.nfields else ()
 
 
-class PostgreSQLListener:
+class PostgreSQLListener(Listener):
     """A session that listens, outside the pool.
 
     :param channel: where the places of requests are told.
@@ -253,7 +245,7 @@ class PostgreSQLListener:
         )
 
     def sooner(self) -> None:
-        """It is told."""
+        """It is notified."""
 
     def interrupt(self) -> None:
         with suppress(OSError):  # rung so often that it is full, or closed

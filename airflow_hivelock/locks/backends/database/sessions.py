@@ -40,7 +40,6 @@ class Sessions:
         self._tables = tables
         self._driver: Any = self.engine.dialect.loaded_dbapi
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)
-        self._reading = dialect.reading(self.engine)
 
     def __repr__(self) -> str:
         return f"{shown(self.url.render_as_string(hide_password=False))} {self._tables}*"
@@ -76,7 +75,7 @@ class Sessions:
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """What *work* finds."""
-        with self._translated(), self._reading.connect() as connection:
+        with self._translated(), self.engine.connect() as connection:
             return work(connection)
 
     def make(self, work: Callable[[Connection], None], key: int) -> None:

@@ -227,8 +227,6 @@ class Store(Sessions):
         """
         request = self.tables.request
         values: dict[str, Any] = record._asdict() | {"state": record.state.value}
-        if existing is None and locks is not None and self.dialect.insert_both is not None:
-            return transaction.ask(self.dialect.insert_both, **values, rows=locks.rows)
         if existing is None:
             written = transaction.ask(self.tables.insert_request, **values)
         elif existing.queued and existing.epoch == record.epoch:
@@ -292,7 +290,7 @@ class Store(Sessions):
         """End a grant; False if there is none, or if it is another process's now."""
         update, values = self._ends[State.ENDED, "of_lease"], of(lease)
         ended = self.transact(lambda one: self.dialect.end(one, update, self.without_locks, **values))
-        if self.dialect.notifies and ended.count and ended.rows[0]["watched"]:
+        if any(row["watched"] for row in ended.rows):
             # In a transaction of its own: few leases are waited for. Without it, the waiters find out at their next look.
             self.transact(lambda transaction: self.dialect.tell(transaction, values["of_place"]))
         return ended.count > 0
