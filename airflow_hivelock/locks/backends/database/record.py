@@ -18,7 +18,7 @@ import enum
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
@@ -286,9 +286,12 @@ class Record(NamedTuple):
 
 
 MOST_US = validate.MOST_MS * 1000
-_TEXTS = ("owner_key", "owner", "process", "locks", "works", "query", "named", "lease_group", "given", "whole")
-_NUMBERS = ("epoch", "attempt", "began", "place", "token", "watched", "turn", "group_turn", "most_leases")
-_TIMES = ("asked_us", "seen_us", "turn_us", "group_turn_us", "granted_us", "end_us", "ended_us")
+COLUMNS = get_type_hints(Record)
+"""The columns of the request table, each with its type."""
+
+_TEXTS = [name for name, kind in COLUMNS.items() if kind is str]
+_TIMES = [name for name in COLUMNS if name.endswith("_us")]
+_NUMBERS = [name for name, kind in COLUMNS.items() if kind is int and name not in {*_TIMES, "priority"}]
 
 
 def start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, null, or_, select, union_all, update
@@ -16,7 +16,7 @@ from airflow_hivelock.locks.model import owner_key
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Executable, Select, Update
+    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Executable, Select, Table, Update
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
@@ -225,30 +225,17 @@ class Store(Sessions):
 
         The answer counts no row if it is not the same any more; then nothing is written.
         """
-        request = self.tables.request
         values: dict[str, Any] = record._asdict() | {"state": record.state.value}
         if existing is None:
             written = transaction.ask(self.tables.insert_request, **values)
-        elif existing.queued and existing.epoch == record.epoch:
-            moved = {f"to_{name}": values[name] for name in _MOVED}
-            was = {"of_key": existing.owner_key, "of_epoch": existing.epoch, "of_state": existing.state.value}
-            written = transaction.ask(self._move, **moved, **was)
         else:
-            changed = {name: value for name, value in values.items() if value != getattr(existing, name)}
-            same = (request.c.epoch == existing.epoch, request.c.state == existing.state.value)
-            written = transaction.ask(
-                update(request).where(request.c.owner_key == record.owner_key, *same).values(changed)
-            )
+            changed = [name for name, value in values.items() if name == "state" or value != getattr(existing, name)]
+            was = {"of_key": existing.owner_key, "of_epoch": existing.epoch, "of_state": existing.state.value}
+            to = {f"to_{name}": values[name] for name in changed}
+            written = transaction.ask(_change(self.tables.request, tuple(changed)), **to, **was)
         if locks is not None:
             transaction.ask(self.dialect.insert_locks, of_place=record.place, rows=locks.rows)
         return written
-
-    @cached_property
-    def _move(self) -> Update:
-        request = self.tables.request
-        was = (request.c.owner_key == bindparam("of_key"), request.c.epoch == bindparam("of_epoch"))
-        moved: dict[str, Any] = {name: bindparam(f"to_{name}") for name in _MOVED}
-        return update(request).where(*was, request.c.state == bindparam("of_state")).values(moved)
 
     @cached_property
     def without_locks(self) -> Delete:
@@ -299,21 +286,13 @@ class Store(Sessions):
     def _ends(self) -> Mapping[tuple[State, str], Update]:
         request = self.tables.request
         at_place = request.c.place == bindparam("of_place")
-        conditions = {
-            "standing": and_(at_place, self.standing),
-            "queued": and_(at_place, self.queued),
-            "void": and_(at_place, self.void),
-            "held": and_(at_place, self.held),
-            "aside": and_(at_place, self.aside),
-            "of_lease": self.of_lease,
-        }
         now_us = self.clock_us
         ended_us = case((request.c.end_us < now_us, request.c.end_us), else_=now_us) if self.frees else now_us
         return {
             (state, which): update(request)
-            .where(condition)
+            .where(at_place, getattr(self, which))
             .values(state=state.value, ended_us=ended_us if state is State.ENDED else None)
-            for which, condition in conditions.items()
+            for which in ("standing", "queued", "void", "held", "aside", "of_lease")
             for state in (State.ENDED, State.FREE)
         }
 
@@ -365,19 +344,13 @@ _IN_QUEUE = {
 }
 """The columns that tell a request's place in a queue."""
 
-_MOVED = (
-    "state",
-    "turn",
-    "turn_us",
-    "group_key",
-    "group_turn",
-    "group_turn_us",
-    "ahead",
-    "token",
-    "granted_us",
-    "end_us",
-)
-"""The columns that change while a request waits, and when that ends."""
+
+@lru_cache(maxsize=256)
+def _change(request: Table, names: tuple[str, ...]) -> Update:
+    """Changes the columns *names* of an owner's row, if its epoch and state are still the same."""
+    same = {f"of_{name}": request.c[name] for name in ("epoch", "state")} | {"of_key": request.c.owner_key}
+    changed: dict[str, Any] = {name: bindparam(f"to_{name}") for name in names}
+    return update(request).where(*(column == bindparam(name) for name, column in same.items())).values(changed)
 
 
 def of(lease: Lease) -> dict[str, Any]:

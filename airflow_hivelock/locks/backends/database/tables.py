@@ -26,7 +26,6 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    SmallInteger,
     String,
     Table,
     Text,
@@ -40,6 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateSchema, CreateSequence
 
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, COLUMNS
 from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 
@@ -51,7 +51,17 @@ if TYPE_CHECKING:
 _TEXT = Text().with_variant(Text(0xFFFF_FFFF), "mysql")
 """There it is made a LONGTEXT, where a TEXT ends after 64 KiB."""
 
+_SHORT = {"owner_key": 16, "state": 8, "process": 2 * CLIENT_LENGTH}
+"""The lengths of texts that are in an index, or that have a bound."""
+
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
+
+
+def _column(name: str, kind: Any) -> Column[Any]:
+    """A column for a field of :class:`.Record`."""
+    types: dict[Any, Any] = {str: _TEXT, float: Float(53)}
+    own = String(_SHORT[name]) if name in _SHORT else types.get(kind, BigInteger())
+    return Column(name, own, primary_key=name == "owner_key", nullable=kind == int | None)
 
 
 class StoreTables:
@@ -79,37 +89,7 @@ class StoreTables:
         self.request = Table(
             f"{prefix}request",
             self.metadata,
-            Column("owner_key", String(16), primary_key=True),
-            Column("owner", _TEXT, nullable=False),
-            Column("state", String(8), nullable=False),
-            Column("process", String(32), nullable=False),
-            Column("epoch", BigInteger, nullable=False),
-            Column("attempt", BigInteger, nullable=False),
-            Column("began", BigInteger, nullable=False),
-            Column("place", BigInteger, nullable=False),
-            Column("ahead", BigInteger),
-            Column("priority", Integer, nullable=False),
-            Column("turn", BigInteger, nullable=False),
-            Column("turn_us", BigInteger, nullable=False),
-            Column("lease_group", _TEXT, nullable=False),
-            Column("most_leases", Integer, nullable=False),
-            Column("group_key", BigInteger),
-            Column("group_turn", BigInteger, nullable=False),
-            Column("group_turn_us", BigInteger, nullable=False),
-            Column("watched", SmallInteger, nullable=False),
-            Column("token", BigInteger, nullable=False),
-            Column("lease_s", Float(53), nullable=False),
-            Column("locks", _TEXT, nullable=False),
-            Column("works", _TEXT, nullable=False),
-            Column("query", _TEXT, nullable=False),
-            Column("named", _TEXT, nullable=False),
-            Column("asked_us", BigInteger, nullable=False),
-            Column("seen_us", BigInteger, nullable=False),
-            Column("granted_us", BigInteger),
-            Column("end_us", BigInteger),
-            Column("ended_us", BigInteger),
-            Column("given", _TEXT, nullable=False),
-            Column("whole", _TEXT, nullable=False),
+            *(_column(name, kind) for name, kind in COLUMNS.items()),
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
             Index(f"{prefix}request_group", "group_key", "state", postgresql_where=in_group, sqlite_where=in_group),
