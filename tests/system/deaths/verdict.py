@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.model import LockObject
 from tests.system.deaths.row import FORCE, KEEPER
+from tests.system.histories.checks import HOLDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,21 +71,32 @@ def judge(play: Play, log: Sequence[Transaction], layout: Layout, home: Path) ->
 
 
 def locks_on(name: str, log: Sequence[Transaction], layout: Layout) -> list[Held]:
-    """Every lock that there ever was on the object, in order."""
+    """Every lock on the object that was held, in order.
+
+    A grant that lost its verification is left out: its client gave back the nodes and returned no lease.
+    """
     path = layout.object(LockObject.parse(name))
-    standing: dict[str, Held] = {}
+    standing: dict[str, tuple[str, Held]] = {}
     ended: list[Held] = []
     for transaction in log:
         for write in transaction.writes:
             parent, _, node = write.path.rpartition("/")
             if parent != path or not LockNode.parse(node):
                 continue
-            if write.data is None:
-                began = standing.pop(node)
+            if write.data is not None:
+                data = LockData.decode(write.data)
+                standing[node] = data.owner_key, Held(data.query_id, transaction.time_ms)
+                continue
+            key, began = standing.pop(node)
+            if not _gives_back(layout.record(key), transaction):
                 ended.append(Held(began.owner, began.from_ms, transaction.time_ms))
-            else:
-                standing[node] = Held(LockData.decode(write.data).query_id, transaction.time_ms)
-    return [*ended, *standing.values()]
+    return [*ended, *(held for _, held in standing.values())]
+
+
+def _gives_back(record: str, transaction: Transaction) -> bool:
+    """Whether the request of that *record* goes on without its grant, as one that waits or has stepped aside."""
+    states = [json.loads(write.data)["state"] for write in transaction.writes if write.path == record and write.data]
+    return any(state not in {*HOLDING, "tombstone"} for state in states)
 
 
 def freed_by(play: Play, manager: LockManager, home: Path) -> Iterator[str]:

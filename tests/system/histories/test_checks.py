@@ -10,6 +10,7 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
 from airflow_hivelock.locks.model import locks_to_json
+from tests.system.deaths.verdict import locks_on
 from tests.system.histories.checks import STALE_S, History
 from tests.system.histories.transactions import Transaction, Write
 
@@ -130,3 +131,13 @@ def test_more_leases_of_a_group_than_it_bears_are_told() -> None:
         "0x2: 2 leases of 'few' stand, and 1 may"
     ]
     assert story.history.most == {"few": 2}
+
+
+@pytest.mark.parametrize(
+    ("goes_on_as", "held"), [("tombstone", ["a"]), ("granted", ["a"]), ("waiting", []), ("away", [])]
+)
+def test_a_grant_that_lost_its_verification_was_not_held(goes_on_as: str, held: list[str]) -> None:
+    gone = [Write(write.path, None) for write in nodes("a", DAY)]
+    record = Write(LAYOUT.record("a"), json.dumps({"state": goes_on_as}).encode())
+    log = [Transaction(1, 1_000, tuple(nodes("a", DAY))), Transaction(2, 2_000, (record, *gone))]
+    assert [lock.owner for lock in locks_on("dw.t/dt=1", log, LAYOUT)] == held
