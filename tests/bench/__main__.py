@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench import grants, measure
+from tests.bench import beside, grants, measure
 from tests.bench.plot import plot
 from tests.bench.report import Results, markdown
-from tests.support.servers import ZooKeeperServer
+from tests.support.servers import PostgresServer, ZooKeeperServer
 from tests.support.servers.jvm import jars
 from tests.support.servers.lock_manager import HiveLockManagers
 
@@ -28,6 +28,8 @@ ROUNDS = {1: 60, 10: 60, 100: 21, 1_000: 9}
 WAITERS = (1, 100, 1_000)
 HAND_OVERS = 100
 RENEWALS = 30
+LEASES = 5_000
+BESIDE = 200
 BURSTS = 3
 BURST_S = 4.0
 
@@ -49,13 +51,15 @@ def main() -> None:
         ZooKeeperServer(Path(scratch), heap_mb=512, fsync=True) as zookeeper,
         HiveLockManagers(Path(scratch), zookeeper=zookeeper) as hive,
         HiveLockManagers(Path(scratch, "other"), zookeeper=zookeeper) as other_hive,
+        PostgresServer(Path(scratch)) as postgres,
     ):
         rounds = {count: max(2, times // share) for count, times in ROUNDS.items()}
         cycles = measure.cycles(zookeeper, hive, other_hive, rounds, say)
         granted = grants.measure(zookeeper, BURSTS, BURST_S / share, arguments.seed, say)
         hand_overs = {waiters: measure.hand_overs(zookeeper, waiters, HAND_OVERS // share, say) for waiters in WAITERS}
+        crowded = beside.measure(zookeeper, postgres, LEASES // share, BESIDE // share, say)
         renewal = measure.renewal(zookeeper, max(rounds), RENEWALS // share, say)
-    results = Results(machine(load_before), cycles, granted, hand_overs, renewal)
+    results = Results(machine(load_before), cycles, granted, hand_overs, crowded, renewal)
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "bench.md").write_text(markdown(results))
     plot(results, arguments.output / "bench.png")

@@ -14,6 +14,7 @@ from tests.bench.samples import Samples, number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from tests.bench.beside import Beside
     from tests.bench.grants import Burst, Grants, Usage
     from tests.bench.measure import Cycle, Cycles, HandOver, Renewal
 
@@ -32,6 +33,7 @@ class Results:
     cycles: Cycles
     grants: Grants
     hand_overs: Mapping[int, Mapping[str, HandOver]]
+    beside: Mapping[str, Beside]
     renewal: Renewal
 
 
@@ -134,6 +136,12 @@ def markdown(results: Results) -> str:
             "",
             *_hand_overs(results.hand_overs),
             "",
+            "## Beside other leases",
+            "An acquire and its release in an empty database, and where others hold leases of the same tables, in turn, in "
+            "milliseconds: median (lowest–highest).",
+            "",
+            *_beside(results.beside),
+            "",
             "## Renewal",
             f"Of {max(results.cycles.by_count[Ours.name]):,} partitions: {results.renewal.times} ms, "
             f"{max(results.renewal.writes)} write.",
@@ -234,6 +242,16 @@ def _hand_overs(hand_overs: Mapping[int, Mapping[str, HandOver]]) -> Iterator[st
             (f"{waiters:,}", name, *_spread(one.times), f"{one.wakes:.2g}" if one.wakes else "")
             for waiters, relays in hand_overs.items()
             for name, one in relays.items()
+        ),
+    )
+
+
+def _beside(beside: Mapping[str, Beside]) -> Iterator[str]:
+    yield from _table(
+        ("lock store", "beside none", "beside others", "others", "ratio"),
+        (
+            (store, str(one.alone), str(one.crowded), f"{one.leases:,}", number(one.crowded.median / one.alone.median))
+            for store, one in beside.items()
         ),
     )
 
