@@ -7,7 +7,7 @@ number would wait for each other without need, and no more.
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing
@@ -73,14 +73,10 @@ class RequestedLocks:
         if group_key is not None:
             keys[number(tables, "group", str(group_key))] = True
         self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
-
-    @cached_property
-    def rows(self) -> str:
-        return compact([_row(position, lock) for position, lock in enumerate(self.locked)])
-
-    @cached_property
-    def excluded(self) -> Mapping[int, Lock]:
-        return {key: other for lock in self.locked for key, other in excluded_keys(lock).items()}
+        self.rows = compact([_row(position, lock) for position, lock in enumerate(locked)])
+        self.excluded: Mapping[int, Lock] = {
+            key: other for lock in locked for key, other in excluded_keys(lock).items()
+        }
 
 
 def _row(position: int, lock: Lock) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, null, or_, select, union_all, update
+from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, or_, select, update
 
 from airflow_hivelock.locks.backends.database import candidate
 from airflow_hivelock.locks.backends.database.candidate import Candidate
@@ -14,9 +14,9 @@ from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, CompoundSelect, Connection, Delete, Executable, Select, Table, Update
+    from sqlalchemy import URL, ColumnElement, Connection, Delete, Select, Table, Update
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
@@ -131,28 +131,27 @@ class Store(Sessions):
         :param decides: the requests that conflict, and those of the group, are wanted, too.
         """
         self.dialect.enter(transaction, locks.keys)
-        values: dict[str, Any] = {"of_key": locks.owner_key}
-        statement: Executable = self._own
+        own = transaction.ask(self._own, of_key=locks.owner_key)
+        conflicting = in_group = None
         if decides:
-            statement, values["keys"] = (
-                self._candidates[locks.group_key is not None],
-                self.dialect.numbers(locks.excluded),
-            )
+            keys = self.dialect.numbers(locks.excluded)
+            conflicting = transaction.ask(self._conflicting, keys=keys)
         if decides and locks.group_key is not None:
-            values["of_group"] = locks.group_key
-        first, *others = transaction.ask(statement, **values).rows
+            in_group = transaction.ask(self._in_group, of_group=locks.group_key)
+        (first,) = own.rows
         record = None if first["owner_key"] is None else Record.of(first)
         place = record.place if record else 0
-        conflicting, group = [], []
-        for row in others:
-            if row["place"] == place:
-                continue
-            if (key := row["object_key"]) is not None:
-                conflicting.append(Candidate.of(row, locks.excluded[key]))
-            else:
-                group.append(Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]))
-        group.sort(key=lambda one: one.end_us or 0)
-        return Entered(first["now_us"], first["drawn"], record, conflicting, group)
+
+        def others(answer: Answer | None) -> list[Mapping[str, Any]]:
+            return [row for row in answer.rows if row["place"] != place] if answer else []
+
+        return Entered(
+            first["now_us"],
+            first["drawn"],
+            record,
+            [Candidate.of(row, locks.excluded[row["object_key"]]) for row in others(conflicting)],
+            [Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]) for row in others(in_group)],
+        )
 
     @cached_property
     def _own(self) -> Select[Any]:
@@ -163,9 +162,8 @@ class Store(Sessions):
         return found.select_from(once.outerjoin(request, request.c.owner_key == bindparam("of_key")))
 
     @cached_property
-    def _candidates(self) -> tuple[CompoundSelect[Any], CompoundSelect[Any]]:
-        """The owner's row first; then the requests that wait for or hold locks of the ``keys``, each with its first such lock.
-        The second of the two has also those that wait for or have a lease of the group ``of_group``."""
+    def _conflicting(self) -> Select[Any]:
+        """The requests that wait for or hold locks of the ``keys``, each with its first such lock."""
         request, lock = self.tables.request, self.tables.lock
         place = lock.c.place + 0  # or the primary key is read from end to end, with all the rows that were
         nth = func.row_number().over(partition_by=place, order_by=lock.c.position)
@@ -174,20 +172,19 @@ class Store(Sessions):
             .where(self.dialect.among(lock.c.object_key, "keys"))
             .subquery("found")
         )
-
-        def branch(wanted: Collection[str]) -> list[ColumnElement[Any]]:
-            return [null(), null(), *(each if each.name in wanted else null() for each in request.columns)]
-
-        own = self._own.add_columns(literal(0).label("nth"), null().label("object_key"))
-        conflicting = (
-            select(*branch(_IN_QUEUE), literal(1), found.c.object_key)
+        return (
+            select(*(request.c[name] for name in _IN_QUEUE), found.c.object_key)
             .join_from(found, request, request.c.place == found.c.place)
             .where(found.c.nth == 1)
         )
-        in_group = select(*branch({*_IN_QUEUE, "locks", "lease_group"}), literal(1), null()).where(
-            request.c.group_key == bindparam("of_group"), self.tables.in_state(State.PARKED, State.GRANTED)
-        )
-        return union_all(own, conflicting).order_by("nth"), union_all(own, conflicting, in_group).order_by("nth")
+
+    @cached_property
+    def _in_group(self) -> Select[Any]:
+        """The requests that wait for or have a lease of the group; those first whose leases end first."""
+        request = self.tables.request.c
+        counted = request.group_key == bindparam("of_group"), self.tables.in_state(State.PARKED, State.GRANTED)
+        wanted = (request[name] for name in (*_IN_QUEUE, "locks", "lease_group"))
+        return select(*wanted).where(*counted).order_by(request.end_us)
 
     def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
         """The records that meet all of *where*, in the order of their places."""
@@ -339,9 +336,18 @@ class Store(Sessions):
         return waiting.with_for_update(skip_locked=True), update(request).where(among).values(seen_us=self.clock_us)
 
 
-_IN_QUEUE = {
-    *("place", "owner", "state", "priority", "turn", "turn_us", "group_turn", "group_turn_us", "seen_us", "end_us")
-}
+_IN_QUEUE = (
+    "place",
+    "owner",
+    "state",
+    "priority",
+    "turn",
+    "turn_us",
+    "group_turn",
+    "group_turn_us",
+    "seen_us",
+    "end_us",
+)
 """The columns that tell a request's place in a queue."""
 
 
