@@ -410,7 +410,7 @@ def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytes
     queued = manager.now().timestamp() * 1e6
 
     def signs() -> bool:
-        (record,) = kept.read(lambda connection: kept.records(connection, kept.queued))
+        (record,) = kept.records(kept.queued)
         return bool(record.seen_us > queued + candidate.DEAD_US)
 
     wait_until(signs)

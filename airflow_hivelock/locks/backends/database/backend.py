@@ -24,7 +24,7 @@ from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCo
 from airflow_hivelock.locks.model import ForcedRelease, Lock, LockMode, LockObject, owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Row, Update
@@ -151,24 +151,18 @@ class DatabaseBackend(Backend):
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         store = self.store
-        found = store.read(lambda connection: store.records(connection, _named(self.store, lease_id)))
+        found = store.records(_named(store, lease_id))
         if not found:
             return False
-        owner = RequestedLocks(store.tables.name, found[0].owner_key, ())
 
-        def record_by_force(transaction: StoreTransaction) -> bool:
-            entered = store.enter(transaction, owner)
-            record = entered.record
-            if record is None or record.lease_id != lease_id or record.state is not State.GRANTED:
-                return False
-            if (store.frees and record.expired(entered.now_us)) or seen not in record.lease.works:
-                return False
-            if not store.put(transaction, record.recording(seen.name, application), record).count:
-                return False
+        def stands(record: Record) -> bool:
+            return record.lease_id == lease_id and record.state is State.GRANTED and seen in record.lease.works
+
+        def write_audit(transaction: StoreTransaction, record: Record) -> None:
             _write_audit(store, transaction, record, reason, user)
-            return True
 
-        return store.transact(record_by_force)
+        key, change = found[0].owner_key, lambda _, record: record.recording(seen.name, application)
+        return self._change(key, stands, change, write_audit) is not None
 
     def audit(self) -> list[ForcedRelease]:
         table = self.store.tables.audit
@@ -244,31 +238,42 @@ class DatabaseBackend(Backend):
         self._notifier.close()
         self.store.close()
 
-    def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
+    def _change(
+        self,
+        owner_key: str,
+        stands: Callable[[Record], bool],
+        change: Callable[[Entered, Record], Record],
+        then: Callable[[StoreTransaction, Record], None] = lambda *_: None,
+    ) -> Lease | None:
+        """The owner's lease, changed; None: it is not one that *stands*, or has expired."""
         store = self.store
-        owner = RequestedLocks(store.tables.name, owner_key(lease.owner), ())
+        owner = RequestedLocks(store.tables.name, owner_key, ())
 
         def put(transaction: StoreTransaction) -> Lease | None:
             entered = store.enter(transaction, owner)
             record = entered.record
-            if record is None or not record.is_of(lease) or (store.frees and record.expired(entered.now_us)):
+            if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
                 return None
             changed = change(entered, record)
-            return changed.lease if store.put(transaction, changed, record).count else None
+            if not store.put(transaction, changed, record).count:
+                return None
+            then(transaction, record)
+            return changed.lease
 
-        return store.transact(put) or _lost(self.store, lease)
+        return store.transact(put)
+
+    def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
+        changed = self._change(owner_key(lease.owner), lambda record: record.is_of(lease), change)
+        return changed or _lost(self.store, lease)
 
     def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
         """The lease's record, of which *so* must be true."""
-        found = self.store.read(lambda connection: self.store.records(connection, self.store.of_lease, so, **of(lease)))
+        found = self.store.records(self.store.of_lease, so, **of(lease))
         return found[0] if found else _lost(self.store, lease)
 
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
         """For listings: a row that cannot be read is logged, and hides none of the others."""
-        request = self.store.tables.request
-        found = select(request).where(*where).order_by(request.c.place)
-        rows = self.store.read(lambda connection: connection.execute(found).all())
-        return [record for row in rows if (record := _readable(row))]
+        return [record for row in self.store.rows(*where) if (record := _readable(row))]
 
 
 def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
@@ -276,7 +281,7 @@ def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
 
 
 def _find(store: Store, where: ColumnElement[bool]) -> Lease | None:
-    found = store.read(lambda connection: store.records(connection, where, store.standing))
+    found = store.records(where, store.standing)
     return found[0].lease if found else None
 
 
@@ -289,8 +294,7 @@ def _write_audit(store: Store, transaction: StoreTransaction, record: Record, re
 def _lost(store: Store, lease: Lease) -> NoReturn:
     """:raises LockLost: saying what became of it."""
     request = store.tables.request.c
-    where = request.owner_key == owner_key(lease.owner)
-    found = next(iter(store.read(lambda connection: store.records(connection, where))), None)
+    found = next(iter(store.records(request.owner_key == owner_key(lease.owner))), None)
     if found is None or found.lease_id != lease.id or found.state is not State.GRANTED:
         fate = "it was released, force-released or, once it had expired, taken by another"
     elif found.epoch != lease.epoch:
@@ -307,13 +311,10 @@ def _exceeds(owner: str, lease_s: float, most_s: float) -> ExceedsMaxLeaseTime:
     )
 
 
-def _readable(row: Row[Any]) -> Record | None:
+def _readable(row: Mapping[Any, Any]) -> Record | None:
     try:
-        record = Record.of(row._mapping)
-        assert record.locked is not None
-        assert record.worked is not None
-        assert record.gave is not None
-        assert record.by_themselves is not None
+        record = Record.of(row)
+        assert record.lease
     except StoreCorrupted as error:
         validate.complain(log, str(error), 0)
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def release(store: Store, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
     """See :meth:`.Backend.release_part`."""
-    found = store.read(lambda connection: store.records(connection, store.of_lease, **of(lease)))
+    found = store.records(store.of_lease, **of(lease))
     if not found:
         return None
     locks = RequestedLocks(store.tables.name, found[0].owner_key, found[0].locked)  # no grant ever gets more

@@ -18,7 +18,7 @@ import enum
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
@@ -40,9 +40,11 @@ from airflow_hivelock.locks.model import (
 from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace, Ruling, Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_hivelock.locks.queueing import Decision
+
+Read = TypeVar("Read")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -142,9 +144,13 @@ class Record(NamedTuple):
         return self.state in (State.WAITING, State.PARKED)
 
     @property
+    def holds(self) -> bool:
+        return self.state is State.GRANTED
+
+    @property
     def active(self) -> bool:
         """Whether it waits or holds."""
-        return self.queued or self.state is State.GRANTED
+        return self.queued or self.holds
 
     @property
     def position(self) -> Position:
@@ -168,18 +174,13 @@ class Record(NamedTuple):
 
     @property
     def locked(self) -> tuple[Lock, ...]:
-        """:raises StoreCorrupted: somebody else wrote them."""
+        """:raises StoreCorrupted: another program wrote them."""
         return decode(self.locks, self.owner)
 
     @property
     def worked(self) -> tuple[Work, ...]:
-        """:raises StoreCorrupted: somebody else wrote what runs."""
-        try:
-            return _decoded_works(self.works)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise StoreCorrupted(
-                f"what runs under the lease of {self.owner}, {self.works[:80]!r}, was not written by airflow-hivelock"
-            ) from error
+        """:raises StoreCorrupted: another program wrote them."""
+        return _read(_decoded_works, self.works, f"what runs under the lease of {self.owner}")
 
     @property
     def lease(self) -> Lease:
@@ -204,18 +205,13 @@ class Record(NamedTuple):
 
     @property
     def gave(self) -> tuple[Lock, ...]:
-        """:raises StoreCorrupted: somebody else wrote it."""
+        """:raises StoreCorrupted: another program wrote them."""
         return decode(self.given, self.owner) if self.given else ()
 
     @property
     def by_themselves(self) -> frozenset[LockObject]:
-        """:raises StoreCorrupted: somebody else wrote them."""
-        try:
-            return frozenset(map(LockObject.parse, self.whole.splitlines()))
-        except ValueError as error:
-            raise StoreCorrupted(
-                f"what {self.owner} reads for its own sake, {self.whole[:80]!r}, was not written by airflow-hivelock"
-            ) from error
+        """:raises StoreCorrupted: another program wrote them."""
+        return _read(_objects, self.whole, f"what {self.owner} reads for its own sake")
 
     def without(self, left: tuple[Lock, ...]) -> Record:
         """This record once all but *left* has been given back."""
@@ -363,10 +359,19 @@ def _works(works: Iterable[Work]) -> str:
 
 
 def decode(text: str, whose: str) -> tuple[Lock, ...]:
+    """:raises StoreCorrupted: another program wrote them."""
+    return _read(_decoded, text, f"the locks of {whose}")
+
+
+def _read(parse: Callable[[str], Read], text: str, what: str) -> Read:
     try:
-        return _decoded(text)
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise StoreCorrupted(f"the locks of {whose}, {text[:80]!r}, were not written by airflow-hivelock") from error
+        return parse(text)
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
+        raise StoreCorrupted(f"{what}, {text[:80]!r}, were not written by airflow-hivelock") from error
+
+
+def _objects(text: str) -> frozenset[LockObject]:
+    return frozenset(map(LockObject.parse, text.splitlines()))
 
 
 @lru_cache(maxsize=128)  # a process that renews leases reads the same ones over and over

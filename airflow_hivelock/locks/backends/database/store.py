@@ -16,7 +16,7 @@ from airflow_hivelock.locks.model import owner_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import URL, ColumnElement, Connection, Delete, Select, Table, Update
+    from sqlalchemy import URL, ColumnElement, Delete, Select, Table, Update
 
     from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
@@ -186,11 +186,14 @@ class Store(Sessions):
         wanted = (request[name] for name in (*_IN_QUEUE, "locks", "lease_group"))
         return select(*wanted).where(*counted).order_by(request.end_us)
 
-    def records(self, connection: Connection, *where: ColumnElement[bool], **values: Any) -> list[Record]:
-        """The records that meet all of *where*, in the order of their places."""
-        request = self.tables.request
-        rows = connection.execute(select(request).where(*where).order_by(request.c.place), values)
-        return [Record.of(row._mapping) for row in rows]
+    def rows(self, *where: ColumnElement[bool], **values: Any) -> Sequence[Mapping[Any, Any]]:
+        """The requests that meet all of *where*, in the order of their places."""
+        found = select(self.tables.request).where(*where).order_by(self.tables.request.c.place)
+        return self.read(lambda connection: connection.execute(found, values).mappings().all())
+
+    def records(self, *where: ColumnElement[bool], **values: Any) -> list[Record]:
+        """The same, as records."""
+        return [Record.of(row) for row in self.rows(*where, **values)]
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
         """Of the requests at *places*, those that still keep others waiting."""

@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 class Answer:
     """The answer to one statement; to read it sends what is waiting."""
 
-    __slots__ = ("_received", "_transaction")
+    __slots__ = ("_transaction", "received")
 
     def __init__(self, transaction: StoreTransaction) -> None:
         self._transaction = transaction
-        self._received: Received | None = None
-
-    def receive(self, received: Received) -> None:
-        self._received = received
+        self.received: Received | None = None
 
     @property
     def count(self) -> int:
@@ -45,10 +42,10 @@ class Answer:
         return self._read()[1]
 
     def _read(self) -> Received:
-        if self._received is None:
+        if self.received is None:
             self._transaction.flush()
-        assert self._received is not None
-        return self._received
+        assert self.received is not None
+        return self.received
 
 
 class StoreTransaction:
@@ -78,7 +75,7 @@ class StoreTransaction:
             return
         received = self._send([sent for sent, _ in waiting], begins=begins, commits=commits)
         for (_, answer), one in zip(waiting, received, strict=True):
-            answer.receive(one)
+            answer.received = one
 
 
 @lru_cache(maxsize=256)

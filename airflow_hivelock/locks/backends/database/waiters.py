@@ -1,4 +1,4 @@
-"""Who waits for what, as it is listed."""
+"""The list of waiters: what each one waits for, by the rules that also decide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_hivelock.locks.backends.database.record import State, instant
 from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.model import Lock, LockObject
@@ -19,67 +19,45 @@ WAITS_FOR = {State.WAITING: WaitsFor.LOCK, State.PARKED: WaitsFor.LEASE, State.A
 
 
 def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
-    """Those of *records* that wait for *target*, or something below it, in their order; of all that hold and wait."""
-    before = _Before([record for record in records if record.state is State.GRANTED])
-    found = []
-    for record in sorted((record for record in records if record.state in WAITS_FOR), key=_order):
-        if rules.concern(record.locked, target):
-            blockers = before.blockers(record)
-            place = 0 if record.state is State.AWAY else 1 + sum(blocker.waiting for blocker in blockers)
-            asked = instant(record.asked_us)
-            what = WAITS_FOR[record.state]
-            priority, attempt = record.priority, record.attempt
-            found.append(Waiter(record.owner, record.locked, place, asked, blockers, priority, what, attempt))
-        before.add(record)
-    return found
+    """Those of *records* that wait for *target* or something below it, in their order. *records* are all that wait or hold."""
+    locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
+    groups: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.state in (State.WAITING, State.GRANTED):
+            for lock in record.locked:
+                locks[lock.object].append((record, lock))
+        if record.state in (State.PARKED, State.GRANTED):
+            groups[record.lease_group].append(record)
 
-
-class _Before:
-    """The requests that hold, and those that wait and go before the next."""
-
-    def __init__(self, holding: Sequence[Record]) -> None:
-        self._locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
-        self._parked: defaultdict[str, list[Record]] = defaultdict(list)
-        self._holding: defaultdict[str, list[Record]] = defaultdict(list)
-        for record in holding:
-            self._holding[record.lease_group].append(record)
-            self._add_locks(record)
-
-    def add(self, record: Record) -> None:
+    def blockers(record: Record) -> Iterator[Blocker]:
         if record.state is State.WAITING:
-            self._add_locks(record)
+            met = {
+                other.place: (other, theirs)
+                for mine in reversed(record.locked)
+                for other, theirs in locks[mine.object]
+                if other is not record and queueing.conflict(mine.mode, theirs.mode)
+            }
+            for other in queueing.in_the_way(record.position, (other for other, _ in met.values())):
+                lock = met[other.place][1]
+                yield Blocker(other.owner, lock.object, lock.mode, not other.holds)
         elif record.state is State.PARKED:
-            self._parked[record.lease_group].insert(0, record)
+            others = [other for other in groups[record.lease_group] if other is not record]
+            for other in queueing.in_the_way_of_permit(record.position, record.most_leases, others):
+                lock = other.locked[-1]
+                yield Blocker(other.owner, lock.object, lock.mode, not other.holds, record.lease_group)
 
-    def _add_locks(self, record: Record) -> None:
-        for lock in record.locked:
-            self._locks[lock.object].append((record, lock))
+    return [
+        _waiter(record, tuple(blockers(record)))
+        for record in sorted(records, key=_order)
+        if record.state in WAITS_FOR and rules.concern(record.locked, target)
+    ]
 
-    def blockers(self, record: Record) -> tuple[Blocker, ...]:
-        match record.state:
-            case State.WAITING:
-                return self._on_locks(record)
-            case State.PARKED:
-                return self._in_group(record)
-        return ()
 
-    def _on_locks(self, record: Record) -> tuple[Blocker, ...]:
-        met = {
-            other.position: Blocker(other.owner, theirs.object, theirs.mode, other.state is State.WAITING)
-            for mine in reversed(record.locked)
-            for other, theirs in self._locks[mine.object]
-            if queueing.conflict(mine.mode, theirs.mode)
-        }
-        return tuple(met[position] for position in sorted(met, reverse=True))
-
-    def _in_group(self, record: Record) -> tuple[Blocker, ...]:
-        group = record.lease_group
-        holding = self._holding[group]
-        full = not queueing.permit_free(record.position, record.most_leases, len(holding), ())
-        return tuple(
-            Blocker(other.owner, other.locked[-1].object, other.locked[-1].mode, other.state is State.PARKED, group)
-            for other in (*(holding if full else ()), *self._parked[group])
-        )
+def _waiter(record: Record, blockers: tuple[Blocker, ...]) -> Waiter:
+    what = WAITS_FOR[record.state]
+    place = 0 if what is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
+    asked = instant(record.asked_us)
+    return Waiter(record.owner, record.locked, place, asked, blockers, record.priority, what, record.attempt)
 
 
 def _order(record: Record) -> tuple[int, int, int]:
