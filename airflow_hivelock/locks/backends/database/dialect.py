@@ -84,13 +84,14 @@ class DatabaseDialect(ABC):
 
     :cvar clock_us: the database's clock when a statement is run.
     :ivar sequence: draws numbers; None: the row of the store does.
+    :ivar timeout_s: how long to wait for a connection, a lock or a statement.
     """
 
     clock_us: ColumnElement[int]
     sequence: NumberSequence | None = None
 
-    def __init__(self, tables: StoreTables) -> None:
-        self.tables = tables
+    def __init__(self, tables: StoreTables, timeout_s: float) -> None:
+        self.tables, self.timeout_s = tables, timeout_s
         self._draw = update(tables.store).values(number=tables.store.c.number + 1)
 
     @property
@@ -103,7 +104,7 @@ class DatabaseDialect(ABC):
         return []
 
     @abstractmethod
-    def engine(self, url: URL, timeout_s: float) -> Engine:
+    def engine(self, url: URL) -> Engine:
         """The connections. Each statement is a transaction unless one is begun."""
 
     @abstractmethod

@@ -54,9 +54,9 @@ def open_store(text: str) -> tuple[Store, float | None]:
     tables = StoreTables(options.get("prefix", "hivelock_"), schema)
     timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
     passing_s = seconds("passing_s", options.get("passing_s", PASSING_S), or_none=True)
-    dialect = _dialect(url, tables)
+    dialect = _dialect(url, tables, timeout_s)
     try:
-        store = Store(url, dialect, tables, frees=expiry == "frees", timeout_s=timeout_s, passing_s=passing_s)
+        store = Store(url, dialect, tables, frees=expiry == "frees", passing_s=passing_s)
     except InvalidRequest:
         raise
     except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
@@ -64,7 +64,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
     return store, seconds("max_lease_s", most) if most is not None else None
 
 
-def _dialect(url: URL, tables: StoreTables) -> DatabaseDialect:
+def _dialect(url: URL, tables: StoreTables, timeout_s: float) -> DatabaseDialect:
     name, _, driver = url.drivername.partition("+")
     if driver and driver != DRIVERS.get(name, driver):
         raise InvalidRequest(
@@ -75,19 +75,19 @@ def _dialect(url: URL, tables: StoreTables) -> DatabaseDialect:
         case "sqlite":
             from airflow_hivelock.locks.backends.database.sqlite import SQLite
 
-            return SQLite(tables)
+            return SQLite(tables, timeout_s)
         case "postgresql":
             try:
                 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
             except ImportError as error:
                 raise Unsupported("postgresql:// needs psycopg: pip install 'airflow-hivelock[postgres]'") from error
-            return PostgreSQL(tables)
+            return PostgreSQL(tables, timeout_s)
         case "mysql" | "mariadb":
             try:
                 from airflow_hivelock.locks.backends.database.mysql import MySQL
             except ImportError as error:
                 raise Unsupported("mysql:// needs PyMySQL: pip install 'airflow-hivelock[mysql]'") from error
-            return MySQL(tables)
+            return MySQL(tables, timeout_s)
         case other:
             raise InvalidRequest(
                 f"{other}:// is not a lock store; use postgresql://user@host/database, mysql://user@host/database or "

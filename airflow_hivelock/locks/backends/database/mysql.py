@@ -64,15 +64,12 @@ class MySQL(DatabaseDialect):
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
 
-    _timeout_s = 0.0
-
-    def engine(self, url: URL, timeout_s: float) -> Engine:
-        login = Login.of(url, timeout_s)
-        self._timeout_s = timeout_s
+    def engine(self, url: URL) -> Engine:
+        login = Login.of(url, self.timeout_s)
         engine = create_engine(
             url.set(drivername="mysql+pymysql", query={}),
             isolation_level="AUTOCOMMIT",
-            pool_timeout=timeout_s,
+            pool_timeout=self.timeout_s,
             pool_reset_on_return=None,  # each transaction is ended here
             skip_autocommit_rollback=True,
         )
@@ -88,7 +85,7 @@ class MySQL(DatabaseDialect):
     @contextmanager
     def making(self, engine: Engine, key: int) -> Iterator[Connection]:
         with engine.connect() as connection:
-            named = {"name": f"airflow_hivelock {key:x}", "most_s": self._timeout_s}
+            named = {"name": f"airflow_hivelock {key:x}", "most_s": self.timeout_s}
             if connection.execute(text("SELECT GET_LOCK(:name, :most_s)"), named).scalar() != 1:
                 raise StoreUnavailable("another process has been making the tables for too long; try again")
             connection.detach()  # the lock ends with the session, which now ends with this block

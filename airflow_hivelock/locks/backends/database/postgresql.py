@@ -97,8 +97,10 @@ class PostgreSQL(DatabaseDialect):
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
-    def __init__(self, tables: StoreTables) -> None:
-        super().__init__(tables)
+    sequence: Sequence
+
+    def __init__(self, tables: StoreTables, timeout_s: float) -> None:
+        super().__init__(tables, timeout_s)
         self._channel = f"airflow_hivelock {tables.key:x}"
         self._ends: dict[Update, Executable] = {}
         self.sequence = Sequence(f"{tables.prefix}number", schema=tables.schema or None)
@@ -107,13 +109,13 @@ class PostgreSQL(DatabaseDialect):
     def number(self) -> ColumnElement[int]:
         return self.sequence.next_value()
 
-    def engine(self, url: URL, timeout_s: float) -> Engine:
-        sessions = SessionFactory(shown(url.render_as_string(hide_password=False)), timeout_s)
-        defaults = {"connect_timeout": str(max(2, round(timeout_s))), **PARAMETERS}
+    def engine(self, url: URL) -> Engine:
+        sessions = SessionFactory(shown(url.render_as_string(hide_password=False)), self.timeout_s)
+        defaults = {"connect_timeout": str(max(2, round(self.timeout_s))), **PARAMETERS}
         engine = create_engine(
             url.set(drivername="postgresql+psycopg", query={**defaults, **url.query, **ENCODING}),
             isolation_level="AUTOCOMMIT",
-            pool_timeout=timeout_s,
+            pool_timeout=self.timeout_s,
             pool_reset_on_return=None,  # each of SQLAlchemy's ends its transaction, and each of the driver's is one statement
         )
 

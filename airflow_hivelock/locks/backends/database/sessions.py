@@ -34,9 +34,9 @@ class Sessions:
     :param tables: what those are called that are used there; for errors.
     """
 
-    def __init__(self, url: URL, dialect: DatabaseDialect, tables: str, timeout_s: float) -> None:
+    def __init__(self, url: URL, dialect: DatabaseDialect, tables: str) -> None:
         self.url, self.dialect = url, dialect
-        self.engine = dialect.engine(url, timeout_s)
+        self.engine = dialect.engine(url)
         self._tables = tables
         self._driver: Any = self.engine.dialect.loaded_dbapi
         self._errors = (exc.DBAPIError, exc.TimeoutError, self._driver.Error)

@@ -42,15 +42,12 @@ class SQLite(DatabaseDialect):
         literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
 
-    _timeout_s = 0.0
-
-    def engine(self, url: URL, timeout_s: float) -> Engine:
+    def engine(self, url: URL) -> Engine:
         if not url.database or url.database == ":memory:":
             raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")
-        settings: dict[str, Any] = {"connect_args": {"timeout": timeout_s}, "pool_timeout": timeout_s}
+        settings: dict[str, Any] = {"connect_args": {"timeout": self.timeout_s}, "pool_timeout": self.timeout_s}
         engine = create_engine(url, paramstyle="named", isolation_level="AUTOCOMMIT", **settings)
-        event.listen(engine, "connect", partial(_opened, timeout_s))
-        self._timeout_s = timeout_s
+        event.listen(engine, "connect", partial(_opened, self.timeout_s))
         return engine
 
     @contextmanager
@@ -72,9 +69,9 @@ class SQLite(DatabaseDialect):
     def _begin(self, session: Any) -> None:
         session.execute("PRAGMA busy_timeout=0")
         try:
-            _in_turn(session, "BEGIN IMMEDIATE", self._timeout_s)
+            _in_turn(session, "BEGIN IMMEDIATE", self.timeout_s)
         finally:
-            session.execute(f"PRAGMA busy_timeout={round(1000 * self._timeout_s)}")
+            session.execute(f"PRAGMA busy_timeout={round(1000 * self.timeout_s)}")
 
     def among(self, column: ColumnElement[int], name: str) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))

@@ -72,10 +72,9 @@ class Store(Sessions):
         tables: StoreTables,
         *,
         frees: bool,
-        timeout_s: float,
         passing_s: float = PASSING_S,
     ) -> None:
-        super().__init__(url, dialect, tables.name, timeout_s)
+        super().__init__(url, dialect, tables.name)
         self.tables, self.frees, self.passing_us = tables, frees, later(0, passing_s)
 
     # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
