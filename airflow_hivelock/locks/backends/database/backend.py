@@ -59,7 +59,10 @@ class DatabaseBackend(Backend):
         self.capabilities = Capabilities(expires=store.frees)
         self._notifier = Notifier(store)
         if not store.read(store.tables.prepared):  # to write is to wait for others
-            store.make(lambda connection: store.tables.create(connection, store.dialect), store.tables.key)
+            store.make(
+                lambda connection: store.tables.create(connection, store.dialect.sequence, store.dialect.timestamp),
+                store.tables.key,
+            )
         _backends.add(self)
 
     @classmethod

@@ -44,9 +44,12 @@ from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Insert, Select, TextClause
+    from collections.abc import Callable
 
-    from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
+    from sqlalchemy import ColumnElement, Connection, Insert, Select, Sequence, TextClause
+
+    Timestamp = Callable[[ColumnElement[Any]], ColumnElement[Any]]
+    """How a database shows microseconds as a time."""
 
 _TEXT = Text().with_variant(Text(0xFFFF_FFFF), "mysql")
 """There it is made a LONGTEXT, where a TEXT ends after 64 KiB."""
@@ -170,7 +173,7 @@ class StoreTables:
             )
         return True
 
-    def create(self, connection: Connection, dialect: DatabaseDialect) -> None:
+    def create(self, connection: Connection, sequence: Sequence | None, timestamp: Timestamp) -> None:
         """Make what is missing; a second process finds it made. MySQL commits each of its statements, so that what a process
         has made that died here stays."""
         if self.prepared(connection):
@@ -182,10 +185,10 @@ class StoreTables:
             for index in table.indexes:
                 index.create(connection, checkfirst=True)
         if not inspect(connection).has_table(f"{self.prefix}lease", schema=self.schema or None):
-            shown = self.leases(dialect).compile(connection, compile_kwargs={"literal_binds": True})
+            shown = self.leases(timestamp).compile(connection, compile_kwargs={"literal_binds": True})
             connection.execute(text(f"CREATE VIEW {self.qualified}lease AS {shown}".replace(":", "\\:")))
-        if dialect.sequence is not None:
-            connection.execute(CreateSequence(dialect.sequence, if_not_exists=True))
+        if sequence is not None:
+            connection.execute(CreateSequence(sequence, if_not_exists=True))
         if connection.scalar(select(self.store.c.version)) is None:
             if connection.scalar(select(self.request.c.place).limit(1)) is not None:
                 raise StoreCorrupted(
@@ -211,7 +214,7 @@ class StoreTables:
             f"{self.qualified}request WHERE place = :of_place AND state IN ('waiting', 'granted'))"
         )
 
-    def leases(self, dialect: DatabaseDialect) -> Select[tuple[object, ...]]:
+    def leases(self, timestamp: Timestamp) -> Select[tuple[object, ...]]:
         """The Hive lease as it is documented."""
         request, lock = self.request.c, self.lock.c
         return (
@@ -221,8 +224,8 @@ class StoreTables:
                 lock.db_name,
                 lock.table_name,
                 lock.partition_name,
-                dialect.timestamp(request.granted_us).label("start_utc"),
-                dialect.timestamp(request.end_us).label("end_utc"),
+                timestamp(request.granted_us).label("start_utc"),
+                timestamp(request.end_us).label("end_utc"),
                 lock.lease_type,
             )
             .join_from(self.lock, self.request, lock.place == request.place)
