@@ -165,7 +165,7 @@ class DatabaseBackend(Backend):
             _write_audit(store, transaction, record, reason, user)
 
         key, change = found[0].owner_key, lambda _, record: record.recording(seen.name, application)
-        return self._change(key, stands, change, write_audit) is not None
+        return _change(store, key, stands, change, write_audit) is not None
 
     def audit(self) -> list[ForcedRelease]:
         table = self.store.tables.audit
@@ -241,32 +241,8 @@ class DatabaseBackend(Backend):
         self._notifier.close()
         self.store.close()
 
-    def _change(
-        self,
-        owner_key: str,
-        stands: Callable[[Record], bool],
-        change: Callable[[Entered, Record], Record],
-        then: Callable[[StoreTransaction, Record], None] = lambda *_: None,
-    ) -> Lease | None:
-        """The owner's lease, changed; None: it is not one that *stands*, or has expired."""
-        store = self.store
-        owner = RequestedLocks(store.tables.name, owner_key, ())
-
-        def put(transaction: StoreTransaction) -> Lease | None:
-            entered = store.enter(transaction, owner)
-            record = entered.record
-            if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
-                return None
-            changed = change(entered, record)
-            if not store.put(transaction, changed, record).count:
-                return None
-            then(transaction, record)
-            return changed.lease
-
-        return store.transact(put)
-
     def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
-        changed = self._change(owner_key(lease.owner), lambda record: record.is_of(lease), change)
+        changed = _change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
         return changed or _lost(self.store, lease)
 
     def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
@@ -277,6 +253,30 @@ class DatabaseBackend(Backend):
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
         """For listings: a row that cannot be read is logged, and hides none of the others."""
         return [record for row in self.store.rows(*where) if (record := _readable(row))]
+
+
+def _change(
+    store: Store,
+    owner_key: str,
+    stands: Callable[[Record], bool],
+    change: Callable[[Entered, Record], Record],
+    then: Callable[[StoreTransaction, Record], None] = lambda *_: None,
+) -> Lease | None:
+    """Change the owner's lease; None: *stands* is false for it, or it has expired."""
+    owner = RequestedLocks(store.tables.name, owner_key, ())
+
+    def put(transaction: StoreTransaction) -> Lease | None:
+        entered = store.enter(transaction, owner)
+        record = entered.record
+        if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
+            return None
+        changed = change(entered, record)
+        if not store.put(transaction, changed, record).count:
+            return None
+        then(transaction, record)
+        return changed.lease
+
+    return store.transact(put)
 
 
 def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
