@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 from airflow_hivelock.locks import (
     InvalidRequest,
     Lease,
+    LeaseLimit,
     LockLost,
     LockManager,
     LockMode,
@@ -309,6 +310,22 @@ def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
         holder.release(lease)
         for owner in owners:
             living.release(taken_up[owner].granted())
+
+
+def test_the_permit_of_a_newer_versions_lease_is_not_swept(connect_zookeeper: Callable[[], LockManager]) -> None:
+    limit = LeaseLimit("reruns", 1)
+    with connect_zookeeper() as manager:
+        lease = manager.acquire(owner="newer", writes=[DAY], limit=limit)
+        store: Any = manager.backend.store  # type: ignore[attr-defined]
+        record = store.layout.record(owner_key("newer"))
+        (node,) = store.client.submit(Get(record))
+        newer = node.data.replace(b'"format":2', b'"format":3')
+        assert store.client.submit(Commit((SetData(record, newer, -1),)))
+        assert manager.sweep() == 0
+        assert store.client.submit(Commit((SetData(record, node.data, -1),)))
+        with pytest.raises(LockTimeout, match="reruns"):
+            manager.acquire(owner="second", writes=["dw.other"], limit=limit)
+        manager.release(lease)
 
 
 def test_a_dead_waiters_placeholder_is_swept_and_blocks_hive_no_longer(

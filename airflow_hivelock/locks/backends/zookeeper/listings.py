@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Get
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State, instant
-from airflow_hivelock.locks.errors import AccessDenied
+from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
@@ -238,19 +238,24 @@ def _waiters(
 
 
 def _groups(store: ZooKeeperStore) -> list[_Group]:
-    """All groups, for listings and for a sweep: a record that cannot be read is logged, and counts as none."""
-    found = []
-    for key in sorted(store.names(store.layout.groups)):
-        if (seen := waiting.look_at(store, key)) is None:
-            continue
-        holding = waiting.holders(store, seen, listing=True)
-        records = store.read_all([place.key for place in seen.parked])
-        waiters = [
-            (place, record if record is not None and place.has(record) else None)
-            for place, record in zip(seen.parked, records, strict=True)
-        ]
-        found.append(_Group(seen, holding, waiters))
-    return found
+    """All groups, for listings: a record that cannot be read is logged, and counts as none."""
+    found = (_group(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
+    return [group for group in found if group is not None]
+
+
+def _group(store: ZooKeeperStore, key: str, *, listing: bool) -> _Group | None:
+    """
+    :raises StoreCorrupted: a record cannot be read, and this is no *listing*.
+    """
+    if (seen := waiting.look_at(store, key)) is None:
+        return None
+    holding = waiting.holders(store, seen, listing=listing)
+    records = store.read_all([place.key for place in seen.parked], listing=listing)
+    waiters = [
+        (place, record if record is not None and place.has(record) else None)
+        for place, record in zip(seen.parked, records, strict=True)
+    ]
+    return _Group(seen, holding, waiters)
 
 
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
@@ -337,9 +342,17 @@ def _audited(node: Node, path: str) -> ForcedRelease | None:
 
 def sweep_groups(store: ZooKeeperStore) -> int:
     """Delete permits and places that belong to no request; how many there were. They always go with their records: this is a
-    precaution, but such a permit would keep its group waiting for ever."""
+    precaution, but such a permit would keep its group waiting for ever. A group with a record that cannot be read is left alone:
+    the record may be a newer version's lease."""
     swept = 0
-    for group in _groups(store):
+    for key in sorted(store.names(store.layout.groups)):
+        try:
+            group = _group(store, key, listing=False)
+        except StoreCorrupted as error:
+            log.warning("The permits of a group are not swept: %s", error)
+            continue
+        if group is None:
+            continue
         void = [number for number, holder in group.holders.items() if holder is None]
         swept += waiting.strike(store, group.seen, void)
         queue = store.layout.parked(group.seen.key)
