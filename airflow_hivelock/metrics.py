@@ -2,7 +2,8 @@
 
 ===============================  =======  ============================================================================
 ``hivelock.acquired``            counter  leases granted
-``hivelock.acquired.wait``       timing   from the request to its grant, ms, as the process that got it saw it
+``hivelock.acquired.wait``       timing   from the task's first request to the grant, ms, over all rounds, as the
+                                          process that got it knows
 ``hivelock.stepped_aside``       counter  tasks that could have had their locks, and asked for their worker slot first
 ``hivelock.outrun``              counter  those of them that found the locks taken once they had their slot
 ``hivelock.released``            counter  leases released
@@ -44,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 def acquired(wait_s: float, counts: bool = True) -> None:
-    """A lease was granted, *wait_s* after it was asked for."""
+    """A lease was granted, *wait_s* after the task first asked for it."""
     if not counts:
         return
     _emit(stats.incr, "hivelock.acquired")

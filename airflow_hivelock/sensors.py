@@ -47,7 +47,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
             hook = HiveLockHook(self.hivelock_conn_id)
             if not LockSpec.of(self).locks(hook, self.log):
                 return True
-            self._look = Look(hook.manager(), self._request(hook, context), None, None, self.log)
+            self._look = Look(lambda: (hook.manager(), self._request(hook, context)), None, None, self.log)
         return bool(self._look.poll())
 
     def found_free(self, context: Any, event: str) -> None:

@@ -21,6 +21,7 @@ from airflow_hivelock.locks.plan import check_names, check_statements, plan, pla
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks.model import LockObject, LockRequest
@@ -226,12 +227,14 @@ class LockSpec:
         lease_s: float = 3600.0,
         wait: bool = True,
         late: bool = False,
+        asked: datetime | None = None,
     ) -> LockRequest:
         """The locks that reading and writing this data takes. Blocks where a metastore is asked.
 
         :param lease_s: how long the lease is trusted without renewal, in seconds.
         :param wait: False to be refused what is not free.
         :param late: takes nothing, and steps aside once it could.
+        :param asked: when the task first asked, by the lock store's clock; None if this is the first time.
         :raises InvalidRequest: naming the input that is wrong.
         """
         catalog, known = hook.catalog(), self.partition_columns
@@ -272,6 +275,7 @@ class LockSpec:
             limit=terms.limit(owner.dag_id),
             late=late,
             types=types,
+            asked=asked,
         )
 
     def _digest(self) -> str:

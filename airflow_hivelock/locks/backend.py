@@ -30,8 +30,8 @@ class Blocked:
     """A request that has to wait: a value, not an error, until a deadline makes it one.
 
     :param by: who is in the way, nearest first; never empty.
-    :param waited_s: how long, by the store's clock, the request had waited when this acquisition began:
-        more than 0 when it found a place that an earlier process of its owner had taken.
+    :param waited_s: how long, by the store's clock, the owner had waited when this acquisition began: since
+        ``request.asked``, or since an earlier process of the owner took the place that this one found.
     :param passing: in the way is only a request that is itself about to be granted or withdrawn,
         so that even one that does not wait looks again.
     :param recheck_s: look again after this many seconds even without a wake-up; None where the
@@ -48,7 +48,7 @@ class Blocked:
 class Free:
     """A late request could have had its locks, and has stepped aside: it holds nothing and is in nobody's way.
 
-    :param waited_s: how long, by the store's clock, it had waited when this acquisition began.
+    :param waited_s: as of :class:`Blocked`.
     """
 
     waited_s: float = 0.0
@@ -148,6 +148,14 @@ class HasNamespaces(Protocol):
 
 class Acquisition(Protocol):
     """One request on its way. Used by one thread at a time."""
+
+    @property
+    def asked(self) -> datetime | None:
+        """When the owner first asked, by the store's clock: ``request.asked``, or the first request of this place.
+
+        None before the first answer, and in a store that does not know.
+        """
+        ...
 
     def step(self) -> Lease | Free | Blocked:
         """Bring the request as far as it can go now. After Blocked, ``wake`` is called once it is worth another step.

@@ -103,12 +103,11 @@ class LockManager(AbstractContextManager["LockManager"]):
         wake: Callable[[], None],
         timeout_s: float | None = None,
         outage_s: float | None = OUTAGE_S,
-        before_s: float = 0.0,
+        patience: Patience | None = None,
     ) -> PendingLease:
         """Start a request without waiting for it; *wake* is called, from any thread, when polling is worthwhile.
 
-        :param before_s: how long of the time-out earlier requests for the same have used up, in seconds: those of an
-            owner that has stepped aside.
+        :param patience: one that has begun before, in place of *timeout_s* and *outage_s*.
         :raises InvalidRequest: it has a limit, and the store counts no leases.
         """
         if request.limit and not self.capabilities.limits:
@@ -116,7 +115,7 @@ class LockManager(AbstractContextManager["LockManager"]):
                 f"{request.owner}: max_leases is not for this lock store, which does not count leases; keep locks in "
                 "ZooKeeper or in a database, or bound the rerun by an Airflow pool"
             )
-        patience = Patience.of(request, timeout_s, outage_s, self._clock, before_s)
+        patience = patience or Patience.of(request, timeout_s, outage_s, self._clock)
         return PendingLease(self.backend.begin(request, wake), request, patience)
 
     def look(
@@ -125,12 +124,14 @@ class LockManager(AbstractContextManager["LockManager"]):
         wake: Callable[[], None] | None = None,
         timeout_s: float | None = None,
         outage_s: float | None = OUTAGE_S,
+        patience: Patience | None = None,
     ) -> PendingLook:
-        """Start to wait until *request* could have its locks, which are not taken; *wake* as for :meth:`begin`.
+        """Start to wait until *request* could have its locks, which are not taken; *wake* and *patience* as for :meth:`begin`.
 
         :param wake: None: nothing is watched.
         """
-        return PendingLook(self.backend, request, wake, Patience.of(request, timeout_s, outage_s, self._clock))
+        patience = patience or Patience.of(request, timeout_s, outage_s, self._clock)
+        return PendingLook(self.backend, request, wake, patience)
 
     def renew(self, lease: Lease) -> None:
         """Extend *lease*, or what is left of it, by its ``lease_s`` from now. Raises LockLost when it no longer stands."""

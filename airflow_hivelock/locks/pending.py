@@ -17,6 +17,7 @@ from airflow_hivelock.locks.model import Lock, LockObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
     from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockRequest
@@ -58,18 +59,26 @@ class Patience:
 
     :param timeout_s: from now to the deadline, in seconds; None: without end.
     :param outage_s: how long the store may be silent at a time, in seconds; None: until the deadline.
-    :param before_s: how long of the time-out earlier requests for the same have used up, in seconds.
-    :ivar waited_s: how long the request had waited before, which counts.
+    :param before_s: how long the owner has waited since it first asked for the same, in seconds.
+    :param uncounted_s: the part of *before_s* that the deadline does not count, in seconds.
+    :ivar known_s: how long the owner had waited when this request began, as the store knows it.
     """
 
     def __init__(
-        self, timeout_s: float | None, outage_s: float | None, clock: Callable[[], float], before_s: float = 0.0
+        self,
+        timeout_s: float | None,
+        outage_s: float | None,
+        clock: Callable[[], float],
+        before_s: float = 0.0,
+        uncounted_s: float = 0.0,
     ) -> None:
-        self.waited_s = 0.0
+        self.known_s = 0.0
         self.timeout_s = math.inf if timeout_s is None else timeout_s
+        self._before_s = before_s
+        self._uncounted_s = uncounted_s
         self._outage_s = math.inf if outage_s is None else outage_s
         self._clock = clock
-        self._began = clock() - before_s
+        self._began = clock()
         self._silent_since: float | None = None
         self._pause_s = FIRST_PAUSE_S
 
@@ -80,27 +89,26 @@ class Patience:
         timeout_s: float | None,
         outage_s: float | None,
         clock: Callable[[], float],
-        before_s: float = 0.0,
     ) -> Self:
         """That of *request*; parameters as of the class.
 
         :raises InvalidRequest: one of them is no number of seconds.
         """
-        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s), ("before_s", before_s)):
+        for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s)):
             if given is not None and not (isinstance(given, int | float) and given >= 0):
                 raise InvalidRequest(
                     f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
                 )
-        return cls(timeout_s, outage_s, clock, before_s)
+        return cls(timeout_s, outage_s, clock)
 
-    def elapsed_s(self) -> float:
-        """How long this request, and those before it, have waited."""
-        return self._clock() - self._began
+    def waited_s(self) -> float:
+        """How long the owner has waited since it first asked, in seconds."""
+        return self._elapsed_s() + max(self._before_s, self.known_s)
 
     def left_s(self, at_least_s: float = 0.0) -> float:
         """Until the deadline, or until this request itself has waited for *at_least_s*; infinite without a deadline."""
-        elapsed_s = self.elapsed_s()
-        return max(0.0, self.timeout_s - elapsed_s - self.waited_s, at_least_s - elapsed_s)
+        counted_s = self.waited_s() - self._uncounted_s
+        return max(0.0, self.timeout_s - counted_s, at_least_s - self._elapsed_s())
 
     def answered(self) -> None:
         """The store has answered: the next outage is a new one."""
@@ -117,6 +125,9 @@ class Patience:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
         return Silent(error, min(pause_s, left_s), left_s, first)
 
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._began
+
 
 class _Pending:
     """What both kinds of request share. Used by one thread at a time."""
@@ -127,13 +138,9 @@ class _Pending:
         self._recheck_s: float | None = None
         self._at_least_s = 0.0
 
-    def elapsed_s(self) -> float:
-        """For how long this has been waited for, in seconds."""
-        return self._patience.elapsed_s()
-
     def waited_s(self) -> float:
-        """The same with what an earlier process of the owner has waited in this place, in seconds."""
-        return self._patience.elapsed_s() + self._patience.waited_s
+        """How long the owner has waited since it first asked, in seconds."""
+        return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
         """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
@@ -186,10 +193,10 @@ class PendingLease(_Pending):
             return self._bear(error)
         self._patience.answered()
         if isinstance(outcome, Free):
-            self._patience.waited_s = outcome.waited_s
+            self._patience.known_s = outcome.waited_s
         if isinstance(outcome, Blocked):
             self._recheck_s = outcome.recheck_s
-            self._patience.waited_s = outcome.waited_s
+            self._patience.known_s = outcome.waited_s
             self._at_least_s = PASSING_S if outcome.passing else 0.0
             if not self._patience.left_s(self._at_least_s):
                 self._overdue = outcome.by
@@ -199,6 +206,11 @@ class PendingLease(_Pending):
     def _time_out(self) -> NoReturn:
         self.withdraw()
         raise LockTimeout(self._late("did not get", self._overdue), self._overdue)
+
+    @property
+    def asked(self) -> datetime | None:
+        """When the owner first asked, by the store's clock; None as long as the store has not answered, or does not know."""
+        return self._acquisition.asked
 
     def withdraw(self) -> None:
         """Leave the queue."""

@@ -17,6 +17,7 @@ from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, Loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.model import Lease, LeaseLimit
 
@@ -258,6 +259,7 @@ def request(
     limit: LeaseLimit | None = None,
     late: bool = False,
     types: Mapping[LockObject, LockType] | None = None,
+    asked: datetime | None = None,
 ) -> LockRequest:
     """Check and build the request for *reads* and *writes*, given by name (ranges too) or as objects.
 
@@ -269,7 +271,9 @@ def request(
     locks = with_parents(shared, exclusive)
     above = {lock.object.parent for lock in locks} if shared else ()
     whole = frozenset(target for target in shared if target in above)
-    return LockRequest(owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late, types or {})
+    return LockRequest(
+        owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late, types or {}, asked
+    )
 
 
 def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = False) -> list[LockObject]:

@@ -11,6 +11,7 @@ import copy
 import re
 from contextlib import closing
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
@@ -37,6 +38,12 @@ _TRANSPORT = "thrift.transport.TTransport.TTransportException"
 _NOT_OPEN = 1
 
 _OFF_ON_COMMAND_LINE = f"-hiveconf {CONCURRENCY}=false"
+
+
+def get_ready(operator: Any) -> None:
+    """Import what the functions below ask a HiveServer2 with. The hook of Hive's command line is made once its options are known."""
+    if _hiveserver2(operator) is not None:
+        import_module("pyhive.exc")
 
 
 def take_no_locks(operator: Any, manager: LockManager) -> None:

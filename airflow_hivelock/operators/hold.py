@@ -18,10 +18,10 @@ from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.operators.acquiring import GLANCE_S
 from airflow_hivelock.operators.arguments import check_span
-from airflow_hivelock.operators.base import GLANCE_S
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
-from airflow_hivelock.waiting import Wait
+from airflow_hivelock.waiting import Wait, patiently
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
@@ -131,16 +131,15 @@ def hold(
     owner = replace(Owner.of(hook.installation, ti), hold=_key(spec))
     if str(owner) in _held:
         raise InvalidRequest(f"{ti.task_id}: holds these locks already")
-    request = spec.request(
-        hook, owner, ti.try_number, given, lease_s=lease_duration.total_seconds(), wait=timeout_s != 0
-    )
-    manager = hook.manager()
+    lease_s, wait = lease_duration.total_seconds(), timeout_s != 0
     changed = threading.Event()
     most_s = spec.timeout_s(hook) if timeout is None else timeout_s
     _held.add(str(owner))
     try:
-        _free_what_is_left(manager, owner, ti.try_number)
-        lease = _acquire(Wait(manager, request, most_s, changed.set, log), owner, changed)
+        manager = patiently(hook.manager, log)
+        patiently(lambda: _free_what_is_left(manager, owner, ti.try_number), log)
+        request = spec.request(hook, owner, ti.try_number, given, lease_s=lease_s, wait=wait)
+        lease = _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
         with _under(manager, lease, owner.work) as held:
             yield held
     finally:
@@ -200,7 +199,8 @@ def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]
     # The mark of the task's own lease, if it has one: what is started here is a work of both.
     outer = os.environ.get(MARK)
     here = Processes(mark=outer) if outer else Processes()
-    lease = manager.start_work(lease, name, applications.encode(here))
+    granted, what = lease, applications.encode(here)
+    lease = patiently(lambda: manager.start_work(granted, name, what), log)
     work = lease.work(name)
     assert work is not None
     holder = LeaseHolder(manager, lease, work, True, lambda: None, log)

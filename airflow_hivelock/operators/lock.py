@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
@@ -15,8 +15,8 @@ from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
+from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.arguments import check_span
-from airflow_hivelock.operators.base import AcquiresLocks
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.releasing import (
@@ -30,6 +30,7 @@ from airflow_hivelock.operators.releasing import (
 )
 from airflow_hivelock.spec import OFF, Owner
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting.rounds import FIRST
 from airflow_hivelock.work.applications import running
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockObject
-    from airflow_hivelock.waiting import Round
+    from airflow_hivelock.waiting.rounds import Round
 
 
 _RESUME = "acquired"
@@ -85,14 +86,16 @@ class HiveLockOperator(AcquiresLocks):
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
         """Go on once the trigger has acquired the locks."""
-        return OFF if event == OFF else self._retake(context, event).to_json()
+        return OFF if event == OFF else self._retake(context, event, resume=_RESUME, ends_task=True).to_json()
 
-    def _lock_kwargs(self, ends_task: bool, given: Round | None = None) -> dict[str, Any]:
-        return super()._lock_kwargs(ends_task, given) | {"warning": self._warning}
+    def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
+        return super()._lock_kwargs(ends_task, again) | {"warning": self._warning}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:
             return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferred:
+            raise
         except BaseException:
             self._give_back(context)
             raise

@@ -18,18 +18,20 @@ from airflow_hivelock.compat import (
 )
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
-from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost
+from airflow_hivelock.locks.errors import AccessDenied, CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators import hive_jobs
+from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
-from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order
 from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.waiting import Round
+from airflow_hivelock.triggers.store import HiveLockStoreTrigger
+from airflow_hivelock.waiting.rounds import FIRST, Round
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
 from airflow_hivelock.work.jobs.job import Job
@@ -103,7 +105,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         self._held: LeaseHolder | None = None
         self._unlocked = False
         if lease is None and self.waiting == "trigger":
-            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(False, Round()))
+            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(False, FIRST.next()))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -117,19 +119,23 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
-        lease = self._adopt(context) if self.lease is not None else self._acquire_late(context, Round())
+        self.get_ready()
+        lease = self._adopt_late(context, 0) if self.lease is not None else self._acquire_late(context, FIRST)
         with self._under(lease, context):
             return super().execute(context)
 
     def execute_locked(self, context: Any, event: Any) -> Any:
-        """Go on once the trigger has found the locks free, or has acquired them."""
+        """Go on once the trigger has found the locks free, or has acquired them, or the lock store answers."""
+        self.get_ready()
         lease, idle_s = None, 0.0
-        if (given := Round.of(event)) is not None:
+        if self.lease is not None:
+            lease = self._adopt_late(context, event["unanswered"])
+        elif (given := Round.of(event)) is not None:
             # Airflow's triggerer overwrites what it has logged for a task once the task waits there again.
             self.log.info("Found free in %s, after waiting %s; taking the locks now", given, given.past)
             lease = self._acquire_late(context, given)
         elif event != OFF:
-            lease = self._retake(context, event)
+            lease = self._retake(context, event, resume=_RESUME, ends_task=False)
             idle_s = metrics.age_s(lease.since)
         with self._under(lease, context, idle_s=idle_s):
             return super().execute(context)
@@ -137,13 +143,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         if next_method == _RESUME:
             return super().resume_execution(next_method, next_kwargs, context)
-        lease = self._standing(context)
+        # There is no way back to the operator's own trigger, so it waits for the lock store in place.
+        goes_on = hasattr(self, next_method)
+        lease = self._patiently(lambda: self._standing(context)) if goes_on else self._standing(context)
         if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
                 if next_method == "execute":  # the operator's own: it has its lease already
                     return super().execute(context, **(next_kwargs or {}))
                 return super().resume_execution(next_method, next_kwargs, context)
-        if hasattr(self, next_method):
+        if goes_on:
             raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
         try:  # the trigger failed that waited for the locks
             return super().resume_execution(next_method, next_kwargs, context)
@@ -183,6 +191,24 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def _acquire_late(self, context: Any, given: Round) -> Lease | None:
         """The lease, now that there is a slot to work in: nobody is kept waiting by a task that itself waits for one."""
         return self._acquire(context, given, resume=_RESUME, ends_task=False)
+
+    def _adopt_late(self, context: Any, unanswered: int) -> Lease | None:
+        """The given lease, as it is now.
+
+        :param unanswered: how many workers of the task in a row have got no answer from the lock store.
+        :raises TaskDeferred: it does not answer this one, either.
+        """
+        try:
+            return self._adopt(context) if self._defers else self._patiently(lambda: self._adopt(context))
+        except AccessDenied:
+            raise
+        except StoreUnavailable as error:
+            if not self._defers:
+                raise
+            check_unanswered(self.task_id, unanswered + 1)
+            self.log.warning("Waiting in the triggerer until the lock store answers: %s", error)
+            trigger = HiveLockStoreTrigger(hivelock_conn_id=self.hivelock_conn_id, unanswered=unanswered + 1)
+            self.defer(trigger=trigger, method_name=_RESUME)
 
     def _adopt(self, context: Any) -> Lease | None:
         """The given lease, as it is now; None if it locks nothing."""
@@ -224,12 +250,13 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         owner = self._lock_owner(hook, context)
         # A task of the other DAG may have the same id, and its work must not pass for an earlier try of this one.
         name = f"{owner.dag_id}/{owner.run_id}/{owner.work}" if is_foreign(lease, owner) else owner.work
-        manager = hook.manager()
+        manager = self._patiently(hook.manager)
         if self._hands_over(manager, lease):
             yield
             return
-        begun = lease.work(name) is not None
-        lease = self._start_work(manager, lease, name, context, resumed)
+        begun, held_now = lease.work(name) is not None, lease
+        # In place. The store may have the record without the answer: it names this process, and another host could not judge it.
+        lease = self._patiently(lambda: self._start_work(manager, held_now, name, context, resumed))
         work = lease.work(name)
         assert work is not None
         idle_s += time.monotonic() - given_at
@@ -295,7 +322,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 f"{self.task_id}: its Hive locks in this metastore for itself, and would wait for lease {lease.id}, "
                 "under which it was to run; let the task take its locks itself, or leave them to Hive"
             )
-        manager.release(lease)
+        self._patiently(lambda: manager.release(lease))
         self._unlocked = True
         self.log.info(
             "Hive locks in this metastore for itself: the locks were free, and are left to it. Hive 3 and later lock no "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.operators.base import AcquiresLocks
+from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.inspection import mentions
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner

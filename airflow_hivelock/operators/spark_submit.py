@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.model import Lease, LockMode
 from airflow_hivelock.operators.mixin import HiveLockMixin
-from airflow_hivelock.work.spark_job import SparkJob, TellsItsJob
+from airflow_hivelock.work.spark_job import SparkJob
+from airflow_hivelock.work.tells_spark_job import TellsItsJob
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Work

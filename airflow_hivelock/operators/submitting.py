@@ -32,6 +32,11 @@ class SubmitsJobs(BaseOperator):
         if vars(self).get("_held") is not None and name == self._tells_its_job_by:
             self._record_job(lambda: table.job_of(self))
 
+    def get_ready(self) -> None:
+        """Import what the start of the work needs. Called before the task asks for locks, so that none is held meanwhile."""
+        table.kind_of(type(self))
+        hive_jobs.get_ready(self)
+
     def submit_job(self, *args: Any, **kwargs: Any) -> Any:
         """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
 

@@ -13,7 +13,7 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.hosts import declares_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import ForcedRelease
@@ -37,9 +37,10 @@ class RunsAhead:
     """Asks Airflow and the audit trail in a task of its own, so that the wait goes on, and logs the answers.
 
     :param installation: the id of this Airflow. It knows no other tasks.
+    :param manager: called once there is something to ask about: the waiter is then connected.
     """
 
-    def __init__(self, installation: str, manager: LockManager, log: Any) -> None:
+    def __init__(self, installation: str, manager: Callable[[], LockManager], log: Any) -> None:
         self._installation = installation
         self._manager = manager
         self._log = log
@@ -76,7 +77,8 @@ class RunsAhead:
     async def _tell_freed(self, asked: Sequence[InTheWay]) -> None:
         """Log which of them have lost their lease by a force release."""
         gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
-        for entry in await _trail_of(self._manager).after_now(self._manager) if gone else ():
+        manager = self._manager()
+        for entry in await _trail_of(manager).after_now(manager) if gone else ():
             since = gone.get(entry.owner)
             if since is not None and entry.at >= since and not declares_gone(entry):
                 self._log.info(

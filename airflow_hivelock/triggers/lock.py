@@ -24,31 +24,26 @@ from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
-from airflow_hivelock.waiting import Look, Round, Wait
+from airflow_hivelock.waiting import Look, Wait
+from airflow_hivelock.waiting.rounds import Round, resume_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import LockRequest
-    from airflow_hivelock.waiting import Polled
+    from airflow_hivelock.waiting import Ask, Polled
 
 T = TypeVar("T")
 
 AGAIN_S = 5.0
 """How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
 
-RESUME_S = 10.0
-"""How long after its start at least a trigger resumes what a worker has deferred. Airflow's scheduler fails a resumed task
-if it hears only then that the worker had ended: 2 s (median) to 7 s after the deferral on a busy machine."""
-
 _pool = ThreadPoolExecutor(8, "hivelock")
 _keepers: dict[str, asyncio.Task[None]] = {}
 
 
-class _LockTrigger(StrictNames, BaseTrigger):
-    """What both triggers share. ``__init__`` only stores: whatever it raised would end the triggerer.
+class LockTrigger(StrictNames, BaseTrigger):
+    """What the triggers share. ``__init__`` only stores: whatever it raised would end the triggerer.
 
     :param owner: who asks, where a worker has deferred; empty where the task starts here, and its fields are
         rendered here.
@@ -158,7 +153,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
             raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
         return LockSpec.of(self)
 
-    async def _outcome(self, start: Callable[[LockManager, LockRequest, Callable[[], None]], Polled[T]]) -> T | None:
+    async def _outcome(self, start: Callable[[Ask, Callable[[], None]], Polled[T]]) -> T | None:
         """Poll what *start* gives until there is an outcome; None where locking is turned off.
 
         :raises HiveLockError: what there is to tell the user.
@@ -180,12 +175,11 @@ class _LockTrigger(StrictNames, BaseTrigger):
         def begin() -> Polled[T]:
             if self.timeout_s is None:
                 self.timeout_s = spec.timeout_s(hook)
-            request = spec.request(hook, owner, self._attempt(), wait=self.timeout_s != 0, **self._options())
-            return start(manager, request, wake)
+            given = {"wait": self.timeout_s != 0} | self._options()
+            return start(lambda: (hook.manager(), spec.request(hook, owner, self._attempt(), **given)), wake)
 
-        manager = await self._in_pool(hook.manager)
         polled = await self._in_pool(begin)
-        async with RunsAhead(hook.installation, manager, self.log) as ahead:
+        async with RunsAhead(hook.installation, lambda: polled.manager, self.log) as ahead:
             while (outcome := await self._in_pool(polled.poll)) is None:
                 ahead.tell(polled.ahead.asked())
                 with suppress(TimeoutError):
@@ -221,7 +215,7 @@ class _LockTrigger(StrictNames, BaseTrigger):
             await asyncio.wait([self._call])
 
 
-class HiveLockTrigger(_LockTrigger):
+class HiveLockTrigger(LockTrigger):
     """Acquires locks, or waits until it could: one place in the queue, kept over restarts of the triggerer.
 
     :param lease_s: how long the lease is trusted without renewal, in seconds.
@@ -229,8 +223,7 @@ class HiveLockTrigger(_LockTrigger):
     :param warning: what its log says once the locks are acquired.
     :param round_number: which :class:`Round` it is; in those that are late it takes nothing, and resumes the task once it
         could.
-    :param waited_s: how long the rounds before have waited, in seconds.
-    :param waited_for: the owners that were in the way in those rounds.
+    :param waited_s: and *waited_for*, *slot_s*, *asked_s*, *unanswered*: the other fields of that round.
     :param terms: the fields of :class:`LeaseTerms`.
     """
 
@@ -243,6 +236,9 @@ class HiveLockTrigger(_LockTrigger):
         round_number: int = 0,
         waited_s: float = 0.0,
         waited_for: Any = None,
+        slot_s: float = 0.0,
+        asked_s: float = 0.0,
+        unanswered: int = 0,
         **terms: Any,
     ) -> None:
         for name in TERMS:
@@ -254,6 +250,9 @@ class HiveLockTrigger(_LockTrigger):
         self.round_number = round_number
         self.waited_s = waited_s
         self.waited_for = waited_for
+        self.slot_s = slot_s
+        self.asked_s = asked_s
+        self.unanswered = unanswered
         self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
@@ -269,6 +268,9 @@ class HiveLockTrigger(_LockTrigger):
             "round_number": self.round_number,
             "waited_s": self.waited_s,
             "waited_for": self.waited_for,
+            "slot_s": self.slot_s,
+            "asked_s": self.asked_s,
+            "unanswered": self.unanswered,
         }
 
     async def _event(self) -> TriggerEvent:
@@ -279,7 +281,7 @@ class HiveLockTrigger(_LockTrigger):
             self.log.warning("%s", self.warning)
         if not self.ends_task:
             if self.owner:
-                await asyncio.sleep(begun + RESUME_S - asyncio.get_running_loop().time())
+                await asyncio.sleep(begun + resume_s(self.unanswered) - asyncio.get_running_loop().time())
             return TriggerEvent(given)  # type: ignore[no-untyped-call]
         assert self._waiter is not None
         await comms.push_xcom(self._waiter, given)
@@ -303,7 +305,7 @@ class HiveLockTrigger(_LockTrigger):
         if over and not (self._succeeded and state == "success"):
             if await self._in_pool(self._wait.give_up):
                 self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
-        elif self._wait.lease is None and self._wait.aside is None:
+        elif self._wait.lease is None and not self._wait.aside:
             await self._in_pool(self._wait.hand_over)
             self.log.info("Left the place in the queue to what waits for the task now")
 
@@ -313,36 +315,38 @@ class HiveLockTrigger(_LockTrigger):
             return OFF
         if isinstance(outcome, Free):
             assert self._wait is not None
-            assert self._wait.aside is not None
-            now = Round(self.round_number, self._wait.aside, self._wait.ahead.names)
+            now = self._wait.round()
             after = f" after {now.past}" if now.waited_s >= 1 else ""
             self.log.info("Free%s: %s; waiting for a worker slot, holding nothing (%s)", after, self._wait.wanted, now)
-            return now.to_event()
+            return now.to_event(free=True)
         if self.ends_task:
             return outcome.to_json()
         self.log.info("Keeping the locks until there is a worker slot")
         assert self._wait is not None
-        return outcome.to_json() | self._wait.past()
+        return outcome.to_json() | self._wait.round().to_event(free=False)
 
     def _options(self) -> dict[str, Any]:
-        return {"terms": LeaseTerms.of(self), "lease_s": self.lease_s, "late": self._round().late}
+        before = self._round()
+        terms = LeaseTerms.of(self)
+        return {"terms": terms, "lease_s": self.lease_s, "late": before.late, "asked": before.asked}
 
     def _round(self) -> Round:
-        return Round(self.round_number, self.waited_s, self.waited_for or ())
+        given = self.round_number, self.waited_s, self.waited_for or (), self.slot_s, self.asked_s, self.unanswered
+        return Round(*given)
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)
         return self._waiter
 
-    def _start(self, manager: LockManager, request: LockRequest, wake: Callable[[], None]) -> Polled[Lease | Free]:
+    def _start(self, ask: Ask, wake: Callable[[], None]) -> Polled[Lease | Free]:
         before = self._round()
-        if before.waited_s:
+        if before.number > 1:
             self.log.info("%s of waiting; before it %s", str(before).capitalize(), before.past)
-        self._wait = Wait(manager, request, self.timeout_s, wake, self.log, before.waited_s, before.waited_for)
+        self._wait = Wait(ask, self.timeout_s, wake, self.log, before)
         return self._wait
 
 
-class HiveLockSensorTrigger(_LockTrigger):
+class HiveLockSensorTrigger(LockTrigger):
     """Waits until locks could be had, and takes none. Its timeout begins anew when the triggerer restarts.
 
     :param soft_fail: skip the task when it is too late, rather than fail it.
@@ -357,7 +361,7 @@ class HiveLockSensorTrigger(_LockTrigger):
         return classpath, {**kwargs, "soft_fail": self.soft_fail}
 
     async def _event(self) -> TriggerEvent:
-        await self._outcome(lambda *given: Look(given[0], given[1], self.timeout_s, given[2], self.log))
+        await self._outcome(lambda ask, wake: Look(ask, self.timeout_s, wake, self.log))
         return TaskSuccessEvent()
 
     def _failure(self, error: HiveLockError) -> TriggerEvent:

@@ -1,36 +1,27 @@
-"""A job that a cluster manager runs, and the operator that submits it.
+"""A job that a cluster manager runs.
 
-All that is touched of what SparkSubmitOperator and its hook keep to themselves stands here.
+This module and :mod:`.tells_spark_job` are the only ones that use what SparkSubmitOperator and its hook keep to themselves.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
 from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
-from airflow_hivelock.locks.url import secrets
-from airflow_hivelock.spark import URL
+from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work import yarn
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
 """``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
-
-_SUBMITTED = re.compile(r"(?<![\w/])application_\d+_\d+")
-"""An application that YARN knows: not one whose id it has given, and whose files are uploaded to a path of that name."""
 
 
 @dataclass(frozen=True)
@@ -128,62 +119,15 @@ class SparkJob(Job):
 
     def _driver_pod(self) -> tuple[Any, str, str]:
         """What asks for driver pods, and the namespace and name of its own."""
-        namespace, name = SparkSubmitOperator._parse_k8s_external_id(self.job_id)
+        namespace, name = _spark_submit()._parse_k8s_external_id(self.job_id)
         client = import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
         return client, namespace, name
 
-    def _operator(self) -> SparkSubmitOperator:
-        return SparkSubmitOperator(
-            task_id="asks", conn_id=self.conn_id, deploy_mode=self.deploy_mode, yarn_track_via_rm_api=True
-        )
+    def _operator(self) -> Any:
+        options = {"conn_id": self.conn_id, "deploy_mode": self.deploy_mode, "yarn_track_via_rm_api": True}
+        return _spark_submit()(task_id="asks", **options)
 
 
-class TellsItsJob(SparkSubmitOperator):
-    """SparkSubmitOperator that tells of its job as soon as there is one; HiveLockMixin is told."""
-
-    def submits(self) -> None:
-        """Called before a job is submitted that outlives spark-submit."""
-
-    def record_application(self, application: SparkJob) -> None:
-        """Called once the cluster has given that job an id."""
-
-    def _get_hook(self) -> Any:
-        hook: Any = super()._get_hook()
-        if hook._connection["deploy_mode"] == "cluster":
-            if not (
-                hook._should_track_driver_status
-                or hook._should_track_driver_via_k8s_api()
-                or hook._should_track_yarn_application_via_rm_api()
-            ):
-                raise InvalidRequest(
-                    f"{self.task_id}: in cluster mode the job outlives spark-submit, and nobody could tell when it ends; "
-                    "set yarn_track_via_rm_api=True or track_driver_via_k8s_api=True"
-                )
-            self.submits()
-            hook._conf = _driver_environment(hook) | hook._conf
-            hook._process_spark_submit_log = partial(self._record_from, hook, hook._process_spark_submit_log)
-        return hook
-
-    def _record_from(self, hook: Any, process: Callable[[Iterator[str]], None], lines: Iterator[str]) -> None:
-        """Record the job as soon as spark-submit has said its id: it then goes on for seconds, and the job runs."""
-        for line in lines:
-            process(iter((line,)))
-            job_id = hook._driver_id or (hook._yarn_application_id if _SUBMITTED.search(line) else None)
-            if hook._kubernetes_driver_pod:
-                job_id = f"{hook._connection['namespace']}:{hook._kubernetes_driver_pod}"
-            if job_id:
-                self.record_application(self.spark_job(job_id))
-
-    def spark_job(self, job_id: str) -> SparkJob:
-        """The job of that id, submitted as this operator does."""
-        return SparkJob.submitted_by(self, job_id)
-
-
-def _driver_environment(hook: Any) -> dict[str, str]:
-    """The settings that tell a driver in a cluster, which inherits no environment, where its lease is kept.
-
-    None where that would show a password, as Spark's own page shows all settings; nor on a standalone cluster.
-    """
-    prefix = "spark.yarn.appMasterEnv" if hook._is_yarn else "spark.kubernetes.driverEnv" if hook._is_kubernetes else ""
-    url = os.environ.get(URL, "")
-    return {f"{prefix}.{URL}": url} if prefix and url and not secrets(url) else {}
+def _spark_submit() -> Any:
+    """Imported only where a cluster is asked: its provider is 2,000 modules, and every locked task loads the kinds of jobs."""
+    return import_module("airflow.providers.apache.spark.operators.spark_submit").SparkSubmitOperator

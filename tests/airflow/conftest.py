@@ -91,9 +91,9 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
 @pytest.fixture(autouse=True)
 def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here has to hear that a worker has ended before its task resumes."""
-    from airflow_hivelock.triggers import lock as lock_trigger
+    from airflow_hivelock.waiting import rounds
 
-    monkeypatch.setattr(lock_trigger, "RESUME_S", 0.0)
+    monkeypatch.setattr(rounds, "RESUME_S", 0.0)
 
 
 @pytest.fixture(autouse=True)

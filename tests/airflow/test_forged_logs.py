@@ -117,7 +117,8 @@ class TestWaiter:
         first = manager.begin(rules.request(f"second {RUN}", writes=[OBJECT]), lambda: None)
         first.poll()
         log = structlog.get_logger()
-        wait = waiting.Wait(manager, rules.request("waiter", writes=[OBJECT]), None, lambda: None, log)
+        request = rules.request("waiter", writes=[OBJECT])
+        wait = waiting.Wait(lambda: (manager, request), None, lambda: None, log)
         wait.poll()
         manager.release(held)
         lease = first.poll()
@@ -129,7 +130,7 @@ class TestWaiter:
             assert said in lines()
         assert lines().count(SHOWN) >= 4
         assert is_clean(lines())
-        assert is_clean(waiting.Round(1, **wait.past()).past)
+        assert is_clean(wait.round().past)
 
     def test_of_what_became_of_those_ahead(
         self, manager: LockManager, lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
@@ -145,7 +146,7 @@ class TestWaiter:
         monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
 
         async def body() -> None:
-            async with RunsAhead("here", manager, structlog.get_logger()) as runs:
+            async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
                 await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
 
         asyncio.run(body())

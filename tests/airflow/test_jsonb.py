@@ -29,7 +29,8 @@ from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.model import owner_key
-from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.operators.acquiring import AcquiresLocks
+from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import FIELDS, TERMS, LeaseTerms, LockSpec, Owner
 from tests.airflow import jsonb
 from tests.airflow.triggerer import starts_in_triggerer
@@ -67,6 +68,9 @@ ARGUMENTS: dict[str, Any] = {
     "lock_priority": 10,
     "round_number": 2,
     "waited_s": 7.5,
+    "slot_s": 2.5,
+    "asked_s": 1358208000.25,
+    "unanswered": 2,
     "ends": True,
 }
 """What triggers and operators are made with: every parameter there is, none at its default."""

@@ -275,7 +275,7 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
 
     def taken_at_first(self: Wait) -> Lease | Free | None:
         """So that the worker defers."""
-        owner = self._pending.request.owner
+        owner = self._ask()[1].owner
         if owner not in polled:
             polled.add(owner)
             return None
@@ -288,7 +288,7 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
             wait.give_up()
         held.append(sorted({holder.owner.split("/")[3] for holder in manager.show()}))
 
-    monkeypatch.setattr(waiting, "ROUNDS", rounds)
+    monkeypatch.setattr(waiting.rounds, "ROUNDS", rounds)
     monkeypatch.setattr(Wait, "__init__", noted)
     monkeypatch.setattr(Wait, "poll", taken_at_first)
     with dag() as works:

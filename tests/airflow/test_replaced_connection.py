@@ -84,7 +84,8 @@ def test_what_waits_keeps_its_session_until_it_has_its_locks(
 
     def begin(hook: HiveLockHook) -> Wait:
         request = rules.request("waits", writes=[DAY])
-        return Wait(hook.manager(), request, None, woken.set, structlog.get_logger())
+        manager = hook.manager()
+        return Wait(lambda: (manager, request), None, woken.set, structlog.get_logger())
 
     holder = changed("hush-1").manager().acquire(owner="holder", writes=[DAY])
     waiting = begin(changed("hush-1"))

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +23,8 @@ from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.triggers import lock as lock_trigger
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting import rounds
+from airflow_hivelock.waiting.rounds import Round
 from airflow_hivelock.work import hosts
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.hosts import declare_gone
@@ -104,7 +105,7 @@ def test_it_waits_in_the_queue_and_says_once_for_whom(
 def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager, lines: Callable[[], str]) -> None:
     first = manager.acquire(owner="first", reads=[OBJECT])
     request = rules.request(OWNER, writes=[OBJECT])
-    wait = waiting.Wait(manager, request, None, lambda: None, structlog.get_logger())
+    wait = waiting.Wait(lambda: (manager, request), None, lambda: None, structlog.get_logger())
     for _ in range(3):
         assert wait.poll() is None
     assert lines().count("Waiting for") == 1
@@ -116,6 +117,12 @@ def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager,
     assert lines().count("Waiting for") == 3
     assert lines().count("In the way: second") == 2
     wait.give_up()
+
+
+def waits(manager: LockManager, clock: list[float]) -> waiting.Wait:
+    request = rules.request(OWNER, writes=[OBJECT])
+    log = structlog.get_logger()
+    return waiting.Wait(lambda: (manager, request), None, lambda: None, log, clock=lambda: clock[0])
 
 
 class TestTheLogOfAWait:
@@ -133,7 +140,7 @@ class TestTheLogOfAWait:
         self, timed: LockManager, clock: list[float], lines: Callable[[], str]
     ) -> None:
         held = other(timed)
-        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        wait = waits(timed, clock)
         said = []
         for minute in [*range(61), 60 * 24]:
             clock[0] = minute * 60.0
@@ -158,7 +165,7 @@ class TestTheLogOfAWait:
             raise StoreUnavailable("zk1 is down")
 
         other(timed)
-        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        wait = waits(timed, clock)
         wait.poll()
         monkeypatch.setattr(MemoryAcquisition, "step", away)
         clock[0] = 61.0
@@ -166,11 +173,13 @@ class TestTheLogOfAWait:
         assert (wait.wait_s() or 0) > 0
         wait.give_up()
 
-    def test_it_says_who_was_ahead_and_is_not_any_longer(self, timed: LockManager, lines: Callable[[], str]) -> None:
+    def test_it_says_who_was_ahead_and_is_not_any_longer(
+        self, timed: LockManager, clock: list[float], lines: Callable[[], str]
+    ) -> None:
         held, ahead = other(timed), rules.request("ahead", writes=[OBJECT])
         first = timed.begin(ahead, lambda: None)
         first.poll()
-        wait = waiting.Wait(timed, rules.request(OWNER, writes=[OBJECT]), None, lambda: None, structlog.get_logger())
+        wait = waits(timed, clock)
         assert wait.poll() is None
         timed.release(held)
         lease = first.poll()
@@ -193,7 +202,7 @@ class TestTheLogOfAWait:
             assert "Round 2 of 3 of waiting; before it 12 min 3 s, for first and second" in lines()
             manager.release(held)
             event = await triggerer.event(trigger_id)
-            told = waiting.Round.of(event.payload)
+            told = Round.of(event.payload)
             assert told is not None
             assert told.waited_for == ("first", "second", "somebody")
             assert str(told) == "round 2 of 3"
@@ -793,7 +802,7 @@ def test_an_outage_that_lasts_fails_the_task(
         raise StoreUnavailable("zk1 is down")
 
     async def body() -> None:
-        monkeypatch.setattr(manager, "begin", partial(manager.begin, outage_s=0.1))
+        monkeypatch.setattr(waiting, "OUTAGE_S", 0.1)
         monkeypatch.setattr(MemoryAcquisition, "step", down)
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
         assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
@@ -919,7 +928,7 @@ def test_what_a_worker_has_deferred_is_not_resumed_within_seconds(
         await triggerer.event(await triggerer.defer(trigger(ends_task=ends_task)))
         assert (time.monotonic() - begun >= 1) is waits
 
-    monkeypatch.setattr(lock_trigger, "RESUME_S", 1.0)
+    monkeypatch.setattr(rounds, "RESUME_S", 1.0)
     asyncio.run(body())
 
 

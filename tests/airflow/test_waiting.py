@@ -17,7 +17,7 @@ from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, Hive
 from airflow_hivelock.compat import TaskDeferralError, TaskDeferralTimeout
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.operators import base
+from airflow_hivelock.operators import acquiring
 from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.spec import LockSpec, Owner
 from airflow_hivelock.work.applications import running
@@ -37,7 +37,7 @@ STYLES = get_args(Waiting)
 
 @pytest.fixture(autouse=True)
 def short_reschedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "RESCHEDULE", timedelta(milliseconds=200))
+    monkeypatch.setattr(acquiring, "RESCHEDULE", timedelta(milliseconds=200))
 
 
 def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:

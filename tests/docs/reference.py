@@ -38,7 +38,8 @@ from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
-from airflow_hivelock.operators.base import AcquiresLocks, NamesLocks
+from airflow_hivelock.operators.acquiring import AcquiresLocks
+from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.taskflow import hivelock_task
 from airflow_hivelock.spark import Guard
 from airflow_hivelock.triggers import keeper

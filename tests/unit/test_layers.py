@@ -102,6 +102,7 @@ REACHES_IN = {
     "comms.py": ALLOWED["comms.py"],
     "ui/access.py": ALLOWED["ui/access.py"],
     "work/spark_job.py": "what SparkSubmitOperator and its hook know of a job is public nowhere",
+    "work/tells_spark_job.py": "the same",
     "work/jobs/resumable.py": "how LivyOperator waits is public nowhere",
     "spark/driver.py": "what Spark's session knows of its metastore, it tells only in its JVM",
     "locks/backends/zookeeper/session.py": "kazoo's client can neither be told to give up a session nor to send bytes",

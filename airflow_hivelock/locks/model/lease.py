@@ -81,6 +81,8 @@ class LockRequest:
     :param limit: how many leases of its kind may be out at a time; None: any number.
     :param late: it takes nothing: once it could have its locks it steps aside, holding nothing and in nobody's way, and
         its owner asks again, as a new arrival, with the worker slot in hand.
+    :param asked: when the owner first asked for this, by the store's clock, where it has asked before. The store takes it
+        for listings and for the history. It gives no earlier position. None: it asks for the first time.
     :param types: what Hive's transactional manager is to be asked for in the place of what the modes say. Other stores know
         no types, and take the modes.
     """
@@ -97,6 +99,7 @@ class LockRequest:
     limit: LeaseLimit | None = None
     late: bool = False
     types: Mapping[LockObject, LockType] = field(default_factory=dict, hash=False)
+    asked: datetime | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():

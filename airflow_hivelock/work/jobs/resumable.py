@@ -185,7 +185,7 @@ class ResumableJob(Job):
         :param before: the operator's attributes before that.
         """
         if _SPARK in _paths(type(operator)):
-            from airflow_hivelock.work.spark_job import SparkJob  # it imports its provider
+            from airflow_hivelock.work.spark_job import SparkJob  # not in a circle
 
             return SparkJob.submitted_by(operator, job_id)
         trust.learn(cls.names_of(operator))

@@ -54,11 +54,13 @@ class Held:
 
     :param ratio: held ÷ worked, summed over the days.
     :param idle_before_s: of each day, how long it was locked before its job began.
+    :param idle_s: of each day, how long it was locked while its job did not work.
     :param most: how many days were held at once.
     """
 
     ratio: float
     idle_before_s: Sequence[float]
+    idle_s: Sequence[float]
     most: int
 
     @classmethod
@@ -67,6 +69,7 @@ class Held:
         return cls(
             sum(held.seconds for held in tenures.values()) / sum(jobs[day].seconds for day in tenures),
             [jobs[day].begun - held.begun for day, held in tenures.items()],
+            [held.seconds - jobs[day].seconds for day, held in tenures.items()],
             most_at_once(tenures.values()),
         )
 
@@ -80,6 +83,7 @@ class Figures:
     :param refused: the share of the SELECTs that were refused.
     :param floor: the share of them whose day was really being written.
     :param longest_job_s: the longest of the jobs.
+    :param between_s: of each day, from the end of the task before the job to the job: Airflow's own time for a step.
     """
 
     makespan_s: float
@@ -91,6 +95,7 @@ class Figures:
     held: Held | None = None
     alter: Wait | None = None
     daily: Wait | None = None
+    between_s: Sequence[float] = ()
 
 
 def most_at_once(spans: Iterable[Span]) -> int:
@@ -116,9 +121,18 @@ def jobs(notes: Iterable[str]) -> tuple[dict[str, Span], Counter[str]]:
             starts[day] += 1
         elif what == "begin":
             begun[day] = float(at)
-        else:
+        elif what == "end":
             ended[day] = Span(begun[day], float(at))
     return ended, starts
+
+
+def between(notes: Iterable[str], days: Iterable[str]) -> list[float]:
+    """The seconds from the end of the task before the job to the job, of each of *days*.
+
+    :param notes: as of :func:`jobs`.
+    """
+    at = {(what, day): float(when) for what, day, when in (line.split() for line in notes)}
+    return [at["begin", day] - at["first", day] for day in days if ("first", day) in at]
 
 
 def tenures(history: Iterable[Tenure], runs: Mapping[str, str]) -> dict[str, Span]:

@@ -158,7 +158,7 @@ def rerun(stage: Stage, way: Way, count: int) -> Figures:
     with ThreadPoolExecutor(1, "alter") as pool, play.read():
         begun = play.begin()
         play.reach_midst(count // 3)
-        altering = None if way.kind is Kind.UNLOCKED else pool.submit(play.alter)
+        altering = None if way.kind in (Kind.UNLOCKED, Kind.STEPS) else pool.submit(play.alter)
         play.reach_midst(count // 2)
         asked = time.time()
         stage.airflow.trigger(f"{way.name}_daily", today, run_id=f"{way.name}-today")
@@ -215,4 +215,5 @@ def _figures(play: Rerun, begun: float, alter: Wait | None, daily: Wait | None) 
         held=Held.of(tenures, mine) if tenures else None,
         alter=alter,
         daily=daily,
+        between_s=figures.between(play.notes(), mine),
     )

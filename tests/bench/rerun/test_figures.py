@@ -18,6 +18,7 @@ def test_what_is_held_longer_than_worked_shows_in_the_ratio() -> None:
     held = Held.of({FIRST: Span(8, 21), SECOND: Span(8, 33)}, jobs)
     assert held.ratio == pytest.approx((13 + 25) / 20)
     assert held.idle_before_s == [2, 12]
+    assert held.idle_s == [3, 15]
     assert held.most == 2
 
 
@@ -30,6 +31,18 @@ def test_notes_tell_the_jobs_that_have_ended_and_every_start() -> None:
     jobs, starts = figures.jobs([*notes, "start 2013-01-02 14.0", "begin 2013-01-02 15.0"])
     assert jobs == {FIRST: Span(3, 13.5)}
     assert starts == {FIRST: 2, SECOND: 1}
+
+
+def test_a_step_of_airflow_s_is_from_the_end_of_a_task_to_the_job_behind_it() -> None:
+    notes = [
+        "start 2013-01-01 1.0",
+        "first 2013-01-01 2.0",
+        "start 2013-01-01 4.0",
+        "begin 2013-01-01 4.5",
+        "end 2013-01-01 9",
+    ]
+    assert figures.between(notes, [FIRST, SECOND]) == [2.5]
+    assert figures.jobs(notes)[0] == {FIRST: Span(4.5, 9)}
 
 
 def test_a_select_counts_for_the_floor_while_its_day_is_written() -> None:

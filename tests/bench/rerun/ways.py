@@ -27,6 +27,7 @@ class Kind(enum.Enum):
     UNLOCKED = enum.auto()
     ONE_TASK = enum.auto()
     CHAIN = enum.auto()
+    STEPS = enum.auto()
     SLEEP = enum.auto()
 
 
@@ -52,9 +53,10 @@ class Way:
 
 
 UNLOCKED = Way("unlocked", Kind.UNLOCKED, "without locks")
+STEPS = Way("steps", Kind.STEPS, "two tasks in a row, without locks: from the first one's end to the job")
 BEFORE = Way("before", Kind.CHAIN, "lock, job, unlock, without a bound")
 LATE = Way("late", Kind.ONE_TASK, "one task, HiveLockMixin", most_held=1.2)
 BOUNDED = Way("bounded", Kind.CHAIN, f"lock, job, unlock, max_leases={SLOTS}", most_held=1.5, max_leases=SLOTS)
 SLEEP = Way("sleep", Kind.SLEEP, "sleep and retry in the task, as Hive does")
 BLOCKED = Way("blocked", Kind.ONE_TASK, "one task, HiveLockMixin; Hive holds one of the days", most_held=1.2)
-WAYS = (UNLOCKED, BEFORE, LATE, BOUNDED, SLEEP, BLOCKED)
+WAYS = (UNLOCKED, STEPS, BEFORE, LATE, BOUNDED, SLEEP, BLOCKED)

@@ -26,6 +26,7 @@ from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.backends.database.candidate import Candidate
     from airflow_hivelock.locks.backends.database.notifier import Notifier
@@ -89,6 +90,7 @@ class DatabaseAcquisition:
         self._locks = self._asked
         self._began: int | None = None
         self._waited_s: float | None = None
+        self.asked: datetime | None = None
         self._untold = False
         self._telling = threading.Lock()
         self.process = f"{notifier.client}{next(_numbers):016x}"
@@ -107,6 +109,7 @@ class DatabaseAcquisition:
             return mine.lease_of(self._locks.locked)
         if self._waited_s is None:
             self._waited_s = _seconds(mine.asked_us, outcome.now_us)
+            self.asked = records.instant(mine.asked_us)
         if mine.state is State.AWAY:
             return Free(self._waited_s)
         if self.waits:

@@ -162,7 +162,8 @@ class Record(NamedTuple):
         """What is to be decided of it, which has a place: now, with the next *number*."""
         parked = self._place(self.group_turn, self.group_turn_us) if self.group_turn else None
         waits = self._place(self.turn, self.turn_us) if self.turn else None
-        arrival, joins = self._place(self.place, self.asked_us), self._place(number, now_us)
+        # In no queue yet, it arrives now, whenever its owner first asked.
+        arrival, joins = self._place(self.place, now_us), self._place(number, now_us)
         return Undecided(arrival, joins, waits, parked, self.most_leases if self.group_key is not None else 0, late)
 
     def _place(self, turn: int, since_us: int) -> QueuePlace:
@@ -337,7 +338,7 @@ def start(
         lease_group=request.limit.group if request.limit else "",
         most_leases=request.limit.most if request.limit else 0,
         group_key=group_key,
-        asked_us=now_us,
+        asked_us=min(now_us, microseconds(request.asked)) if request.asked else now_us,
         seen_us=now_us,
         whole=_lines(request.whole),
     )
@@ -386,6 +387,11 @@ def _decoded_works(text: str) -> tuple[Work, ...]:
 
 def instant(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
+
+
+def microseconds(at: datetime) -> int:
+    """The inverse of :func:`instant`."""
+    return (at - EPOCH) // timedelta(microseconds=1)
 
 
 def later(us: int, seconds: float) -> int:

@@ -285,6 +285,7 @@ class MemoryAcquisition:
         self._epoch: int | None = None
         self._begun = 0
         self._waited_s = 0.0
+        self.asked: datetime | None = None
 
     def step(self) -> Lease | Free | Blocked:
         store = self._backend
@@ -359,6 +360,8 @@ class MemoryAcquisition:
             store._entries[request.owner] = entry
         else:
             self._take_over(entry)
+        self.asked = entry.asked
+        self._waited_s = (store.now() - entry.asked).total_seconds()
         store._calls[request.owner] = Earlier(call, False, False, ())
         return entry
 
@@ -372,7 +375,6 @@ class MemoryAcquisition:
         assert self._epoch is not None
         entry.epoch, entry.wake, entry.left = self._epoch, self._wake, False
         superseded()
-        self._waited_s = (self._backend.now() - entry.since).total_seconds()
         for notice in entry.losses:
             notice()
         entry.losses.clear()

@@ -39,6 +39,11 @@ class Entry:
     left: bool = False
 
     @property
+    def asked(self) -> datetime:
+        """When its owner first asked."""
+        return min(self.request.asked or self.since, self.since)
+
+    @property
     def arrival(self) -> QueuePlace:
         """Its place by its own number and time."""
         return self.own_place(self.number, self.since)
@@ -71,7 +76,7 @@ class Entry:
             request.owner,
             request.locks,
             place,
-            self.since,
+            self.asked,
             blockers,
             request.priority,
             self.waits_for,
@@ -80,7 +85,7 @@ class Entry:
 
     def tenure(self, lease: Lease, ended: datetime | None) -> Tenure:
         """The history of its *lease*."""
-        return Tenure(lease.id, lease.owner, in_order((*lease.locks, *lease.given)), self.since, lease.since, ended)
+        return Tenure(lease.id, lease.owner, in_order((*lease.locks, *lease.given)), self.asked, lease.since, ended)
 
     def expires(self, lease: Lease) -> datetime:
         """When its *lease* is no longer trusted."""

@@ -38,6 +38,8 @@ GROWTH = 1.5
 class MetastoreAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`."""
 
+    asked = None  # the metastore keeps no time of an earlier request
+
     def __init__(self, store: MetastoreStore, request: LockRequest) -> None:
         self._store = store
         self._request = request

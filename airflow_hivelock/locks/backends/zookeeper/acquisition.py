@@ -27,6 +27,7 @@ from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from airflow_hivelock.locks.backends.zookeeper.client import Node
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim
@@ -55,6 +56,10 @@ class ZooKeeperAcquisition:
         self._begin = 0
         self._session = 0
         self._turn = Turn(store, self._request, wake, patience_s, passing_s, store.clock())
+
+    @property
+    def asked(self) -> datetime | None:
+        return records.instant(self._turn.first_ms) if self._turn.first_ms else None
 
     def step(self) -> Lease | Free | Blocked:
         store, turn = self._store, self._turn
@@ -151,6 +156,7 @@ class ZooKeeperAcquisition:
             mine, existing = self._begins(client.submit(Sync(), Get(self.path))[1])
         if existing and existing.aside and existing.process == self._process:  # the reply was lost
             turn.record = existing
+            turn.has_waited(existing, 0)
             return None
         fresh = mine.ticket_epoch == mine.epoch
         if not fresh:

@@ -228,7 +228,7 @@ def _waiters(
     found = []
     for key, record in asked.items():
         blockers, ahead = line.ahead(record.locks, queued[key].position)
-        since = instant(queued[key].since_ms)
+        since = instant(record.first_ms or queued[key].since_ms)
         priority, attempt = queued[key].priority, record.attempt
         found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, priority, WaitsFor.LOCK, attempt))
     front = [waiter for waiter in found if not waiter.blocked_by]
@@ -278,7 +278,8 @@ def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: Lock
             moved = record.state is not State.PARKED or (record.key in records and records[record.key].has_tickets)
             if not moved and rules.concern(record.locks, target):
                 blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
-                since, waits_for, at = instant(record.asked_ms), WaitsFor.LEASE, 1 + len(ahead)
+                asked_ms = record.first_ms or record.asked_ms
+                since, waits_for, at = instant(asked_ms), WaitsFor.LEASE, 1 + len(ahead)
                 waiter = Waiter(record.owner, record.locks, at, since, blockers, -place.rank, waits_for, record.attempt)
                 found.append(waiter)
             ahead.append(waiting.blocker(record, True))
@@ -288,8 +289,9 @@ def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: Lock
 def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
     """The requests that could have had their locks, and whose owners will ask again."""
     aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
-    aside.sort(key=attrgetter("asked_ms"))
-    waits = [(one.owner, one.locks, 0, instant(one.asked_ms), (), one.priority, WaitsFor.SLOT) for one in aside]
+    asked_ms = {one.key: one.first_ms or one.asked_ms for one in aside}
+    aside.sort(key=lambda one: asked_ms[one.key])
+    waits = [(one.owner, one.locks, 0, instant(asked_ms[one.key]), (), one.priority, WaitsFor.SLOT) for one in aside]
     return [Waiter(*shown, record.attempt) for shown, record in zip(waits, aside, strict=True)]
 
 

@@ -95,6 +95,7 @@ class Record:
     :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while it is
         the record's own.
     :param asked_ms: when its tickets were created, by the store's clock; 0 before it was granted, parked, or stepped aside.
+    :param first_ms: when its owner first asked, by the store's clock, where that was before this arrival; else 0.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     :param whole: what is SHARED for its own sake, though other locks are below it.
     :param lost: of LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
@@ -126,6 +127,7 @@ class Record:
     whole: frozenset[LockObject] = frozenset()
     given: tuple[Lock, ...] = ()
     lost: tuple[str, ...] = ()
+    first_ms: int = 0
     stat: Stat | None = None
 
     @property
@@ -261,7 +263,8 @@ class Record:
             return None
         ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
         held = in_order((*self.locks, *self.given))
-        return Tenure(self.lease_id, self.owner, held, instant(self.asked_ms), instant(self.since_ms), ended)
+        asked = instant(min(self.first_ms or self.asked_ms, self.since_ms))
+        return Tenure(self.lease_id, self.owner, held, asked, instant(self.since_ms), ended)
 
     def outside(self) -> Record:
         """This record without a permit, and without a place among those that wait for one."""
@@ -333,10 +336,10 @@ class Record:
             ) from error
 
 
-_OPTIONAL = ("share", "whole", "lost", "given")
+_OPTIONAL = ("share", "whole", "lost", "given", "first_ms")
 _TEXTS = ("owner", "process", "query", "named")
 _NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token")
-_TIMES_MS = ("asked_ms", "since_ms")
+_TIMES_MS = ("asked_ms", "first_ms", "since_ms")
 
 
 def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
@@ -383,6 +386,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         priority=request.priority,
         share=Share(request.limit.group, request.limit.most) if request.limit else None,
         whole=request.whole,
+        first_ms=round(request.asked.timestamp() * 1000) if request.asked else 0,
     )
 
 

@@ -57,6 +57,7 @@ class Turn:
     :ivar look: what was read right behind the transaction that created the tickets.
     :ivar vain: how often in a row another client was quicker.
     :ivar position: of its tickets; None: it has none.
+    :ivar first_ms: when the owner first asked, by the store's clock; 0 while that is not known.
     """
 
     store: ZooKeeperStore
@@ -71,6 +72,7 @@ class Turn:
     vain: int = 0
     position: Position | None = None
     waited_s: float = 0.0
+    first_ms: int = 0
     _asked_ms: int = 0
     _refused_at: float | None = None
     _outrun: int = 0
@@ -86,7 +88,7 @@ class Turn:
         :param claim: of the tickets, if *record*'s own transaction has *created* them; otherwise they are read.
         """
         assert record.stat is not None
-        now_ms = since_ms = record.stat.mtime_ms
+        since_ms = record.stat.mtime_ms
         if record.parked:
             self.position = self._refused_at = None
         elif created:
@@ -95,9 +97,16 @@ class Turn:
             self.position, since_ms = tickets[0].position, tickets[0].since_ms
         else:
             raise Again
+        self.has_waited(record, since_ms)
+
+    def has_waited(self, record: Record, since_ms: int) -> None:
+        """Remember since when the owner has waited, by *record*, which arrived at *since_ms* unless it contains the time."""
+        assert record.stat is not None
         self._asked_ms = record.asked_ms or since_ms
+        self.first_ms = record.first_ms or self._asked_ms
         # Started again, when its session has ended, it has itself waited for a part of that.
-        self.waited_s = max(0.0, (now_ms - self._asked_ms) / 1000 - (self.store.clock() - self.began_s))
+        in_all_s = (record.stat.mtime_ms - self.first_ms) / 1000
+        self.waited_s = max(0.0, in_all_s - (self.store.clock() - self.began_s))
 
     def advance(self, record: Record) -> Lease | Free | Blocked | None:
         """One step of a request that is queued. None: another client was quicker, look again."""
@@ -177,6 +186,8 @@ class Turn:
         asked_ms = self._asked_ms if queued else mine.asked_ms
         if self.steps_aside:
             self._write(existing, replace(mine.outside(), state=State.AWAY, asked_ms=asked_ms))
+            if not queued and self.record is not None:
+                self.has_waited(self.record, 0)
             return Free(self.waited_s)
         granted = replace(granted, state=State.GRANTED, written=0, token=0, since_ms=0, asked_ms=asked_ms)
         return self._grant(existing, granted, seen, held, more)
@@ -199,9 +210,8 @@ class Turn:
         store, locks = self.store, granted.locks
         queued = existing is not None and existing.queued
         if existing and existing.aside and existing.stat:
-            self._asked_ms = (
-                existing.stat.mtime_ms
-            )  # its lock nodes contain when: a new process need not write to learn the time
+            # Its lock nodes contain when: a new process need not write to learn the time.
+            self._asked_ms = existing.stat.mtime_ms
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
         targets = nodes.to_read(locks, seen)

@@ -44,6 +44,37 @@ class SteppingAside(Suite):
         assert manager.waiters() == []
         assert manager.release(lease)
 
+    @where(prioritized=True, audits=True)
+    def test_who_comes_back_is_listed_since_it_first_asked(self, manager: LockManager, other: LockManager) -> None:
+        first = Polling(manager, "late", writes=[DAY1], late=True)
+        first.free()
+        asked = first.pending.asked
+        assert asked == first.listed().since
+        holder = other.acquire(owner="quicker", writes=[DAY1])
+        again = Polling(other, "late", writes=[DAY1], late=True, asked=asked)
+        again.blocked()
+        assert again.listed().since == again.pending.asked == asked
+        manager.release(holder)
+        again.free()
+        assert again.listed().since == again.pending.asked == asked
+        taken_over = Polling(manager, "late", writes=[DAY1], asked=asked)
+        lease = taken_over.granted()
+        assert [tenure.asked for tenure in other.history() if tenure.lease_id == lease.id] == [asked]
+        assert manager.release(lease)
+
+    @where(prioritized=True, audits=True)
+    def test_an_earlier_request_gives_no_earlier_position(self, manager: LockManager, other: LockManager) -> None:
+        first = Polling(manager, "late", writes=[DAY1], late=True)
+        first.free()
+        holder = other.acquire(owner="holder", writes=[DAY1])
+        before = Polling(other, "before", writes=[DAY1])
+        before.blocked()
+        back = Polling(manager, "late", writes=[DAY1], asked=first.pending.asked)
+        assert back.blocked_by()[0] == "before"
+        other.release(holder)
+        other.release(before.granted())
+        assert manager.release(back.granted())
+
     @where(prioritized=True)
     def test_a_late_request_waits_in_the_queue_until_it_is_woken(
         self, manager: LockManager, other: LockManager

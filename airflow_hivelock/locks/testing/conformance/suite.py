@@ -14,6 +14,7 @@ from airflow_hivelock.locks.model import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LeaseLimit, LockObject, Waiter
@@ -38,10 +39,12 @@ class Polling:
         priority: int = 1,
         limit: LeaseLimit | None = None,
         late: bool = False,
+        asked: datetime | None = None,
     ) -> None:
         self._changed = threading.Event()
         self._manager, self._owner = manager, owner
-        request = rules.request(owner, reads, writes, attempt=attempt, priority=priority, limit=limit, late=late)
+        given: dict[str, Any] = {"priority": priority, "limit": limit, "late": late, "asked": asked}
+        request = rules.request(owner, reads, writes, attempt=attempt, **given)
         self.pending = manager.begin(request, self._changed.set)
 
     def blocked(self) -> Blocked:

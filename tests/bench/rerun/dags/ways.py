@@ -56,6 +56,11 @@ def started(context: Any) -> None:
     job.note(SCRATCH / f"{way}.notes", "start", context["ds"])
 
 
+def ended(context: Any, result: Any = None) -> None:
+    """Note that the task before the job has ended."""
+    job.note(SCRATCH / f"{context['dag'].dag_id.removesuffix('_daily')}.notes", "first", context["ds"])
+
+
 def work(way: Way) -> dict[str, Any]:
     script = f"{sys.executable} -IS {job.__file__}"
     partition = f"{SCRATCH}/{way.table}/dt={{{{ ds }}}}"
@@ -76,6 +81,9 @@ def tasks(way: Way, rerun: bool) -> None:
     match way.kind:
         case Kind.UNLOCKED:
             BashOperator(**work(way))
+        case Kind.STEPS:
+            first = BashOperator(task_id="first", bash_command="true", pre_execute=started, post_execute=ended)
+            first >> BashOperator(**work(way))
         case Kind.SLEEP:
             SleepAndRetry(writes=writes, **work(way))
         case Kind.ONE_TASK:

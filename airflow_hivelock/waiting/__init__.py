@@ -2,19 +2,24 @@
 
 The same for all waiters: a worker that pokes, one that reschedules itself, a trigger. Each of them polls, and between two
 polls waits in its own fashion for the wake-up, for ``wait_s()`` at most. Deadline and patience are the core's.
+
+A lock store that is away is away from the first connection on. So a waiter connects when it first polls, and one patience
+covers the connection and the request. This is the only home of that rule. A task that waits in place uses :func:`patiently`.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Superseded
+from airflow_hivelock.locks.errors import HiveLockError, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease
-from airflow_hivelock.locks.pending import Silent
+from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
+from airflow_hivelock.waiting.rounds import FIRST, MOST_SHOWN, Round, span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +29,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockRequest
     from airflow_hivelock.locks.pending import PendingLease, PendingLook
 
-MOST_SHOWN = 5
-"""How many locks and how many blockers the log names."""
-
-ROUNDS = 3
-"""How often a task steps aside once it could have its locks, and asks anew with its worker slot in hand. If it has been
-outrun each time, its trigger takes the locks and keeps them until the slot comes."""
+    Ask = Callable[[], tuple[LockManager, LockRequest]]
 
 STILL_S = (60.0, 300.0)
 """After how long a waiter logs that it still waits, in seconds."""
@@ -38,17 +38,26 @@ THEN_EVERY_S = 900.0
 """How often it does so after that."""
 
 Outcome = TypeVar("Outcome")
+Answer = TypeVar("Answer")
 
 
-def span(waited_s: float) -> str:
-    """How long something took, as people write it: ``12 min 3 s``."""
-    minutes, seconds = divmod(int(waited_s), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    first = next((at for at, (count, _) in enumerate(parts) if count), 3)
-    shown = parts[first : first + 2] if parts[-1][0] or first < 2 else parts[first : first + 1]
-    return " ".join(f"{count} {unit}" for count, unit in shown)
+def patiently(ask: Callable[[], Answer], log: Any, check: Callable[[], None] = lambda: None) -> Answer:
+    """What *ask* returns, once the lock store answers: for a task that can only wait where it is.
+
+    :param check: called before each further question; what it raises ends the wait.
+    :raises StoreUnavailable: the store has not answered for ten minutes.
+    """
+    patience = Patience(None, OUTAGE_S, time.monotonic)
+    while True:
+        try:
+            return ask()
+        except StoreUnavailable as error:
+            metrics.store_failed()
+            silent = patience.bear(error)
+        if silent.first:
+            log.warning("%s", silent)
+        time.sleep(silent.recheck_s)
+        check()
 
 
 def next_still_s(waited_s: float) -> float:
@@ -56,64 +65,6 @@ def next_still_s(waited_s: float) -> float:
     last_s = STILL_S[-1]
     later_s = last_s + THEN_EVERY_S * (1 + max(0.0, waited_s - last_s) // THEN_EVERY_S)
     return next((at_s for at_s in STILL_S if at_s > waited_s), later_s)
-
-
-@dataclass(frozen=True)
-class Round:
-    """How often a task has waited in the triggerer until it could have its locks, and for how long.
-
-    :param number: from 1 on; in the first ROUNDS its trigger steps aside. 0 for a task that never does.
-    :param waited_s: how long it has waited for its locks in the rounds before, in seconds.
-    :param waited_for: who was in its way in those.
-    """
-
-    number: int = 0
-    waited_s: float = 0.0
-    waited_for: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """:raises InvalidRequest: what another version's trigger was given."""
-        if not isinstance(self.number, int) or not isinstance(self.waited_s, int | float) or self.waited_s < 0:
-            raise InvalidRequest(f"round {self.number!r} after {self.waited_s!r} s: give a number, and seconds")
-        names = self.waited_for
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise InvalidRequest(f"waited_for={names!r:.80}: give a list of names")
-        object.__setattr__(self, "waited_for", tuple(names[:MOST_SHOWN]))
-
-    @property
-    def late(self) -> bool:
-        """Whether the trigger steps aside, and the worker asks anew."""
-        return 1 <= self.number <= ROUNDS
-
-    def next(self) -> Round:
-        """The one that a task waits in that was outrun in this one."""
-        return Round(self.number + 1, self.waited_s, self.waited_for)
-
-    @property
-    def past(self) -> str:
-        """How long it has waited in all, and for which owners."""
-        return f"{span(self.waited_s)}{_for(self.waited_for)}"
-
-    def to_event(self) -> dict[str, Any]:
-        """What the trigger tells the worker once it has stepped aside."""
-        return {"free": self.number, "waited_s": self.waited_s, "waited_for": list(self.waited_for)}
-
-    @classmethod
-    def of(cls, event: Any) -> Self | None:
-        """The inverse of :meth:`to_event`; None for an event that tells of a lease, or of none."""
-        if not isinstance(event, dict) or "free" not in event:
-            return None
-        return cls(event["free"], event["waited_s"], event.get("waited_for", ()))
-
-    @classmethod
-    def told_with(cls, lease: Any) -> str:
-        """How long the trigger waited for *lease*, and for which owners; empty if it did not wait."""
-        if not isinstance(lease, dict) or not lease.get("waited_for"):
-            return ""
-        return cls(0, lease.get("waited_s", 0.0), lease["waited_for"]).past
-
-    def __str__(self) -> str:
-        return f"round {self.number} of {ROUNDS}"
 
 
 @dataclass(frozen=True)
@@ -177,22 +128,51 @@ class Blockers:
 
 
 class Polled(Generic[Outcome]):
-    """What is waited for. Used by one thread at a time."""
+    """What is waited for. Used by one thread at a time.
 
-    def __init__(self, pending: PendingLease | PendingLook, log: Any, before: Sequence[str] = ()) -> None:
+    :param begin: connects to the lock store, and begins the request. Called when it is first polled, and again until the
+        store has answered.
+    :ivar silent: whether the store did not answer at the last poll.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], PendingLease | PendingLook],
+        patience: Patience,
+        log: Any,
+        before: Sequence[str] = (),
+    ) -> None:
         self.ahead = Blockers(before)
-        self._pending: PendingLease | PendingLook = pending
+        self.silent = False
+        self._begin = begin
+        self._patience = patience
+        self._pending: PendingLease | PendingLook | None = None
         self._log = log
-        self.wanted = _some(pending.request.locks)
         self._told: frozenset[str] = frozenset()
         self._still_s: float | None = None
+        self._recheck_s = 0.0
+        self._manager: LockManager
+
+    @property
+    def wanted(self) -> str:
+        """The locks, as the log names them."""
+        return _some(self._pending.request.locks) if self._pending else "the locks"
+
+    @property
+    def manager(self) -> LockManager:
+        """The lock manager, once it has connected."""
+        return self._manager
+
+    def waited_s(self) -> float:
+        """How long the task has waited since it first asked, in seconds."""
+        return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
         """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
-        wait_s = self._pending.wait_s()
+        wait_s = self._pending.wait_s() if self._pending else self._recheck_s
         if self._still_s is None:
             return wait_s
-        until_s = max(0.0, self._still_s - self._pending.waited_s())
+        until_s = max(0.0, self._still_s - self.waited_s())
         return until_s if wait_s is None else min(wait_s, until_s)
 
     def poll(self) -> Outcome | None:
@@ -202,10 +182,11 @@ class Polled(Generic[Outcome]):
         :raises StoreUnavailable: the store has not answered for too long.
         """
         try:
-            outcome = self._poll()
+            outcome = self._connect() or self._poll()
         except StoreUnavailable:
             metrics.store_failed()
             raise
+        self.silent = isinstance(outcome, Silent)
         if outcome is None or isinstance(outcome, Silent):
             self._say_still()
         elif self._told:
@@ -217,6 +198,17 @@ class Polled(Generic[Outcome]):
             self._log.warning("%s", outcome)
         return None
 
+    def _connect(self) -> Silent | None:
+        """Begin the request, if that has not been done; what to tell if the store does not answer."""
+        if self._pending is None:
+            try:
+                self._pending = self._begin()
+            except StoreUnavailable as error:
+                silent = self._patience.bear(error)
+                self._recheck_s = silent.recheck_s
+                return silent
+        return None
+
     def _poll(self) -> Outcome | Silent | None:
         raise NotImplementedError
 
@@ -225,7 +217,7 @@ class Polled(Generic[Outcome]):
         who = frozenset(map(str, in_the_way))
         if who == self._told:
             return
-        waited_s = self._pending.waited_s()
+        waited_s = self.waited_s()
         if self._still_s is None:
             self._still_s = next_still_s(waited_s)
         for one in self.ahead.move(in_the_way)[:MOST_SHOWN]:
@@ -241,7 +233,7 @@ class Polled(Generic[Outcome]):
 
     def _say_still(self) -> None:
         """Say at growing intervals that it still waits."""
-        waited_s = self._pending.waited_s()
+        waited_s = self.waited_s()
         if self._still_s is None or waited_s < self._still_s:
             return
         self._still_s = next_still_s(waited_s)
@@ -257,9 +249,11 @@ class Polled(Generic[Outcome]):
 class Wait(Polled[Lease | Free]):
     """One request for locks under way, which keeps its place in the queue. A late one ends Free, and has none any more.
 
+    :param ask: gives the lock manager and the request. It may ask the lock store and a metastore.
     :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block.
-    :param before_s: how long of the time-out has been used up before, in seconds; *before*: who was in the way then.
-    :ivar aside: what the rounds up to now have waited in all, in seconds, once it has stepped aside.
+    :param before: the rounds before this request.
+    :param clock: monotonic seconds.
+    :ivar aside: whether it has stepped aside.
     :ivar blockers: who was in its way at the last poll.
 
     ``counts`` is False for one that is begun only to be given up: no metric tells of it.
@@ -267,24 +261,30 @@ class Wait(Polled[Lease | Free]):
 
     def __init__(
         self,
-        manager: LockManager,
-        request: LockRequest,
+        ask: Ask,
         timeout_s: float | None,
         wake: Callable[[], None],
         log: Any,
-        before_s: float = 0.0,
-        before: Sequence[str] = (),
+        before: Round = FIRST,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        pending = manager.begin(request, wake, timeout_s, before_s=before_s)
-        super().__init__(pending, log, before)
-        self._pending: PendingLease = pending
+        patience = Patience(timeout_s, OUTAGE_S, clock, before.waited_s, before.slot_s)
+        super().__init__(self._begun, patience, log, before.waited_for)
+        self._pending: PendingLease | None = None
         self.lease: Lease | None = None
-        self.aside: float | None = None
+        self.aside = False
         self.blockers: tuple[Blocker, ...] = ()
         self.counts = True
-        self._manager = manager
+        self._ask = ask
+        self._wake = wake
+        self._before = before
+
+    def _begun(self) -> PendingLease:
+        self._manager, request = self._ask()
+        return self._manager.begin(request, self._wake, patience=self._patience)
 
     def _poll(self) -> Lease | Free | Silent | None:
+        assert self._pending is not None
         try:
             outcome = self._pending.poll()
         except LockTimeout:
@@ -297,32 +297,35 @@ class Wait(Polled[Lease | Free]):
             self._tell(outcome.by, str(self._pending.request.limit) if outcome.by[0].group else "")
             return None
         if isinstance(outcome, Free):
-            self.aside = self._pending.waited_s()
+            self.aside = True
             metrics.stepped_aside()
             return outcome
         self.lease = outcome
-        metrics.acquired(self._pending.elapsed_s(), self.counts)
-        after = f" after waiting {Round(0, **self.past()).past}" if self._told or self.ahead.names else ""
+        metrics.acquired(self.waited_s(), self.counts)
+        after = f" after waiting {self.round().past}" if self._told or self.ahead.names else ""
         self._log.info("Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, _some(outcome.locks))
         return outcome
 
-    def past(self) -> dict[str, Any]:
-        """How long it has waited in all, and for which owners: the worker gets it with the lease."""
-        return {"waited_s": self._pending.waited_s(), "waited_for": self.ahead.names}
+    def round(self) -> Round:
+        """The round before, with the wait up to now."""
+        asked = self._pending.asked if self._pending else None
+        return self._before.until(self.waited_s(), self.ahead.names, asked)
 
     def give_up(self) -> bool:
         """Leave the queue, or release the lease that came out; False: another process has taken it over, and it stays."""
         if self.lease is not None:
             return self._manager.release(self.lease)
         try:
-            self._pending.withdraw()
+            if self._pending is not None:
+                self._pending.withdraw()
         except Superseded:
             return False
         return True
 
     def hand_over(self) -> None:
         """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
-        self._pending.hand_over()
+        if self._pending is not None:
+            self._pending.hand_over()
 
     def _with_time(self, one: Blocker | Holder) -> Blocker | Holder:
         """The blocker with since when it holds the lock, where that can be had."""
@@ -340,23 +343,29 @@ class Wait(Polled[Lease | Free]):
 class Look(Polled[bool]):
     """Whether locks could be had now, without taking any: True, or not yet.
 
+    :param ask: as of :class:`Wait`.
     :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block. None does not watch.
     """
 
     def __init__(
         self,
-        manager: LockManager,
-        request: LockRequest,
+        ask: Ask,
         timeout_s: float | None,
         wake: Callable[[], None] | None,
         log: Any,
     ) -> None:
-        pending = manager.look(request, wake, timeout_s)
-        super().__init__(pending, log)
-        self._pending: PendingLook = pending
-        self._manager = manager  # one that nothing holds is closed once its connection has changed
+        super().__init__(self._begun, Patience(timeout_s, OUTAGE_S, time.monotonic), log)
+        self._pending: PendingLook | None = None
+        self._ask = ask
+        self._wake = wake
+
+    def _begun(self) -> PendingLook:
+        # Kept: one that nothing holds is closed once its connection has changed.
+        self._manager, request = self._ask()
+        return self._manager.look(request, self._wake, patience=self._patience)
 
     def _poll(self) -> bool | Silent | None:
+        assert self._pending is not None
         holders = self._pending.poll()
         if isinstance(holders, Silent):
             return holders
@@ -369,10 +378,6 @@ class Look(Polled[bool]):
 
 def _waits(one: Blocker | Holder) -> bool:
     return isinstance(one, Blocker) and one.waiting
-
-
-def _for(names: Sequence[str]) -> str:
-    return f", for {' and '.join(map(printable, names))}" if names else ""
 
 
 def _some(items: Sequence[Any]) -> str:

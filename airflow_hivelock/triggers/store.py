@@ -1,0 +1,59 @@
+"""Waiting in the triggerer until the lock store answers, for a task that has to ask it on a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import TriggerEvent
+
+from airflow_hivelock import metrics
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
+from airflow_hivelock.triggers.connection import hook_of
+from airflow_hivelock.triggers.lock import LockTrigger
+from airflow_hivelock.waiting.rounds import resume_s
+
+if TYPE_CHECKING:
+    from airflow_hivelock.hooks import HiveLockHook
+
+
+class HiveLockStoreTrigger(LockTrigger):
+    """Resumes a task once the lock store answers. It takes no locks and has no place in a queue.
+
+    :param unanswered: how many workers in a row have got no answer.
+    """
+
+    def __init__(self, *, unanswered: int = 1, **kwargs: Any) -> None:
+        super().__init__(**{"reads": (), "writes": (), **kwargs})
+        self.unanswered = unanswered
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        classpath, kwargs = super().serialize()
+        return classpath, {**kwargs, "unanswered": self.unanswered}
+
+    async def _event(self) -> TriggerEvent:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        hook = await hook_of(self.hivelock_conn_id)
+        patience = Patience(None, OUTAGE_S, time.monotonic)
+        while (silent := await self._in_pool(lambda: _ask(hook, patience))) is not None:
+            if silent.first:
+                self.log.warning("%s", silent)
+            await asyncio.sleep(silent.recheck_s)
+        await asyncio.sleep(begun + resume_s(self.unanswered) - loop.time())
+        return TriggerEvent({"unanswered": self.unanswered})  # type: ignore[no-untyped-call]
+
+
+def _ask(hook: HiveLockHook, patience: Patience) -> Silent | None:
+    """None once the lock store has answered.
+
+    :raises StoreUnavailable: it has not answered for ten minutes.
+    """
+    try:
+        hook.manager().now()
+    except StoreUnavailable as error:
+        metrics.store_failed()
+        return patience.bear(error)
+    return None
