@@ -38,7 +38,7 @@ export function drawTimeline(panel, tenures, hours, leftOut) {
   const from = Math.max(to - hours * 3_600_000, first - (to - first) / 50); // nothing is drawn before the first
   const objects = objectsOf(tenures, to);
   const shown = objects.slice(0, MOST_OBJECTS);
-  const width = Math.max(620, panel.clientWidth - 34);
+  const width = Math.max(500, panel.clientWidth - 34);
   const scale = (ms) => LABEL + ((Math.min(to, Math.max(from, ms)) - from) / (to - from)) * (width - LABEL - 6);
   const parts = [];
   let y = 24;

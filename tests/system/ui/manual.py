@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from subprocess import Popen
@@ -83,8 +84,10 @@ def tell(database_url: str) -> None:
         },
     )
     given = {"hivelock_conn_id": "hivelock_default", "reads": DAYS[:1], "writes": []}
-    # In the form of this Airflow's version. The API server has another Fernet key.
-    kwargs = get_fernet().decrypt(Trigger.encrypt_kwargs(given).encode()).decode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Airflow 3.1's own
+        # In the form of this Airflow's version. The API server has another Fernet key.
+        kwargs = get_fernet().decrypt(Trigger.encrypt_kwargs(given).encode()).decode()
     now = datetime.now(UTC)
     engine = sa.create_engine(database_url, poolclass=sa.NullPool)
     known = sa.MetaData()

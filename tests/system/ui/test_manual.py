@@ -29,6 +29,14 @@ NARROW_CELLS = """() => [...document.querySelectorAll("tbody tr[role=row]:not(.u
   .filter((cell) => cell.textContent && cell.clientWidth < 40).map((cell) => cell.dataset.name)"""
 
 
+STUMPS = """() => [...document.querySelectorAll("tbody tr[role=row]:not(.unseen-row) .owner")].flatMap((owner) => {
+  const run = owner.querySelector(".o-run"), head = run?.querySelector(".head");
+  const inSight = head && run.offsetTop < owner.offsetTop + owner.clientHeight;
+  return inSight && head.scrollWidth > head.clientWidth + 1 && head.clientWidth < 19 ? [owner.textContent] : [];
+})"""
+"""The owners whose run begins with a part of a letter, without a sign that something is left out."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def played(stage: Stage) -> Iterator[None]:
     with manual.play(stage.manager):
@@ -46,12 +54,22 @@ def test_names_of_dags_are_whole_and_no_column_is_missing(stage: Stage, width: i
         expect(frame.locator("tbody tr[role=row]").nth(1)).to_be_visible()
         assert frame.evaluate(HIDDEN) == []
         assert frame.evaluate(NARROW_CELLS) == []
+        assert frame.evaluate(STUMPS) == []
         waits = {"locks": "waiting", "waiting": "place"}[view]
         for name in (waits, "since", "owner"):
             expect(frame.locator(f"tbody td[data-name={name}]").first).to_be_visible()
         frame.evaluate(AXE)
         assert violations(frame) == []
         assert tab.problems == []
+
+
+@pytest.mark.parametrize("width", [1400, 600])
+def test_the_timeline_is_in_sight_up_to_now(stage: Stage, width: int) -> None:
+    with stage.sign_in("viewer", size=(width, 860)) as tab:
+        frame = tab.open(framed=False)
+        show(frame, "timeline")
+        hidden = frame.locator(".drawing").evaluate("drawing => drawing.scrollWidth - drawing.clientWidth")
+        assert hidden == 0, "the latest is at the right end"
 
 
 def test_the_holder_is_named_and_one_click_away_from_the_last_in_the_queue(stage: Stage) -> None:
