@@ -106,6 +106,13 @@ def test_a_doubled_quote_is_a_quote_to_spark_4_and_nothing_to_hive(value: str) -
             plan_statements(sql.format(value), partition_columns=COLUMNS)
 
 
+@pytest.mark.parametrize("value", ["110", "-22", "5.55"])
+def test_a_number_that_has_a_digit_twice_is_certain(value: str) -> None:
+    locked = {f"t/p={value}"} if "." not in value else {"t"}
+    assert locks(f"insert into t partition (p={value}) select 1") == locked
+    assert locks(f"alter table t drop partition (p={value})") == {"t"}
+
+
 def test_adjacent_texts_are_one() -> None:
     assert locks("select * from t where p = 'a' 'b'") == {"t/p=ab"}
 

@@ -53,11 +53,7 @@ class Statement:
 
 def uncertain(statement: Statement) -> frozenset[str]:
     """The texts whose meaning depends on the engine: see :func:`.texts.is_certain`."""
-    return frozenset(
-        token.text
-        for token in statement.tokens
-        if token.token_type is TokenType.STRING and not texts.is_certain(token, statement.text)
-    )
+    return frozenset(token.text for token in statement.tokens if not texts.is_certain(token, statement.text))
 
 
 def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:

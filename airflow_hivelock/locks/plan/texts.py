@@ -37,9 +37,9 @@ def joined(tokens: Sequence[Token], source: str) -> Iterator[Token]:
 
 
 def is_certain(token: Token, source: str) -> bool:
-    """Whether Hive and every Spark read the text *token* alike: it has no backslash and no doubled quote."""
+    """Whether Hive and every Spark read *token* alike: it is no text, or one without backslash and doubled quote."""
     inside = source[token.start + 1 : token.end]
-    return "\\" not in inside and source[token.start] not in inside
+    return token.token_type is not TokenType.STRING or not {"\\", source[token.start]} & set(inside)
 
 
 def read(

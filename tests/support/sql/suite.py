@@ -132,7 +132,7 @@ class Run:
         return (
             f"{what}: {total:,} statements, {self.count[f'{what} refused']:,} refused: {names:,} for their names, {parser:,} "
             f"by {PARSER} as well, {analyzer:,} by {ANALYZER} as well, {ours:,} others: {100 * ours / max(runs, 1):.2f} % of "
-            f"the {runs:,} that Spark does not refuse"
+            f"the {runs:,} that neither refuses"
         )
 
     def _plan(self, text: str, planner: Planner) -> BaseException | None:
