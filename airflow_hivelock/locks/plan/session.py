@@ -100,6 +100,8 @@ class SessionState(Generic[View]):
                 "name the table in reads and writes, as in 'db.t'"
             )
         database, table = parts if len(parts) == 2 else (self.database, parts[0])
+        if not table:
+            raise InvalidRequest("a table needs a name")
         return LockObject(database, table)
 
     def is_temporary(self, table: LockObject) -> bool:
