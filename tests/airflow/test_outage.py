@@ -24,6 +24,7 @@ from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.locks import Lease, StoreUnavailable, pending, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.errors import AccessDenied
+from airflow_hivelock.locks.url import fingerprint
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.triggers.store import HiveLockStoreTrigger
 from airflow_hivelock.waiting import rounds
@@ -146,7 +147,7 @@ def test_a_task_that_cannot_connect_waits_in_the_triggerer_and_gets_its_locks(
 def test_a_lease_that_the_trigger_keeps_is_kept_until_a_worker_gets_an_answer(
     store: Store, triggerer: Triggerer, manager: LockManager
 ) -> None:
-    given = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": [OBJECT], "lease_s": 60.0}
+    given: dict[str, Any] = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": [OBJECT], "lease_s": 60.0}
     kept = event_of(triggerer, HiveLockTrigger(owner=OWNER, attempt=1, ends_task=False, **given))
     held: list[Any] = []
     store.left = 1
@@ -270,7 +271,7 @@ def test_work_that_was_deferred_waits_in_place(resumes: str, store: Store, manag
             return "back"
 
     lease = manager.acquire(owner=OWNER if "own" in resumes else "here/dag/run/first/-1", writes=[OBJECT], attempt=1)
-    given = {"lease": lease.to_json(), "writes": []} if "given" in resumes else {}
+    given: dict[str, Any] = {"lease": lease.to_json(), "writes": []} if "given" in resumes else {}
     store.left = 2
     resumed = Resumes(**{"task_id": "lock", "writes": [OBJECT], **given})
     assert resumed.resume_execution("back", {"event": None}, context()) == "back"
@@ -390,14 +391,14 @@ def test_six_of_six_tasks_succeed_while_zookeeper_is_away_for_13_seconds(
     with ZooKeeperServer(tmp_path / "zookeeper") as server:
         url = f"{server.url}?timeout_s=4"
         monkeypatch.setattr(hooks.HiveLockHook, "url", property(lambda _: url))
-        monkeypatch.setattr(hooks, "_current", {"hivelock_default": hooks.fingerprint(url)})
+        monkeypatch.setattr(hooks, "_current", {"hivelock_default": fingerprint(url)})
 
         def comes_back() -> None:
             time.sleep(AWAY_S)
             server.start()
 
         def forget() -> None:
-            if (manager := hooks._managers.pop(hooks.fingerprint(url), None)) is not None:
+            if (manager := hooks._managers.pop(fingerprint(url), None)) is not None:
                 threading.Thread(target=manager.close, daemon=True).start()
 
         with DAG("outage", schedule=None, start_date=DAY) as dag:

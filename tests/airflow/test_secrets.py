@@ -31,7 +31,7 @@ from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.spark import URL
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.work import spark_job
+from airflow_hivelock.work import tells_spark_job
 from tests.airflow.conftest import HOME
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.support.servers import HiveServer2, SecuredZooKeeper
@@ -312,7 +312,7 @@ def test_sparks_settings_which_its_page_shows_hold_no_password(
 ) -> None:
     monkeypatch.setenv(URL, url)
     hook = type("Hook", (), {"_is_yarn": True, "_is_kubernetes": False})()
-    settings = spark_job._driver_environment(hook)
+    settings = tells_spark_job._driver_environment(hook)
     assert list(settings.values()) == ([url] if told else [])
 
 

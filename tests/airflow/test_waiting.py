@@ -167,7 +167,7 @@ def test_a_place_that_was_lost_between_pokes_does_not_wait_for_ever(
         try:
             return poll(self)
         finally:
-            self._pending.withdraw()
+            self.give_up()
 
     monkeypatch.setattr(Wait, "poll", and_lose_the_place)
     manager.acquire(owner="somebody", writes=[OBJECT])
