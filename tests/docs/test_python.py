@@ -47,7 +47,7 @@ def of(kind: Kind, *more: Block) -> pytest.MarkDecorator:
 
 
 def execute(block: Block, text: str, **given: Any) -> None:
-    exec(compile(text, block.page, "exec"), {"__name__": "docs", **given})
+    exec(compile(text, block.page, "exec", dont_inherit=True), {"__name__": "docs", **given})
 
 
 @pytest.mark.usefixtures("programs", "foreign_operators")
