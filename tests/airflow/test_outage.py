@@ -397,9 +397,12 @@ def test_six_of_six_tasks_succeed_while_zookeeper_is_away_for_13_seconds(
             time.sleep(AWAY_S)
             server.start()
 
+        closing: list[threading.Thread] = []
+
         def forget() -> None:
             if (manager := hooks._managers.pop(fingerprint(url), None)) is not None:
-                threading.Thread(target=manager.close, daemon=True).start()
+                closing.append(threading.Thread(target=manager.close, daemon=True))
+                closing[-1].start()
 
         with DAG("outage", schedule=None, start_date=DAY) as dag:
             lock = HiveLockOperator(task_id="lock", writes=["dw.other"])
@@ -418,6 +421,8 @@ def test_six_of_six_tasks_succeed_while_zookeeper_is_away_for_13_seconds(
             ran = run(dag, logical_date=DAY)
         finally:
             back.join()
-        forget()
+            forget()
+            for thread in closing:  # while the server is up: a client without one tries to connect during later tests
+                thread.join(60)
         assert set(ran.tasks.values()) == {"success"}, ran.tasks
         assert "does not answer" in lines() or "nothing answers" in lines()

@@ -59,13 +59,13 @@ def tickets_keep_what_is_given_back(patch: Patch) -> None:
 @mutation(a_day_is_waited_for_and_given_back)
 def tickets_are_never_read_again(patch: Patch) -> None:
     """A waiter is woken, and goes by what it remembers of the ticket."""
-    patch.setattr(Queues, "forget", lambda self, ticket: None)
+    edit(patch, Queues, "forget_changed", "self._cached.pop(path, None)", "pass")
 
 
 @mutation(a_day_is_waited_for_and_given_back)
 def what_tickets_say_is_not_asked(patch: Patch) -> None:
     """The same, and it waits on."""
-    edit(patch, waiting, "wait", "if at.stat.version != ticket.version", "if False")
+    edit(patch, waiting, "wait", " or store.queues.forget_changed((ticket, at.stat) for ticket, at in both)", "")
 
 
 @mutation(a_day_is_waited_for_and_given_back)
@@ -90,7 +90,7 @@ def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
 @mutation(all_that_is_left_waits_behind_the_dead)
 def who_is_first_is_not_asked(patch: Patch) -> None:
     """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
-    edit(patch, waiting, "wait", "for ticket, at in both if", "for ticket, at in both[:1] if")
+    edit(patch, waiting, "wait", "at.stat) for ticket, at in both", "at.stat) for ticket, at in both[:1]")
 
 
 def a_renewal_looks_while_a_day_is_given_back(stage: Stage) -> None:
