@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_hivelock.locks.backends.zookeeper import nodes
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.spark.guard import Guard
@@ -91,16 +92,15 @@ class Watched(Guard):
         if not self.publishes:
             return super().check()
         self.publishes = False
-        store: Any = self._manager.backend.store  # type: ignore[attr-defined]
-        with mock.patch.object(store, "look_for_losses", side_effect=store.look_for_losses) as look:
+        with mock.patch.object(nodes, "look_for_losses", side_effect=nodes.look_for_losses) as look:
             look.side_effect = partial(self._in_the_midst, look.side_effect)
             super().check()
         self.looked = time.monotonic()
         return self.pause("after its look")
 
-    def _in_the_midst(self, look: Callable[..., None], *given: Any) -> None:
+    def _in_the_midst(self, look: Callable[..., Any], *given: Any) -> Any:
         self.pause("during its look")
-        look(*given)
+        return look(*given)
 
     def _target(self, written: LockObject) -> Target:
         return WatchedTarget(self, self._spark, written)
