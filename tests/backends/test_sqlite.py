@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
 import time
@@ -66,3 +67,16 @@ def test_who_waits_for_sqlite_is_woken_by_the_change_counter(sqlite_url: str, mo
         granted = waiting.poll()
         assert isinstance(granted, Lease)
         other.release(granted)
+
+
+def test_waiting_leaves_the_random_numbers_of_the_program_alone(sqlite_url: str) -> None:
+    with connect(sqlite_url) as manager, connect(sqlite_url) as other:
+        held = manager.acquire(owner="holder", writes=[DAY])
+        woken = threading.Event()
+        before = random.getstate()
+        waiting = other.begin(rules.request("waiter", writes=[DAY]), woken.set)
+        waiting.poll()
+        manager.release(held)
+        assert woken.wait(HANG_S)
+        waiting.withdraw()
+        assert random.getstate() == before

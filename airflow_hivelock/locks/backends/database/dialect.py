@@ -36,6 +36,15 @@ class Heard:
     unsure: bool = False
 
 
+_random = random.Random()
+"""Not the module's: a thread that draws from that one disturbs a program which has seeded it."""
+
+
+def jitter() -> float:
+    """A factor for a pause, so that clients which wait for each other do not all ask at once."""
+    return _random.uniform(0.5, 1.5)
+
+
 class Listener:
     """Looks for changes, soon after a waiter has come and then less and less often. One thread uses it.
 
@@ -53,7 +62,7 @@ class Listener:
         """What has changed since the last call, or what changes first within *most_s* seconds."""
         deadline = time.monotonic() + most_s
         while (left_s := deadline - time.monotonic()) > 0:
-            if self._rung.wait(min(left_s, random.uniform(0.5, 1.5) * self._pause_s)):
+            if self._rung.wait(min(left_s, jitter() * self._pause_s)):
                 self._rung.clear()
                 self._pause_s = self.FIRST_S
                 break

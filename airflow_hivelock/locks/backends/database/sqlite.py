@@ -7,7 +7,6 @@ file's change counter (``PRAGMA data_version``), which takes microseconds.
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, bindparam, create_engine, event, func, literal_column, select, type_coerce
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
+from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener, jitter
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 
@@ -126,5 +125,5 @@ def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-        time.sleep(random.uniform(0.5, 1.5) * pause_s)
+        time.sleep(jitter() * pause_s)
         pause_s = min(1.5 * pause_s, BUSY_S[1])
