@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
@@ -30,6 +30,7 @@ from airflow_hivelock.operators.releasing import (
 )
 from airflow_hivelock.spec import OFF, Owner
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.waiting import patiently
 from airflow_hivelock.waiting.rounds import FIRST
 from airflow_hivelock.work.applications import running
 
@@ -158,24 +159,21 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         run_id, self._me = context["ti"].run_id, Owner.of(hook.installation, context["ti"])
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
-        while True:
-            try:
-                list(self._leases(run_id))  # what it may not release is refused before it waits for anything
-                self._await_work(run_id, patience)
-                leases = list(self._leases(run_id))
-                if objects is not None:
-                    return self._release_parts(leases, objects)
-                for manager, lease in leases:
-                    if self._release(manager, lease, by_whom(hook, context)):
-                        self.log.info("Released lease %s of %s", lease.id, printable(lease.owner))
-                        metrics.released(lease.since)
-                        freed.append(lease.id)
-                return freed
-            except StoreUnavailable as error:
-                silent = patience.bear(error)
-                if silent.first:
-                    self.log.warning("Not released yet. %s", silent)
-                time.sleep(silent.recheck_s)
+
+        def release() -> list[str]:
+            list(self._leases(run_id))  # what it may not release is refused before it waits for anything
+            self._await_work(run_id, patience)
+            leases = list(self._leases(run_id))
+            if objects is not None:
+                return self._release_parts(leases, objects)
+            for manager, lease in leases:
+                if self._release(manager, lease, by_whom(hook, context)):
+                    self.log.info("Released lease %s of %s", lease.id, printable(lease.owner))
+                    metrics.released(lease.since)
+                    freed.append(lease.id)
+            return freed
+
+        return patiently(release, self.log, patience=patience, prefix="Not released yet. ")
 
     def _release(self, manager: LockManager, lease: Lease, user: str) -> bool:
         """Whether this call has freed *lease*; that of another run goes to the audit trail."""

@@ -41,13 +41,22 @@ Outcome = TypeVar("Outcome")
 Answer = TypeVar("Answer")
 
 
-def patiently(ask: Callable[[], Answer], log: Any, check: Callable[[], None] = lambda: None) -> Answer:
+def patiently(
+    ask: Callable[[], Answer],
+    log: Any,
+    check: Callable[[], None] = lambda: None,
+    *,
+    patience: Patience | None = None,
+    prefix: str = "",
+) -> Answer:
     """What *ask* returns, once the lock store answers: for a task that can only wait where it is.
 
     :param check: called before each further question; what it raises ends the wait.
-    :raises StoreUnavailable: the store has not answered for ten minutes.
+    :param patience: how long the store may be silent; default: ten minutes.
+    :param prefix: what the log line about the outage starts with.
+    :raises StoreUnavailable: the patience is over.
     """
-    patience = Patience(None, OUTAGE_S, time.monotonic)
+    patience = patience or Patience(None, OUTAGE_S, time.monotonic)
     while True:
         try:
             return ask()
@@ -55,7 +64,7 @@ def patiently(ask: Callable[[], Answer], log: Any, check: Callable[[], None] = l
             metrics.store_failed()
             silent = patience.bear(error)
         if silent.first:
-            log.warning("%s", silent)
+            log.warning("%s%s", prefix, silent)
         time.sleep(silent.recheck_s)
         check()
 

@@ -191,7 +191,7 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
 
     def test_it_bears_an_outage_of_the_lock_store(
-        self, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+        self, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         release, outages = manager.release, [StoreUnavailable("zk1 is down")] * 3
 
@@ -200,6 +200,8 @@ class TestUnlock:
                 raise outages.pop()
             return release(lease)
 
+        failures: list[None] = []
+        monkeypatch.setattr("airflow_hivelock.metrics.store_failed", lambda: failures.append(None))
         monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.05)
         monkeypatch.setattr(manager, "release", flaky)
         with dag() as releases:
@@ -207,6 +209,8 @@ class TestUnlock:
             lock >> HiveUnlockOperator(task_id="unlock")
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
+        assert lines().count("Not released yet. The lock store does not answer; asking again") == 1
+        assert len(failures) == 3, "the metric counts each"
 
 
 class TestCallbackInTheTask:
