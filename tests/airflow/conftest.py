@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.triggerer import Triggerer
 
 # Airflow reads its settings when it is imported, so they stand here and not in a fixture.
 HOME = Path(tempfile.mkdtemp(prefix="airflow-"))
@@ -86,6 +87,14 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
     monkeypatch.setitem(hooks._managers, "memory://", fresh)
     yield fresh
     assert not list(fresh.waiters()), "a place in the queue was left behind"
+
+
+@pytest.fixture
+def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
+    """Airflow's triggerer, in this process."""
+    from tests.airflow.triggerer import Triggerer
+
+    return Triggerer(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

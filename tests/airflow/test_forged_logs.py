@@ -48,12 +48,17 @@ class TestKeeper:
     def owner(self, run: str) -> str:
         return f"here/dag/{run}/load/-1"
 
-    def test_of_a_lease_that_it_frees(
-        self, run: str, airflow: Airflow, manager: LockManager, lines: Callable[[], str]
-    ) -> None:
+    def failed(self, run: str, airflow: Airflow, manager: LockManager) -> Lease:
+        """The lease of a task that has failed, and whose process is gone."""
         lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
         manager.start_work(lease, "load", encode(gone()))
         airflow.knows(RUN, "failed", load="failed")
+        return lease
+
+    def test_of_a_lease_that_it_frees(
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Callable[[], str]
+    ) -> None:
+        self.failed(run, airflow, manager)
         assert not keep()
         assert not manager.show()
         assert "Freed lease" in lines()
@@ -68,9 +73,7 @@ class TestKeeper:
         lines: Callable[[], str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
-        manager.start_work(lease, "load", encode(gone()))
-        airflow.knows(RUN, "failed", load="failed")
+        self.failed(run, airflow, manager)
         monkeypatch.setattr("airflow_hivelock.work.stale.running", lambda works: ["process 7\x1b[2J\nof a stranger"])
         assert not keep()
         assert "Keeping lease" in lines()
@@ -87,9 +90,7 @@ class TestKeeper:
         def fails(*_: Any, **__: Any) -> Any:
             raise RuntimeError("it broke")
 
-        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
-        manager.start_work(lease, "load", encode(gone()))
-        airflow.knows(RUN, "failed", load="failed")
+        lease = self.failed(run, airflow, manager)
         monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", fails)
         assert is_clean(keep()[lease.id])
         assert "cannot be judged" in lines()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent
 
@@ -23,6 +22,7 @@ from airflow_hivelock.spec import OFF, LockSpec, Owner
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import rounds
 from airflow_hivelock.waiting.rounds import ROUNDS, Round
+from tests.airflow.acts import Acts
 from tests.airflow.triggerer import Triggerer, fails
 
 if TYPE_CHECKING:
@@ -36,24 +36,6 @@ DAY = datetime(2013, 1, 15, tzinfo=UTC)
 OBJECT = "dw.delays/dt=2013-01-15"
 OWNER = "here/dag/run/lock/-1"
 ALIVE = ["deferred", "running", "queued", "scheduled", "up_for_retry"]
-
-
-class Plain(EmptyOperator):
-    def execute(self, context: Any) -> None:
-        self.act()  # type: ignore[attr-defined]
-
-
-class Acts(HiveLockMixin, Plain):
-    """Does what the test says."""
-
-    def __init__(self, *, act: Callable[[], Any] = lambda: None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.act = act
-
-
-@pytest.fixture
-def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
-    return Triggerer(monkeypatch)
 
 
 def task(cls: Any = Acts, **options: Any) -> Any:

@@ -71,11 +71,6 @@ def of_connection(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> None:
 
 
 @pytest.fixture
-def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
-    return Triggerer(monkeypatch)
-
-
-@pytest.fixture
 def sql_file() -> str:
     (HOME / "dags" / "delays.sql").write_text(SQL)
     return "delays.sql"

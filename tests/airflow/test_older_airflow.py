@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
 
 
-@pytest.fixture
-def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
-    return Triggerer(monkeypatch)
-
-
 def test_a_task_begins_on_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "TRIGGERS_RENDER", False)
     assert not HiveLockOperator(task_id="lock", writes=["dw.t"]).start_from_trigger

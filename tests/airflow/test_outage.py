@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
 from airflow.triggers.base import TaskFailedEvent
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveLockSensor, HiveUnlockOperator, hold, hooks
+from airflow_hivelock import HiveLockOperator, HiveLockSensor, HiveUnlockOperator, hold, hooks
 from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, pending, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
@@ -30,7 +29,7 @@ from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.triggers.store import HiveLockStoreTrigger
 from airflow_hivelock.waiting import rounds
 from airflow_hivelock.waiting.rounds import MOST_UNANSWERED, Round, resume_s
-from tests.airflow.triggerer import Triggerer
+from tests.airflow.acts import Acts
 from tests.support.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -39,29 +38,12 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import LockManager
     from tests.airflow.conftest import Ran
+    from tests.airflow.triggerer import Triggerer
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
 OBJECT = "dw.delays/dt=2013-01-15"
 OWNER = "here/dag/run/lock/-1"
 FREE = {"free": 1, "waited_s": 0.0}
-
-
-class Plain(EmptyOperator):
-    def execute(self, context: Any) -> None:
-        self.act()  # type: ignore[attr-defined]
-
-
-class Acts(HiveLockMixin, Plain):
-    """Does what the test says."""
-
-    def __init__(self, *, act: Callable[[], Any] = lambda: None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.act = act
-
-
-@pytest.fixture
-def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
-    return Triggerer(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -42,11 +42,6 @@ OWNER = "here/dag/run/lock/-1"
 HOLDER = "here/other/dead/work/-1"
 
 
-@pytest.fixture
-def triggerer(monkeypatch: pytest.MonkeyPatch) -> Triggerer:
-    return Triggerer(monkeypatch)
-
-
 def lock(cls: Any = HiveLockOperator, **options: Any) -> Any:
     with DAG("dag", schedule=None, start_date=DAY):
         return cls(**{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], **options})
