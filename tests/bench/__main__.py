@@ -1,7 +1,7 @@
 """Measure, print the tables, and write ``bench.md`` and ``bench.png``: ``python -m tests.bench``.
 
 Everything runs on this machine in one go: one ZooKeeper that syncs each write to disk, as it does by default, and two JVMs with
-Hive's lock manager. Whether the targets are met is told at the end; give it a machine that does little else.
+Hive's lock manager. The report ends with its targets. Use a machine that does little else.
 """
 
 from __future__ import annotations
