@@ -22,7 +22,7 @@ _SUBMITTED = re.compile(r"(?<![\w/])application_\d+_\d+")
 
 
 class TellsItsJob(SparkSubmitOperator):
-    """SparkSubmitOperator that tells of its job as soon as there is one; HiveLockMixin is told."""
+    """SparkSubmitOperator that calls HiveLockMixin as soon as its job has an id."""
 
     def submits(self) -> None:
         """Called before a job is submitted that outlives spark-submit."""
