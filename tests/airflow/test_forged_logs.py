@@ -49,7 +49,7 @@ class TestKeeper:
         return f"here/dag/{run}/load/-1"
 
     def failed(self, run: str, airflow: Airflow, manager: LockManager) -> Lease:
-        """The lease of a task that has failed, and whose process is gone."""
+        """The lease of a task that has failed. Its process is gone."""
         lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
         manager.start_work(lease, "load", encode(gone()))
         airflow.knows(RUN, "failed", load="failed")
