@@ -112,6 +112,26 @@ def given_back_is_taken_for_lost(patch: Patch) -> None:
     edit(patch, nodes, "look_for_losses", old, "missing")
 
 
+def a_day_that_was_unlocked_is_given_back_while_a_renewal_tells_the_loss(stage: Stage) -> None:
+    ours, keeper, hive = stage.process("ours"), stage.process("keeper"), stage.hive()
+    lease = ours.gets("a", DAYS)
+    hive.unlock_table("w/a/p=0")
+    keeper.session.before(writes("a", "lost"), lambda: ours.gives_back(lease, "w.a/p=0"))
+    try:
+        keeper.manager.renew(lease)
+    except LockLost as error:
+        pytest.fail(f"its work is stopped for what it has given back: {error}")
+    assert stage.state("a").state == "granted"
+    assert ours.releases(lease)
+
+
+@mutation(a_day_that_was_unlocked_is_given_back_while_a_renewal_tells_the_loss)
+def a_refused_write_is_a_loss(patch: Patch) -> None:
+    """A lease stands, and its holder stops its work because of a lock that it has given back."""
+    old = "store.rewrite(record, replace(record, state=State.LOST))"
+    edit(patch, nodes, "look_for_losses", old, f"({old} or True)")
+
+
 def another_has_the_day_that_was_given_back(stage: Stage) -> None:
     ours, unlocks, other = stage.process("ours"), stage.process("unlocks"), stage.process("other")
     lease = ours.gets("a", [], DAYS)

@@ -232,15 +232,18 @@ def look_for_losses(
     """:return: *record*, or what it is after a part was given back meanwhile.
     :raises LockLost: a lock node of *record*'s for *locks* is gone; the record tells it to every other process.
     """
-    if missing := store.namespace.missing(locks, record.node_zxids, wake):
+    missing = store.namespace.missing(locks, record.node_zxids, wake)
+    marking = store.retry(f"the record of {lease.owner} changed while it was marked as lost")
+    while missing:
         record = store.held(lease)  # read again: a release takes the record and the nodes together, also that of a part
-        if not (missing := [lock.object for lock in record.locks if lock.object in missing]):
-            return record
-        store.rewrite(record, replace(record, state=State.LOST))  # refused: another process wrote; still lost
-        raise LockLost(
-            f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
-            "most likely to UNLOCK TABLE in Hive; stop the work under it"
-        )
+        missing = [lock.object for lock in record.locks if lock.object in missing]
+        if missing and store.rewrite(record, replace(record, state=State.LOST)):
+            raise LockLost(
+                f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
+                "most likely to UNLOCK TABLE in Hive; stop the work under it"
+            )
+        if missing:  # refused: another process wrote. It may have given back just what is missing
+            marking.again()
     return record
 
 
