@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import threading
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import Lease, StoreUnavailable, connect, rules
-from airflow_hivelock.locks.backends.database import notifier
+from airflow_hivelock.locks.backends.database import dialect, notifier
 from tests.backends.databases import DAY, HANG_S
 
 if TYPE_CHECKING:
@@ -80,3 +81,18 @@ def test_waiting_leaves_the_random_numbers_of_the_program_alone(sqlite_url: str)
         assert woken.wait(HANG_S)
         waiting.withdraw()
         assert random.getstate() == before
+
+
+def test_forked_workers_do_not_pause_for_the_same_times() -> None:
+    """Airflow forks its workers from one process: in lockstep each would ask when all others do."""
+    drawn = []
+    for _ in range(2):
+        reading, writing = os.pipe()
+        if not (child := os.fork()):
+            os.write(writing, str([dialect.jitter() for _ in range(4)]).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            drawn.append(answer.read())
+    assert drawn[0] != drawn[1]

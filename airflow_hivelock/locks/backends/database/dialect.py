@@ -36,8 +36,9 @@ class Heard:
     unsure: bool = False
 
 
-_random = random.Random()
-"""Not the module's: a thread that draws from that one disturbs a program which has seeded it."""
+_random = random.SystemRandom()
+"""It has no state. To draw from the module's generator disturbs a program that has seeded it, and forked workers that share a
+state would pause for the same times."""
 
 
 def jitter() -> float:
