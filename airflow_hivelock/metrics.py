@@ -13,7 +13,7 @@
 ``hivelock.timeout``             counter  requests given up after their time-out
 ``hivelock.lost``                counter  leases lost: force-released, taken over, or unlocked in Hive, while work ran
 ``hivelock.force_released``      counter  leases freed by force
-``hivelock.store_error``         counter  looks of waiters and of the keeper that the lock store did not answer
+``hivelock.store_error``         counter  requests of waiters, the keeper and unlock that the store did not answer
 ``hivelock.leases``              gauge    this Airflow's leases, told by the keeper
 ``hivelock.leases.oldest_s``     gauge    since when the oldest of them is held, s; 0 for none
 ``hivelock.waiting``             gauge    this Airflow's requests in the queue for a lock, told by the keeper
