@@ -20,7 +20,7 @@ from airflow.triggers.base import TaskFailedEvent
 
 from airflow_hivelock import HiveLockOperator, HiveLockSensor, HiveUnlockOperator, hold, hooks
 from airflow_hivelock.compat import AirflowRescheduleException
-from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, pending, rules
+from airflow_hivelock.locks import Lease, StoreUnavailable, pending, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import AccessDenied
