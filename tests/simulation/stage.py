@@ -6,7 +6,7 @@ Nothing happens by itself, so that a script decides who comes between any two re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -50,9 +50,12 @@ class Actor(SimulatedSession):
         """Call *act* once, when the next request that is *due* has been sent, but not arrived."""
         self._cues.append((due, lambda request: act()))
 
-    def lose_reply(self, due: Callable[[Request], bool]) -> None:
-        """The next request that is *due* arrives, but the connection breaks before its reply."""
-        self._cues.append((due, self._arrive_only))
+    def lose_reply(self, due: Callable[[Request], bool], server: int | None = None) -> None:
+        """The next request that is *due* arrives, but the connection breaks before its reply.
+
+        :param server: of the next connection.
+        """
+        self._cues.append((due, partial(self._arrive_only, server=server)))
 
     def move(self, server: int) -> None:
         """The session ends, and the next one is with another server."""
@@ -70,8 +73,11 @@ class Actor(SimulatedSession):
             cue[1](request)
         return super()._serve(request, rest)
 
-    def _arrive_only(self, request: Request) -> None:
+    def _arrive_only(self, request: Request, server: int | None = None) -> None:
+        seen = self._zxid
         super()._serve(request, ())
+        self._zxid = seen  # only the reply would have told it
+        self._server = self._server if server is None else server
         self.break_connection()
         raise StoreUnavailable("scripted: reply lost; the outcome is unknown")
 

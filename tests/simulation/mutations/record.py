@@ -165,6 +165,29 @@ def withdrawn_without_the_lost_grant(patch: Patch) -> None:
     patch.setattr(Turn, "granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
 
 
+def given_up_after_a_server_showed_what_was_before_the_grant(stage: Stage) -> None:
+    other, ours = stage.process("other", server=1), stage.process("ours")
+    other.releases(other.gets("a", [], ["w.a"]))
+    other.releases(other.gets("b", [], ["w.a"]))
+    asked = ours.asks("b", [], ["w.a"])
+    grant = writes("b", "granted")
+    # The next server has not seen the grant, and shows that of a.
+    ours.session.lose_reply(lambda request: grant(request) and bool(other.gets("a", [], ["w.a"])), server=1)
+    with pytest.raises(StoreUnavailable):
+        asked.poll()
+    ours.session.lose_reply(grant)  # it takes over its own grant
+    with pytest.raises(StoreUnavailable):
+        asked.poll()
+    ours.withdraws(asked)
+    assert not stage.state("b").holds
+
+
+@mutation(given_up_after_a_server_showed_what_was_before_the_grant)
+def a_record_of_before_the_grant_taken_for_a_later_one(patch: Patch) -> None:
+    """A server that lags hides the grant whose reply was lost. The request is withdrawn, and its lease stands for ever."""
+    edit(patch, ZooKeeperAcquisition, "_begins", "existing.epoch >= self._turn.granting", "True")
+
+
 def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
     first, second = stage.process("first"), stage.process("second")
     for process in (first, second):

@@ -173,8 +173,10 @@ class ZooKeeperAcquisition:
     def _begins(self, node: Node | None) -> tuple[Record, Record | None]:
         """The record that this process writes first, and the one that exists."""
         existing = Record.decode(node, self.path) if node else None
-        if existing and existing.process != self._process:
-            self._turn.granting = 0  # what it holds was granted to another process, which may have got it
+        # What another process holds was granted to that one, which may have got it. A server that lags behind may show a record
+        # of before the grant.
+        if existing and existing.process != self._process and existing.epoch >= self._turn.granting:
+            self._turn.granting = 0
         mine = records.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST and self._turn.granting != mine.ticket_epoch:
             raise LockLost(lost(mine))  # and not taken over: its holder has to stop, and release it
