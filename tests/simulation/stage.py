@@ -6,7 +6,7 @@ Nothing happens by itself, so that a script decides who comes between any two re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -50,12 +50,25 @@ class Actor(SimulatedSession):
         """Call *act* once, when the next request that is *due* has been sent, but not arrived."""
         self._cues.append((due, lambda request: act()))
 
-    def lose_reply(self, due: Callable[[Request], bool], server: int | None = None) -> None:
+    def lose_reply(
+        self, due: Callable[[Request], bool], *, server: int | None = None, first: Callable[[], object] = lambda: None
+    ) -> None:
         """The next request that is *due* arrives, but the connection breaks before its reply.
 
-        :param server: of the next connection.
+        :param server: the next connection is to this one.
+        :param first: called when the request has been sent, but not arrived.
         """
-        self._cues.append((due, partial(self._arrive_only, server=server)))
+
+        def arrive_only(request: Request) -> None:
+            first()
+            seen = self._zxid
+            super(Actor, self)._serve(request, ())
+            self._zxid = seen  # only the reply would have told it
+            self._server = self._server if server is None else server
+            self.break_connection()
+            raise StoreUnavailable("scripted: reply lost; the outcome is unknown")
+
+        self._cues.append((due, arrive_only))
 
     def move(self, server: int) -> None:
         """The session ends, and the next one is with another server."""
@@ -72,14 +85,6 @@ class Actor(SimulatedSession):
             self._cues.remove(cue)
             cue[1](request)
         return super()._serve(request, rest)
-
-    def _arrive_only(self, request: Request, server: int | None = None) -> None:
-        seen = self._zxid
-        super()._serve(request, ())
-        self._zxid = seen  # only the reply would have told it
-        self._server = self._server if server is None else server
-        self.break_connection()
-        raise StoreUnavailable("scripted: reply lost; the outcome is unknown")
 
 
 @dataclass(frozen=True)
