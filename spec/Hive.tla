@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* Hive's own clients, as ZooKeeperHiveLockManager does it, and UNLOCK.    *)
 (***************************************************************************)
-EXTENDS Writes
+EXTENDS Invitations
 
 VARIABLES hives  \* Hive's client -> step, request, its lock nodes (paths), tries
 
@@ -13,7 +13,7 @@ Lowest(S) == CHOOSE o \in S : \A k \in S : Rank[o] <= Rank[k]
 Deepest(S) == CHOOSE o \in S : \A k \in S : Rank[o] >= Rank[k]
 Above == [db |-> {"db"}, t |-> {"db", "t"}, p |-> {"db", "t", "p"}, u |-> {"db", "u"}]
 
-HiveGo(h, s) == hives' = [hives EXCEPT ![h] = s] /\ UNCHANGED <<pr, keeper, fresh, left, tickets, alive, records>>
+HiveGo(h, s) == hives' = [hives EXCEPT ![h] = s] /\ UNCHANGED <<pr, keeper, fresh, left, tickets, alive, records, permits>>
 
 (* Make one missing parent, or create the lock node.                       *)
 hive_creates(h) ==
@@ -68,7 +68,7 @@ hive_dies(h) ==
   /\ left' = [left EXCEPT !.hivedeaths = @ - 1]
   /\ locks' = {l \in locks : l.by # h}
   /\ hives' = [hives EXCEPT ![h] = [HiveBlank EXCEPT !.step = "done", !.round = hives[h].round]]
-  /\ UNCHANGED <<pr, keeper, fresh, tickets, alive, records, objects, history>>
+  /\ UNCHANGED <<pr, keeper, fresh, tickets, alive, records, permits, objects, history>>
 
 HiveStep(h) == \/ hive_creates(h) \/ hive_checks(h) \/ hive_unlocks(h)
                \/ hive_deletes_parent(h) \/ hive_ends(h) \/ hive_dies(h)
@@ -97,5 +97,5 @@ unlock_table ==
               /\ history' = [history EXCEPT
                    !.cleared = [h \in Hives |-> @[h] \cup {l.on : l \in {l \in gone : l.by = h}}],
                    !.taken = [x \in Owners |-> @[x] \cup {l.on : l \in {l \in gone : l.by = x}}]]
-  /\ UNCHANGED <<pr, keeper, fresh, hives, tickets, alive, records>>
+  /\ UNCHANGED <<pr, keeper, fresh, hives, tickets, alive, records, permits>>
 =============================================================================

@@ -5,7 +5,7 @@
 (***************************************************************************)
 EXTENDS Hive, Scenarios
 
-vars == <<objects, locks, tickets, alive, records, fresh, history, left, pr, keeper, hives>>
+vars == <<objects, locks, tickets, alive, records, permits, fresh, history, left, pr, keeper, hives>>
 
 (* At the start, objects may exist and processes may hold leases.          *)
 Holders(o) == {p \in Scenario.holding : o \in DOMAIN Scenario.requests[OwnerOf(p)][1]}
@@ -24,11 +24,12 @@ Init ==
   /\ records = [x \in Owners |-> IF Holding(x) THEN [FreeRecord(0) EXCEPT !.state = "GRANTED", !.process = Holder(x),
                                                                          !.since = 1 + Holder(x)]
                                  ELSE FreeRecord(0)]
-  /\ fresh = [x \in Owners |-> IF Holding(x) THEN {Holder(x)} ELSE {}]
-  /\ history = [taken |-> [x \in Owners |-> {}], returned |-> [x \in Owners |-> Holding(x)],
-                cleared |-> [h \in Hives |-> {}]]
+  /\ permits = {}
+  /\ fresh = [x \in Owners \cup {"group"} |-> IF x # "group" /\ Holding(x) THEN {Holder(x)} ELSE {}]
+  /\ history = [taken |-> [x \in Owners |-> {}], released |-> [x \in Owners |-> {}],
+                returned |-> [x \in Owners |-> Holding(x)], cleared |-> [h \in Hives |-> {}]]
   /\ left = Scenario.faults
-  /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = objects["db"].born,
+  /\ pr = [p \in Processes |-> [Blank EXCEPT !.known = [o \in Objects |-> objects[o].born],
                                              !.step = IF p \in Scenario.holding THEN "hold" ELSE "start",
                                              !.paths = IF p \in Scenario.holding
                                                        THEN {Path(l) : l \in HeldBy(p)} ELSE {}]]
@@ -38,8 +39,8 @@ Init ==
 AllDone == /\ \A p \in Processes : pr[p].step \in Ended
            /\ \A h \in Hives : hives[h].step = "done"
            /\ \A x \in Owners : records[x].state = "FREE"
-Next == \/ \E p \in Processes : Step(p) /\ UNCHANGED <<keeper, hives>>
-        \/ \E x \in Owners : (keeper_finds(x) \/ keeper_frees(x)) /\ UNCHANGED hives
+Next == \/ \E p \in Processes : (Step(p) \/ InvitationStep(p)) /\ UNCHANGED <<keeper, hives>>
+        \/ \E x \in Owners : (keeper_finds(x) \/ withdraw_by_force(x) \/ keeper_frees(x)) /\ UNCHANGED hives
         \/ \E h \in Hives : HiveStep(h)
         \/ unlock_table
         \/ AllDone /\ UNCHANGED vars
@@ -69,9 +70,14 @@ OursAndHiveNeverBothHold ==
 (* was returned is not taken back.                                         *)
 ReturnedLeaseIsNotTakenBack == \A x \in Owners : history.returned[x] => records[x].state \in {"GRANTED", "LOST"}
 
-(* "Protection from UNLOCK TABLE" is not promised. Only it makes LOST.     *)
-LostOnlyAfterUnlock == \A x \in Owners : /\ records[x].lost \subseteq history.taken[x]
-                                         /\ records[x].state = "LOST" => history.taken[x] # {}
+(* "Protection from UNLOCK TABLE" is not promised. Only it makes LOST. It  *)
+(* can also do so by way of a release or give-back: if an object was made  *)
+(* again, a new node can have the path of one that UNLOCK took. The new    *)
+(* one is deleted. That grant is not verified yet, so its caller does not  *)
+(* have it.                                                                *)
+LostOnlyAfterUnlock ==
+  \A x \in Owners : LET gone == history.taken[x] \cup history.released[x] IN
+    records[x].lost \subseteq gone /\ (records[x].state = "LOST" => gone # {})
 
 (* "The larger priority goes first, then the earlier": no lease while a    *)
 (* conflicting request before it in the queue has waited since before t.   *)
@@ -90,21 +96,88 @@ NoDeadlock ==
   \/ \E h \in Hives : hives[h].step # "done"
   \/ \E p \in Processes : /\ pr[p].step \notin Ended
                           /\ pr[p].step = "wait" => Woken(p) \/ (pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who))
+                          /\ PermitWaits(p) => Invited(p) # {}
   \/ \E x \in Owners : DeadOwner(x)
 
 (* "A dead process's waiter at the head of the line blocks nobody."        *)
 DeadWaitersBlockNoOther ==
   \A p \in Processes :
-    pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who) => ENABLED break_request(p)
+    pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who) => ENABLED free(p)
 
+-----------------------------------------------------------------------------
+(* Invitations. "A task that locks and works in one holds nothing while it *)
+(* waits for a worker slot": an invited request has no lock node and no    *)
+(* process, and one that is AWAY has no ticket either.                     *)
+InvitedHoldsNothing ==
+  \A x \in Owners : records[x].state \in {"INVITED", "AWAY"} =>
+    /\ (\A l \in locks : l.by # x) /\ alive[x] = 0 /\ ~history.returned[x]
+    /\ (records[x].state = "AWAY" <=> tickets[x].made = 0)
+
+(* "A place in the queue outlives the process that waits": as long as its  *)
+(* invitation is not ended, a request keeps its position, also if a worker *)
+(* gives its slot back and if a process dies.                              *)
+InvitedKeepsItsPlace ==
+  [][\A x \in Owners : records[x].state = "INVITED" /\ records'[x].state \notin {"AWAY", "FREE"} =>
+       tickets'[x] = tickets[x]]_<<records, tickets>>
+
+(* A request is invited at its turn: no request before it in the queue has *)
+(* an older ticket. So of two that arrive at once, one is invited.         *)
+InvitedAtItsTurn ==
+  [][\A x, y \in Owners : /\ x # y /\ records[x].state \notin {"INVITED", "GRANTED"}
+                          /\ records'[x].state = "INVITED" /\ tickets'[y].made > 0 /\ Conflict(Wanted(x), Wanted(y))
+       => ~(tickets'[y].place < tickets'[x].place /\ tickets'[y].made < tickets'[x].made)]_<<records, tickets>>
+
+(* No request is blocked by an invitation that is over: who waits for it,  *)
+(* for locks or for a permit, can end it. So each invitation has an end.   *)
+BehindInvited(p) ==
+  \/ pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ records[pr[p].way.who].state = "INVITED"
+  \/ /\ PermitWaits(p) /\ ParkedBefore(OwnerOf(p)) = {}
+     /\ \E y \in Owners : records[y].state = "INVITED" /\ records[y].permit > 0
+InvitationsHaveAnEnd == \A p \in Processes : BehindInvited(p) => ENABLED end_invitation(p)
+
+(* A request that comes back to its old place passes no request that is    *)
+(* more urgent, or that wants something else, if it sees it: a partition's *)
+(* writer does not pass a table's, whose turn would then never come.       *)
+OldPlacesAreFair ==
+  [][\A p \in Processes, y \in Owners : LET x == OwnerOf(p) claim == pr'[p].claim IN
+       /\ pr[p].step = "start" /\ pr'[p].step = "queue" /\ claim > 0 /\ records[x].state = "AWAY"
+       /\ x # y /\ records[y].state \in {"WAITING", "INVITED"} /\ ~HasNodes(records[y])
+       /\ Conflict(Wanted(x), Wanted(y)) /\ claim <= tickets[y].place
+       => /\ Scenario.priority[y] <= Scenario.priority[x]
+          /\ Meet(Wanted(x), Wanted(y)) # {} \/ Scenario.priority[y] < Scenario.priority[x]]_pr
+
+(* "No more leases of a group are out than max_leases". Limits can differ: *)
+(* a request takes no permit beyond its own limit.                         *)
+LimitIsKept ==
+  [][\A x \in Owners : (\E q \in permits' \ permits : q.by = x) => Cardinality(permits') <= Limit(x)]_permits
+
+(* A permit is never lost or doubled: the requests that hold or are        *)
+(* invited have one each, by the number in their record, and no other has. *)
+PermitsMatchRecords ==
+  /\ \A x \in Owners : LET mine == {q.number : q \in {q \in permits : q.by = x}}
+                        IN  mine = IF Limit(x) > 0 /\ records[x].state \in {"GRANTED", "LOST", "INVITED"}
+                                   THEN {records[x].permit} ELSE {}
+  /\ \A q, r \in permits : q.number = r.number => q = r
+
+(* What a killed worker or triggerer has left needs no person: the keeper  *)
+(* can free it.                                                            *)
+NothingIsLeftForAPerson ==
+  \A x \in Owners : DeadOwner(x) /\ keeper = Idle => ENABLED keeper_finds(x)
+
+(* A request that a person has withdrawn does not come back: no process    *)
+(* asks again for what its owner has ended.                                *)
+WithdrawnStaysOut == [][\A x \in Owners : records'[x].round >= records[x].round]_records
+
+-----------------------------------------------------------------------------
 (* A process never mistakes another request's node for its own.            *)
 NoNodeIsMistaken ==
   [][\A p \in Processes :
-       Mine(p) /\ pr[p].step = "objects" /\ pr[p]'.step \in {"objects", "records", "all queues", "return"} =>
+       Mine(p) /\ pr[p].step = "objects" /\ pr[p]'.step \in {"objects", "waiters", "records", "all queues", "return"} =>
          \A o \in (pr[p].todo \ pr[p]'.todo) \cap DOMAIN Want(p) : \E l \in NodesOf(OwnerOf(p)) : l.on = o]_pr
 
 (* "No deadlock": every run ends, also one in which requests could undo    *)
 (* each other's work for ever.                                             *)
-NoEndlessRound == \A o \in Objects : objects[o].next <= 14
+Asked == UNION {{<<x, number>> : number \in DOMAIN Scenario.requests[x]} : x \in Owners}
+NoEndlessRound == \A o \in Objects : objects[o].next <= 12 + 3 * Cardinality(Asked)
 EveryRunEnds == <>AllDone
 =============================================================================

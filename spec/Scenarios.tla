@@ -1,7 +1,7 @@
 ------------------------------ MODULE Scenarios ------------------------------
 (***************************************************************************)
 (* The cases that are checked: who wants what, and what can go wrong.      *)
-(* spec/check.py says which of them run when.                              *)
+(* tests/spec/cases.py says which of them run when.                        *)
 (***************************************************************************)
 EXTENDS TLC, Naturals
 
@@ -15,6 +15,7 @@ ReadU == Req("S", "-", "-", "S")
 WriteU == Req("S", "-", "-", "X")
 ReadDb == Req("S", "-", "-", "-")
 WriteDb == Req("X", "-", "-", "-")
+WriteTP == Req("S", "X", "X", "-")
 WriteTU == Req("S", "X", "-", "X")
 ReadTWriteU == Req("S", "S", "-", "X")
 WriteTReadU == Req("S", "X", "-", "S")
@@ -23,12 +24,16 @@ LockT == Req("-", "X", "-", "-")
 ShareT == Req("-", "S", "-", "-")
 LockP == Req("-", "-", "X", "-")
 
-NoFaults == [crashes |-> 0, losses |-> 0, expiries |-> 0, unlocks |-> 0, giveups |-> 0, hivedeaths |-> 0]
+NoFaults == [crashes |-> 0, losses |-> 0, expiries |-> 0, unlocks |-> 0, giveups |-> 0, hivedeaths |-> 0,
+             withdrawals |-> 0]
 Case(requests, processes) ==
   [requests |-> requests,      \* owner -> its requests, one after the other
    processes |-> processes,    \* process -> owner; of one owner, the later process has the later call
    priority |-> [x \in DOMAIN requests |-> 0],
    nowait |-> {},              \* owners that do not wait
+   late |-> {},                \* owners whose task locks and works in one: they are invited
+   rounds |-> 1,               \* how many invitations may end without a grant
+   most |-> [x \in DOMAIN requests |-> 0],  \* owner -> the limit of its group of leases; 0: it has none
    looks |-> TRUE,             \* FALSE: processes enter without a look
    hive |-> <<>>,              \* Hive's client -> its requests
    tries |-> 0,                \* how often Hive's client tries again
@@ -103,6 +108,13 @@ UnlockAndPatience == With(Two(WriteT, WriteT), [hive |-> [h |-> <<ShareT>>], pat
                                                 faults |-> Faults([unlocks |-> 2])])
 UnlockPlaceholder == With(Two(WriteT, ReadT), [hive |-> [h |-> <<ShareT>>], patience |-> TRUE, sweep |-> {"t"},
                                                faults |-> Faults([unlocks |-> 1, giveups |-> 1])])
+UnlockReaders == With(Two(ReadT, ReadP), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, sweep |-> {"t"},
+                                          faults |-> Faults([unlocks |-> 1, giveups |-> 1])])
+UnlockOvertaken == With(Two(WriteT, WriteTP), [hive |-> [h |-> <<ShareT, LockP>>], patience |-> TRUE, sweep |-> {"t"},
+                                               faults |-> Faults([unlocks |-> 1]), priority |-> [a |-> 0, b |-> 1]])
+UnlockGivenBack == With(Case([a |-> <<WriteP, WriteP>>, b |-> <<WriteP>>], <<"a", "b">>),
+                        [sweep |-> {"p"}, faults |-> Faults([unlocks |-> 1]), holding |-> {1}, made |-> Everything,
+                         looks |-> FALSE])
 UnlockPlaceholderAndSession == With(UnlockPlaceholder, [faults |-> Faults([unlocks |-> 1, expiries |-> 1])])
 UnlockAndLoss == With(Unlock, [faults |-> Faults([unlocks |-> 2, losses |-> 1])])
 
@@ -114,6 +126,10 @@ NextProcessAndHive == With(Case([a |-> <<WriteT>>], <<"a", "a">>),
                            [hive |-> [h |-> <<ReadT>>], tries |-> 1, faults |-> Faults([crashes |-> 1, losses |-> 1])])
 LostReplies == With(Case([a |-> <<WriteT, ReadT>>, b |-> <<WriteT>>], <<"a", "b">>),
                     [faults |-> Faults([losses |-> 2, giveups |-> 1])])
+Withdrawals == With(Case([a |-> <<WriteT>>, b |-> <<WriteT, ReadT>>], <<"a", "b">>),
+                    [holding |-> {1}, faults |-> Faults([withdrawals |-> 1, losses |-> 1])])
+WithdrawnPlaceholder == With(Two(WriteT, WriteT),
+                             [hive |-> [h |-> <<LockT>>], patience |-> TRUE, faults |-> Faults([withdrawals |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])
 DeadWaiter == With(Three(WriteT, WriteT, WriteT), [holding |-> {1}, faults |-> Faults([crashes |-> 1])])
 BothProcesses == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>, c |-> <<ReadT>>], <<"a", "a", "b", "c">>),
@@ -124,4 +140,36 @@ UnlockAndNextProcess == With(Case([a |-> <<ReadT>>, b |-> <<ReadT>>], <<"a", "a"
                              [unlock |-> {"t"}, faults |-> Faults([crashes |-> 1, unlocks |-> 2])])
 PatienceAndNextProcess == With(Case([a |-> <<WriteT>>], <<"a", "a">>), [hive |-> [h |-> <<ReadT>>], patience |-> TRUE,
                                                                        faults |-> Faults([crashes |-> 1, losses |-> 1])])
+
+-----------------------------------------------------------------------------
+(* Invitations. The processes of owners with deferred grants are in the    *)
+(* triggerer, then on a worker.                                            *)
+LateOf(case, late) == With(case, [late |-> late])
+Invited1 == LateOf(Two(WriteT, WriteT), {"a"})
+Invited2 == LateOf(Two(WriteT, WriteT), {"a", "b"})
+InvitedRounds == With(Invited2, [rounds |-> 2])
+InvitedThree == LateOf(Tables, {"a", "b"})
+InvitedUrgent == With(LateOf(Two(WriteT, WriteT), {"a"}), [priority |-> [a |-> 0, b |-> 1]])
+InvitedUrgentBoth == With(Invited2, [priority |-> [a |-> 0, b |-> 1]])
+InvitedUrgentLate == With(LateOf(Tables, {"a", "b"}), [priority |-> [a |-> 0, b |-> 1, c |-> 0]])
+InvitedAndTable == LateOf(Three(WriteP, WriteP, WriteT), {"a"})
+InvitedHive == With(LateOf(Alone(WriteT), {"a"}), [hive |-> [h |-> <<WriteT>>]])
+InvitedHiveAndTwo == With(LateOf(Two(WriteT, ReadT), {"a"}), [hive |-> [h |-> <<WriteT>>]])
+InvitedDies == With(LateOf(Two(WriteT, WriteT), {"a"}), [faults |-> Faults([crashes |-> 1])])
+InvitedTwoDie == With(Invited2, [faults |-> Faults([crashes |-> 2])])
+InvitedNext == LateOf(Case([a |-> <<WriteT>>, b |-> <<WriteT>>], <<"a", "a", "b">>), {"a"})
+InvitedTaken == With(LateOf(Case([a |-> <<WriteT>>], <<"a", "a">>), {"a"}), [faults |-> Faults([crashes |-> 1])])
+InvitedNextAndCrash == With(InvitedNext, [faults |-> Faults([crashes |-> 1])])
+InvitedLosses == With(Invited2, [faults |-> Faults([losses |-> 1])])
+InvitedNoWait == With(LateOf(Two(WriteT, WriteT), {"a"}), [nowait |-> {"b"}])
+InvitedUnlock == With(LateOf(Two(ReadT, WriteT), {"a"}), [unlock |-> {"t"}, faults |-> Faults([unlocks |-> 2])])
+InvitedPatience == With(Invited1, [hive |-> [h |-> <<LockT>>], patience |-> TRUE])
+
+(* Groups of leases: permits. c has a larger limit.                        *)
+Group == With(Two(WriteT, WriteU), [most |-> [a |-> 1, b |-> 1]])
+GroupOfTwoLimits == With(Three(WriteT, WriteU, ReadDb), [most |-> [a |-> 1, b |-> 2, c |-> 2]])
+GroupInvited == LateOf(Group, {"a", "b"})
+GroupInvitedSame == With(LateOf(Two(WriteT, WriteT), {"a"}), [most |-> [a |-> 1, b |-> 1]])
+GroupWithdrawn == With(Group, [faults |-> Faults([withdrawals |-> 2])])
+GroupInvitedDies == With(GroupInvited, [faults |-> Faults([crashes |-> 1, losses |-> 1])])
 =============================================================================

@@ -1,8 +1,9 @@
 -------------------------------- MODULE Store --------------------------------
 (***************************************************************************)
 (* What ZooKeeper stores, as far as the lock protocol uses it.             *)
-(* Protocol.tla has the steps of our processes, Hive.tla those of Hive,    *)
-(* Locks.tla the promises, Scenarios.tla the cases that are checked.       *)
+(* Reads.tla, Writes.tla and Invitations.tla have the steps of our         *)
+(* processes, Hive.tla those of Hive, Locks.tla the promises,              *)
+(* Scenarios.tla the cases that are checked.                               *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets, Sequences, TLC
 
@@ -45,11 +46,12 @@ VARIABLES
   tickets,  \* owner -> its tickets, which are made and deleted together: made (czxid; 0: none), place
   alive,    \* owner -> the process with a liveness node beside the tickets (0: none)
   records,  \* owner -> its record
-  fresh,    \* owner -> the processes that know the present version of its record
-  history,  \* not stored: what UNLOCK has taken, and which leases were returned to a caller
+  permits,  \* the permits of the group of leases: number, by (owner)
+  fresh,    \* owner -> the processes that know the present version of its record; "group": that of the permits
+  history,  \* not stored: what UNLOCK and the releases of others have taken; which leases a caller has
   left      \* how many faults of each kind can still happen
 
-store == <<objects, locks, tickets, alive, records>>
+store == <<objects, locks, tickets, alive, records, permits>>
 
 NoTicket == [made |-> 0, place |-> 0]
 Absent == [born |-> 0, next |-> 0]
@@ -61,7 +63,10 @@ Exists(o) == objects[o].born > 0
 (* for none and for a TOMBSTONE, too.                                      *)
 (* A transaction cannot write its own zxid. So t is the record's mzxid,    *)
 (* and each later write of the record copies t into it.                    *)
-FreeRecord(round) == [state |-> "FREE", process |-> 0, round |-> round, since |-> 0, places |-> {}, lost |-> {}]
+(* `kept`: the queue position that an AWAY request had. `parked`: the place *)
+(* in the group's queue, once it has one. `permit`: the permit's number.   *)
+FreeRecord(round) == [state |-> "FREE", process |-> 0, round |-> round, since |-> 0, places |-> {}, lost |-> {},
+                      kept |-> 0, parked |-> 0, permit |-> 0]
 
 Wanted(x) == Scenario.requests[x][IF records[x].round < Len(Scenario.requests[x]) THEN records[x].round + 1
                                   ELSE Len(Scenario.requests[x])]
@@ -90,7 +95,8 @@ HivesAt(paths) == {l \in locks : l.by \in Hives /\ Path(l) \in paths}
 (* and there are fewer states. `memory` is what processes remember.        *)
 NextZxid(memory) ==
   1 + Max({objects[o].born : o \in Objects} \cup {l.made : l \in locks} \cup {0} \cup memory
-          \cup UNION {{tickets[x].made, tickets[x].place, records[x].since} \cup {q.made : q \in records[x].places}
+          \cup UNION {{tickets[x].made, tickets[x].place, records[x].since, records[x].kept, records[x].parked}
+                      \cup {q.made : q \in records[x].places}
                       : x \in Owners})
 
 (* Objects and lock nodes after a transaction that creates those of `os`   *)
@@ -131,9 +137,17 @@ InQueue(x, u) == tickets[x].made > 0 /\ u \in UnitsOf(Wanted(x))
 Conflict(w, v) == \E o \in DOMAIN w \cap DOMAIN v : Clash(w[o], v[o])
 ConflictIn(u, w, v) == \E o \in DOMAIN w \cap DOMAIN v \cap ObjectsOf[u] : Clash(w[o], v[o])
 
+(* A request is behind another if it conflicts, has a younger ticket, and  *)
+(* comes later in the queue. It sees the other's ticket at each look, so   *)
+(* it never gets a placeholder.                                            *)
+Behind(y, x) == /\ Conflict(Wanted(x), Wanted(y)) \/ ~Rule("OnlyRivalsAreBehind")
+                /\ tickets[x].made < tickets[y].made \/ ~Rule("OvertakenAreNotBehind")
+                /\ Before(x, y)
+
 (* The other owners with a conflicting ticket in one of these queues.      *)
 Rivals(x, w, queues) ==
-  {y \in Owners \ {x} : \E u \in queues : InQueue(y, u) /\ ConflictIn(u, w, Wanted(y))}
+  {y \in Owners \ {x} : /\ \E u \in queues : InQueue(y, u) /\ ConflictIn(u, w, Wanted(y))
+                        /\ records[y].state # "INVITED" \/ Rule("InvitedRequestsBlock")}
 
 (* Locks of Hive's that keep this request out. A request with a            *)
 (* placeholder on an object only minds the smaller numbers there.          *)
@@ -143,4 +157,19 @@ HiveInTheWay(x, w) ==
         /\ Clash(l.mode, w[l.on])
         /\ \A q \in records[x].places : q.on = l.on => \A m \in NodesOf(x) : m.on = l.on => l.seq < m.seq
      \/ \E o \in DOMAIN w : w[o] = "X" /\ l.on \in Below[o] \ DOMAIN w}
+
+-----------------------------------------------------------------------------
+(* A group of leases. A request takes a permit with the transaction that   *)
+(* grants or invites it. That transaction compares and raises the version  *)
+(* above the permits, since limits can differ: `Knows(p, "group")`.        *)
+Limit(x) == Scenario.most[x]
+FreeNumber == CHOOSE n \in 1..(Cardinality(permits) + 1) :
+                /\ \A q \in permits : q.number # n
+                /\ \A m \in 1..(n - 1) : \E q \in permits : q.number = m
+Permitted(x, number) == permits \cup {[number |-> number, by |-> x]}
+Without(x) == {q \in permits : q.by # x}
+ParkedBefore(x) == {y \in Owners \ {x} : records[y].state = "PARKED" /\ Limit(y) > 0
+                      /\ (records[x].parked = 0 \/ records[y].parked < records[x].parked)}
+(* A request without a limit needs no permit.                              *)
+PermitFree(x) == Limit(x) = 0 \/ (Cardinality(permits) < Limit(x) /\ ParkedBefore(x) = {})
 =============================================================================

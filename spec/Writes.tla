@@ -6,15 +6,28 @@
 (***************************************************************************)
 EXTENDS Reads
 
-VARIABLES keeper  \* the keeper: the owner that it frees, and the paths of its lock nodes
+VARIABLES keeper  \* the keeper, or a person: the owner that it frees, and the paths of its lock nodes
 
 (* All nodes of these paths are there. A transaction that deletes a        *)
 (* missing node fails as a whole.                                          *)
 AllThere(paths) == Cardinality(OursAt(paths)) = Cardinality(paths)
 Delete(gone) == locks' = locks \ gone /\ objects' = ObjectsWithout(gone)
-Forget(x) == history' = [history EXCEPT !.taken[x] = {}, !.returned[x] = FALSE]
+Forget(x) == history' = [history EXCEPT !.taken[x] = {}, !.released[x] = {}, !.returned[x] = FALSE]
+(* Notes which nodes of others a request deletes: by a path.               *)
+Deleted(x, gone) == [y \in Owners |-> IF y = x THEN {} ELSE history.released[y] \cup {l.on : l \in {l \in gone : l.by = y}}]
+(* The permit that the look found free. It is refused if another request   *)
+(* took one since, or has that number.                                     *)
+GroupKnown(p) == \/ pr[p].number = Own(p).permit
+                 \/ /\ Knows(p, "group") \/ ~Rule("PermitsAreCounted")
+                    /\ \A q \in permits : q.number # pr[p].number
+TakesPermit(p) == permits' = IF pr[p].number = Own(p).permit THEN permits ELSE Permitted(OwnerOf(p), pr[p].number)
+WroteWithPermit(p, x) ==
+  fresh' = [y \in DOMAIN fresh |-> IF y = x THEN {p}
+                                    ELSE IF y = "group" /\ pr[p].number # Own(p).permit THEN {} ELSE fresh[y]]
+
 Over(p) == LET s == At(p, IF pr[p].round + 1 < Len(Scenario.requests[OwnerOf(p)]) THEN "start" ELSE "done")
-           IN  [s EXCEPT !.adopted = FALSE, !.round = IF s.step = "start" THEN @ + 1 ELSE @]
+           IN  [s EXCEPT !.adopted = FALSE, !.slot = FALSE, !.rounds = 0,
+                         !.round = IF s.step = "start" THEN @ + 1 ELSE @]
 
 (* Transaction 1: all at once, when the look showed no request in the way. *)
 (* Transaction 3: the same for a request that waits, at its turn.          *)
@@ -25,26 +38,28 @@ Grant(p, since, places) ==
       new == NewLocks(on, DOMAIN w, w, x, since)
   IN  /\ objects' = ObjectsWith(DOMAIN w, on, since)
       /\ locks' = locks \cup new
-      /\ records' = [records EXCEPT ![x] = [state |-> "GRANTED", process |-> p, round |-> pr[p].round, since |-> since,
-                                            places |-> places, lost |-> {}]]
+      /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT
+                       !.state = "GRANTED", !.process = p, !.since = since, !.places = places,
+                       !.parked = records[x].parked, !.permit = pr[p].number]]
       /\ alive' = [alive EXCEPT ![x] = 0]
-      /\ Wrote(p, x)
+      /\ TakesPermit(p)
+      /\ WroteWithPermit(p, x)
       /\ Reply(p, [Verify(p, pr[p].paths \cup {Path(l) : l \in new}) EXCEPT !.adopted = FALSE], "start")
 
 enter(p) ==
   LET x == OwnerOf(p) z == Zxid
   IN  /\ pr[p].step = "enter"
-      /\ IF ~Knows(p, x) \/ ~SameObjects(p) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
+      /\ IF ~Knows(p, x) \/ ~SameObjects(p) \/ ~GroupKnown(p) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ Grant(p, z, {})
               /\ tickets' = [tickets EXCEPT ![x] = [made |-> z, place |-> z]]
               /\ Forget(x)
 
-try_grant(p) ==
+grant(p) ==
   LET x == OwnerOf(p)
       placed == {l.on : l \in OursAt(pr[p].paths)} = {q.on : q \in Own(p).places}
   IN  /\ pr[p].step = "try"
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
-         ELSE IF ~SameObjects(p) \/ ~placed THEN Only(p, At(p, "turn")) /\ UNCHANGED fresh
+         ELSE IF ~SameObjects(p) \/ ~placed \/ ~GroupKnown(p) THEN Only(p, At(p, "turn")) /\ UNCHANGED fresh
          ELSE Grant(p, Zxid, Own(p).places) /\ UNCHANGED <<tickets, history>>
 
 (* Transaction 2: a request is in the way, or this one claims a place.     *)
@@ -54,11 +69,12 @@ queue(p) ==
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ tickets' = [tickets EXCEPT ![x] = [made |-> z, place |-> IF claim > 0 THEN claim ELSE z]]
               /\ alive' = [alive EXCEPT ![x] = p]
-              /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT !.state = "WAITING", !.process = p]]
+              /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT !.state = "WAITING", !.process = p,
+                                                                                     !.parked = records[x].parked]]
               /\ Forget(x)
               /\ Wrote(p, x)
               /\ Reply(p, [At(p, "turn") EXCEPT !.adopted = FALSE], "start")
-              /\ UNCHANGED <<objects, locks>>
+              /\ UNCHANGED <<objects, locks, permits>>
 
 (* The own nodes are found by their zxid. Only paths that were just found, *)
 (* or come from the reply to their creation, are ever deleted.             *)
@@ -73,7 +89,8 @@ find_nodes(p) ==
 (* again, at its old place. A request that does not wait is over.          *)
 give_back(p) ==
   LET x == OwnerOf(p) s == pr[p] gone == OursAt(s.paths)
-      waits == [Own(p) EXCEPT !.state = "WAITING", !.since = 0, !.places = {}, !.lost = {}]
+      waits == [Own(p) EXCEPT !.state = IF WithSlot(p) THEN "INVITED" ELSE "WAITING", !.since = 0, !.places = {},
+                              !.lost = {}, !.permit = IF WithSlot(p) THEN @ ELSE 0]
   IN  /\ s.step = "give back"
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE IF ~AllThere(s.paths) /\ Rule("MissingNodesAreFoundAgain") THEN
@@ -81,10 +98,12 @@ give_back(p) ==
          ELSE /\ Delete(gone)
               /\ records' = [records EXCEPT ![x] = IF NowaitOf(p) THEN FreeRecord(@.round + 1) ELSE waits]
               /\ tickets' = IF NowaitOf(p) THEN [tickets EXCEPT ![x] = NoTicket] ELSE tickets
-              /\ alive' = [alive EXCEPT ![x] = IF NowaitOf(p) THEN 0 ELSE p]
-              /\ history' = [history EXCEPT !.taken[x] = {}]
+              /\ alive' = [alive EXCEPT ![x] = IF NowaitOf(p) \/ WithSlot(p) THEN 0 ELSE p]
+              /\ permits' = IF WithSlot(p) THEN permits ELSE Without(x)
+              /\ history' = [history EXCEPT !.taken[x] = {}, !.released = Deleted(x, gone)]
               /\ Wrote(p, x)
-              /\ Reply(p, IF NowaitOf(p) THEN Over(p) ELSE At(p, "turn"), "start")
+              /\ Reply(p, IF NowaitOf(p) THEN Over(p)
+                          ELSE IF WithSlot(p) THEN SlotBack(p, "take up") ELSE At(p, "turn"), "start")
 
 (* Transaction 5: a lease is released, or a request that waits gives up.   *)
 (* The paths are those of the reply: no read comes before a release. If    *)
@@ -94,7 +113,8 @@ Free(x, by, gone) ==
   /\ records' = [records EXCEPT ![x] = FreeRecord(@.round + 1)]
   /\ tickets' = [tickets EXCEPT ![x] = NoTicket]
   /\ alive' = [alive EXCEPT ![x] = 0]
-  /\ Forget(x)
+  /\ permits' = Without(x)
+  /\ history' = [history EXCEPT !.taken[x] = {}, !.returned[x] = FALSE, !.released = Deleted(x, gone)]
   /\ Wrote(by, x)
 release(p) ==
   LET x == OwnerOf(p) s == pr[p]
@@ -119,7 +139,7 @@ release(p) ==
 (* misses a node marks its own record: a caller may have the lease.        *)
 Struck(r, on) == IF r.state = "WAITING" THEN [r EXCEPT !.places = {q \in @ : q.on \notin on}]
                  ELSE [r EXCEPT !.state = "LOST", !.lost = @ \cup on]
-mark_lost(p) ==
+mark(p) ==
   LET s == pr[p]
   IN  \/ /\ s.step = "mark"
          /\ LET y == s.way.who on == {e.object.on : e \in {e \in s.older : e.who = y /\ Gone(y, e)}}
@@ -127,24 +147,24 @@ mark_lost(p) ==
                 ELSE /\ records' = [records EXCEPT ![y] = Struck(@, on)]
                      /\ Wrote(p, y)
                      /\ Reply(p, Checked(p, s, y), "start")
-                     /\ UNCHANGED <<objects, locks, tickets, alive, history>>
+                     /\ UNCHANGED <<objects, locks, tickets, alive, permits, history>>
       \/ /\ s.step = "lost"
          /\ LET x == OwnerOf(p)
             IN  IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
                 ELSE /\ records' = [records EXCEPT ![x] = Struck(@, {s.way.on})]
                      /\ Wrote(p, x)
                      /\ Reply(p, [At(p, "find") EXCEPT !.then = "hold"], "start")
-                     /\ UNCHANGED <<objects, locks, tickets, alive, history>>
+                     /\ UNCHANGED <<objects, locks, tickets, alive, permits, history>>
 
 (* Transaction 7: patience with Hive's clients is over. The request takes  *)
 (* a place among them, in Hive's order of objects: it gives up its places  *)
 (* on later objects. A placeholder that UNLOCK took is struck.             *)
-place_holder(p) ==
+place(p) ==
   LET x == OwnerOf(p) s == pr[p] w == Want(p) o == s.way.on z == Zxid
       later == {l \in OursAt(s.paths) : Rank[l.on] > Rank[o]}
       kept == {q \in Own(p).places : Rank[q.on] < Rank[o]}
       new == NewLocks({o}, {}, w, x, z)
-  IN  \/ /\ s.step = "wait" /\ s.way.kind = "hive" /\ Scenario.patience /\ ~NowaitOf(p)
+  IN  \/ /\ s.step = "wait" /\ s.way.kind = "hive" /\ Scenario.patience /\ ~NowaitOf(p) /\ ~Late(p)
          /\ o \in DOMAIN w /\ \A q \in Own(p).places : q.on # o
          /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
             ELSE IF ~Exists(o) \/ ~AllThere(s.paths) THEN Only(p, At(p, "turn")) /\ UNCHANGED fresh
@@ -155,13 +175,13 @@ place_holder(p) ==
                  /\ Reply(p, IF kept # {} THEN At(p, "turn")
                              ELSE [ReadQueues(p, At(p, "")) EXCEPT !.place = TRUE, !.paths = {Path(l) : l \in new}],
                            "start")
-                 /\ UNCHANGED <<tickets, alive, history>>
+                 /\ UNCHANGED <<tickets, alive, permits, history>>
       \/ /\ s.step = "strike"
          /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
             ELSE /\ records' = [records EXCEPT ![x].places = {q \in @ : \E l \in NodesOf(x) : l.on = q.on}]
                  /\ Wrote(p, x)
                  /\ Reply(p, At(p, "turn"), "start")
-                 /\ UNCHANGED <<objects, locks, tickets, alive, history>>
+                 /\ UNCHANGED <<objects, locks, tickets, alive, permits, history>>
 
 (* Transaction 8: the next process of the owner. A grant is verified,      *)
 (* because its first process can have died before it looked.               *)
@@ -170,16 +190,17 @@ take_over(p) ==
   IN  /\ s.step = "take over"
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ records' = [records EXCEPT ![x].process = p]
-              /\ alive' = [alive EXCEPT ![x] = IF Own(p).state = "WAITING" THEN p ELSE 0]
+              /\ alive' = [alive EXCEPT ![x] = IF Own(p).state \in {"WAITING", "PARKED"} THEN p ELSE 0]
               /\ Wrote(p, x)
-              /\ Reply(p, IF Own(p).state = "WAITING" THEN At(p, "turn")
+              /\ Reply(p, IF Own(p).state \in {"WAITING", "PARKED"} THEN At(p, IF Own(p).state = "WAITING" THEN "turn"
+                                                                              ELSE "parked")
                           ELSE IF Rule("TakenOverGrantsAreVerified") THEN [At(p, "find") EXCEPT !.then = "verify"]
                           ELSE [At(p, "return") EXCEPT !.paths = {Path(l) : l \in NodesOf(x)}], "start")
-              /\ UNCHANGED <<objects, locks, tickets, history>>
+              /\ UNCHANGED <<objects, locks, tickets, permits, history>>
 
 (* Transaction 9: a request that waits in the way and has no liveness      *)
 (* node. The first step reads its record and finds its placeholders.       *)
-break_request(p) ==
+free(p) ==
   LET s == pr[p] y == s.way.who
   IN  \/ /\ s.step = "wait" /\ s.way.kind = "ahead" /\ Dead(y)
          /\ Rule("DeadRequestsAreBroken")
@@ -193,11 +214,12 @@ break_request(p) ==
                  /\ Forget(y)
                  /\ Wrote(p, y)
                  /\ Reply(p, At(p, "turn"), "start")
-                 /\ UNCHANGED alive
+                 /\ UNCHANGED <<alive, permits>>
 
 -----------------------------------------------------------------------------
 (* What can happen to a process.                                           *)
-Writing == {"enter", "queue", "try", "give back", "hold", "mark", "lost", "strike", "take over", "break"}
+Writing == {"enter", "queue", "try", "give back", "hold", "mark", "lost", "strike", "take over", "break", "invite",
+            "take up", "end", "park"}
 Ended == {"done", "stopped", "dead"}
 
 (* The connection is lost before ZooKeeper received the transaction.       *)
@@ -212,7 +234,7 @@ crash(p) ==
   /\ pr[p].step = "start" => Own(p).state # "FREE"
   /\ left' = [left EXCEPT !.crashes = @ - 1]
   /\ Go(p, [Blank EXCEPT !.step = "crashed", !.round = pr[p].round])
-  /\ fresh' = [x \in Owners |-> fresh[x] \ {p}]
+  /\ fresh' = [x \in DOMAIN fresh |-> fresh[x] \ {p}]
   /\ UNCHANGED <<store, history>>
 
 (* The session of a process ends: after a crash, or while it runs.         *)
@@ -223,7 +245,7 @@ session_ends(p) ==
             /\ left' = [left EXCEPT !.expiries = @ - 1]
             /\ Go(p, At(p, "start"))
       /\ alive' = [alive EXCEPT ![x] = IF @ = p THEN 0 ELSE @]
-      /\ UNCHANGED <<objects, locks, tickets, records, fresh, history>>
+      /\ UNCHANGED <<objects, locks, tickets, records, permits, fresh, history>>
 
 (* The keeper frees what a dead owner has left, once Airflow knows that no *)
 (* process acts for it. It finds the nodes, then it releases them.         *)
@@ -231,9 +253,17 @@ Idle == [who |-> "", paths |-> {}]
 DeadOwner(x) == records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
 keeper_finds(x) ==
   /\ keeper = Idle /\ DeadOwner(x)
+  /\ records[x].state \notin {"INVITED", "AWAY"} \/ Rule("KeeperFreesInvited")
   /\ Read(0, x)
   /\ keeper' = [who |-> x, paths |-> {Path(l) : l \in NodesOf(x)}]
   /\ UNCHANGED <<store, history, left, pr>>
+(* A person withdraws a request that waits, and that has a living process. *)
+withdraw_by_force(x) ==
+  /\ keeper = Idle /\ left.withdrawals > 0 /\ records[x].state \in {"WAITING", "PARKED"}
+  /\ left' = [left EXCEPT !.withdrawals = @ - 1]
+  /\ Read(0, x)
+  /\ keeper' = [who |-> x, paths |-> {Path(l) : l \in NodesOf(x)}]
+  /\ UNCHANGED <<store, history, pr>>
 keeper_frees(x) ==
   /\ keeper.who = x
   /\ keeper' = Idle
@@ -241,8 +271,8 @@ keeper_frees(x) ==
      ELSE UNCHANGED <<store, fresh, history>>
   /\ UNCHANGED <<pr, left>>
 
-Step(p) == \/ look(p) \/ look_again(p) \/ enter(p) \/ queue(p) \/ try_grant(p) \/ find_nodes(p) \/ give_back(p)
-           \/ verify_queues(p) \/ verify_objects(p) \/ verify_younger_objects(p) \/ return_lease(p)
-           \/ release(p) \/ mark_lost(p) \/ place_holder(p) \/ take_over(p) \/ break_request(p)
+Step(p) == \/ look(p) \/ look_again(p) \/ enter(p) \/ queue(p) \/ grant(p) \/ find_nodes(p) \/ give_back(p)
+           \/ verify(p) \/ return_lease(p)
+           \/ release(p) \/ mark(p) \/ place(p) \/ take_over(p) \/ free(p)
            \/ connection_lost(p) \/ crash(p) \/ session_ends(p)
 =============================================================================

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from tests.spec.cases import CASES, Case
 
 SPEC = Path(__file__).parents[2] / "spec"
 AT_ONCE = 2
-MEMORY = "-Xmx2g"
+MEMORY, MEMORY_FULL = "-Xmx512m", "-Xmx2g"
 MOST_S = 1800
 MOST_FULL_S = 4 * 3600
 HOLDS = "holds"
@@ -65,9 +66,17 @@ def configuration(case: Case) -> str:
 def check(case: Case, most_s: float) -> Result:
     """Run TLC on one case, for at most `most_s` seconds."""
     with tempfile.TemporaryDirectory(prefix="hivelock-spec-") as folder:
-        config = Path(folder) / "Locks.cfg"
+        config = Path(folder) / f"{case.module}.cfg"
         config.write_text(configuration(case), encoding="utf-8")
-        command = ["java", MEMORY, "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}", "-cp", str(jar()), "tlc2.TLC"]
+        command = [
+            "java",
+            MEMORY_FULL if case.full else MEMORY,
+            "-XX:+UseParallelGC",
+            f"-Djava.io.tmpdir={folder}",
+            "-cp",
+            str(jar()),
+            "tlc2.TLC",
+        ]
         command += ["-workers", "1", "-metadir", folder, "-config", str(config)]
         # Short runs end before Java's second compiler pays.
         command[2:2] = [] if case.full else ["-XX:TieredStopAtLevel=1"]
@@ -76,7 +85,7 @@ def check(case: Case, most_s: float) -> Result:
         began = time.monotonic()
         try:
             ended = subprocess.run(
-                [*command, "Locks.tla"], cwd=SPEC, capture_output=True, text=True, timeout=most_s, check=False
+                [*command, f"{case.module}.tla"], cwd=SPEC, capture_output=True, text=True, timeout=most_s, check=False
             )
         except subprocess.TimeoutExpired as late:
             output = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
@@ -119,7 +128,8 @@ def main() -> int:
     caught = sum(1 for result in results if result.expected and result.case.breaks)
     print(
         f"{holding} scenarios hold, {caught} rules are missed when left out, {len(wrong)} otherwise; "
-        f"{sum(result.states for result in results):,} distinct states, {time.monotonic() - began:.0f} s"
+        f"{sum(result.states for result in results):,} distinct states, {time.monotonic() - began:.0f} s, "
+        f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:.0f} s of processors"
     )
     return 1 if wrong or not results else 0
 
