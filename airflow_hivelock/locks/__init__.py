@@ -3,7 +3,7 @@
 Read :mod:`.model` and :mod:`.rules` first, then :mod:`.manager`, then one of :mod:`.backends`.
 """
 
-from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import (
     AccessDenied,
@@ -21,6 +21,8 @@ from airflow_hivelock.locks.errors import (
     StoreUnavailable,
     Superseded,
     Unsupported,
+    UpgradeNeeded,
+    Withdrawn,
 )
 from airflow_hivelock.locks.hive_leases import HiveLease, HiveLeases
 from airflow_hivelock.locks.manager import LockManager
@@ -48,7 +50,6 @@ __all__ = [
     "CannotTell",
     "ExceedsMaxLeaseTime",
     "ForcedRelease",
-    "Free",
     "HiveLease",
     "HiveLeases",
     "HiveLockError",
@@ -66,6 +67,7 @@ __all__ = [
     "LockObject",
     "LockRequest",
     "LockTimeout",
+    "NeedsSlot",
     "PendingLease",
     "PendingLook",
     "RequestTooLarge",
@@ -75,8 +77,10 @@ __all__ = [
     "Superseded",
     "Tenure",
     "Unsupported",
+    "UpgradeNeeded",
     "Waiter",
     "WaitsFor",
+    "Withdrawn",
     "Work",
     "connect",
 ]

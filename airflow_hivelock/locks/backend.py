@@ -1,11 +1,11 @@
-"""What a lock backend is: few methods, none of which waits. Waiting and deadlines are the pending request's."""
+"""The interface of a lock backend. No method waits: :mod:`.pending` owns waiting and deadlines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_hivelock.locks.errors import LockLost
+from airflow_hivelock.locks.errors import LockLost, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocked:
-    """A request that has to wait: a value, not an error, until a deadline makes it one.
+    """A request that has to wait: a value, and no error before a deadline.
 
-    :param by: who is in the way, nearest first; never empty.
-    :param waited_s: how long, by the store's clock, the owner had waited when this acquisition began: since
-        ``request.asked``, or since an earlier process of the owner took the place that this one found.
-    :param passing: in the way is only a request that is itself about to be granted or withdrawn,
-        so that even one that does not wait looks again.
-    :param recheck_s: look again after this many seconds even without a wake-up; None where the
-        backend's wake-ups suffice.
+    :param by: the blockers, nearest first; never empty.
+    :param waited_s: how long, by the store's clock, the owner had waited when this acquisition began. It counts from
+        ``request.asked``, or from when an earlier process of the owner joined the queue at the position that this one
+        took over.
+    :param passing: the only blocker is a request that is about to be granted or withdrawn. So even a request that does
+        not wait tries again.
+    :param recheck_s: try again after this many seconds even without a wake-up; None if the backend's wake-ups suffice.
     """
 
     by: tuple[Blocker, ...]
@@ -45,30 +45,37 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class Free:
-    """A late request could have had its locks, and has stepped aside: it holds nothing and is in nobody's way.
+class NeedsSlot:
+    """A deferred request could have its locks. It has taken none, because its task needs a worker slot first.
 
-    :param waited_s: as of :class:`Blocked`.
+    :param waited_s: as in :class:`Blocked`.
+    :param until: it is invited, and keeps its queue position until then, by the store's clock. None: it is away.
     """
 
     waited_s: float = 0.0
+    until: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend promises; the conformance suite holds each one to what it declares.
+    """The promises of a backend; the conformance suite checks each promise.
 
-    :param acquires: takes locks; otherwise it only looks.
-    :param seen_by_hive: a Hive that locks in this store lists these locks and honours them.
-    :param parents: the hierarchy is made by SHARED on all that lies above, and one object decides a conflict;
-        otherwise the server has a hierarchy of its own, and only what is named is locked.
-    :param fair: first come, first served among conflicting requests, readers and writers alike.
-    :param prioritized: among conflicting requests that wait, the larger priority goes first, within a bound.
-    :param limits: counts the leases of a group, and grants no more than a request's limit.
-    :param watched: wakes those who wait; otherwise they look again every few seconds.
-    :param expires: a lease that is not renewed in time blocks nobody any longer; otherwise time alone frees nothing.
-    :param remembers: knows an owner's lease again from any process, orders its attempts, and records what runs under it.
-    :param parts: a part of a lease can be given back, and the rest stands.
+    :param acquires: acquires locks; otherwise it only lists them.
+    :param seen_by_hive: a Hive that locks in this store lists these locks and waits for them.
+    :param parents: a request takes SHARED on every parent of its objects, and locks conflict on one object only;
+        otherwise the server has a hierarchy of its own, and only the named objects are locked.
+    :param fair: first come, first served among conflicting requests, shared and exclusive alike.
+    :param prioritized: among conflicting waiters, the larger priority goes first, within a bound.
+    :param invites: a deferred request keeps its queue position while its task gets a worker slot; otherwise it goes
+        away.
+    :param limits: counts the leases of a group, and grants at most a request's limit.
+    :param watched: wakes waiters; otherwise they poll every few seconds.
+    :param expires: a lease that is not renewed in time blocks no request any longer; otherwise time alone releases
+        nothing.
+    :param remembers: finds an owner's lease from any process, orders the owner's attempts, and records the work under
+        the lease.
+    :param parts: supports partial release: a part of a lease is released, and the rest stays held.
+    :param withdraws: a person can withdraw a request that waits.
     :param audits: keeps the history of leases, and an audit trail of force releases.
     """
 
@@ -77,29 +84,31 @@ class Capabilities:
     parents: bool = True
     fair: bool = True
     prioritized: bool = True
+    invites: bool = True
     limits: bool = True
     watched: bool = True
     expires: bool = False
     remembers: bool = True
     parts: bool = True
+    withdraws: bool = True
     audits: bool = True
 
 
 @runtime_checkable
 class Explains(Protocol):
-    """A backend that takes something else for a request than the locks which the request has, or tells where."""
+    """A backend that does not take exactly the locks of a request, or that can show where it keeps them."""
 
     def takes(self, request: LockRequest) -> Mapping[Lock, str]:
-        """Each lock that it would take, sorted, and how the store keeps it. Asks nobody.
+        """The locks that it would take, sorted, and how the store keeps each. Makes no network call.
 
-        :raises InvalidRequest: it does not take such a request.
+        :raises InvalidRequest: the backend does not accept such a request.
         """
         ...
 
 
 @runtime_checkable
 class Warns(Protocol):
-    """A backend that knows who else may change what it keeps."""
+    """A backend that knows which other clients may change its data."""
 
     def warnings(self) -> Sequence[str]:
         """What leaves its locks unprotected in the store itself, each with the next step.
@@ -111,24 +120,28 @@ class Warns(Protocol):
 
 @runtime_checkable
 class FreesForeign(Protocol):
-    """A backend whose locks Hive's own sessions take, too, and leave behind."""
+    """A backend that shares its locks with Hive's own sessions, which may leave some behind."""
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> Sequence[Lock]:
-        """Free the locks of a query of Hive's, on *target* alone where one is given, in one step with its entry of the audit
-        trail; no lock of anybody else's, and none that has come since.
+        """Free the locks of one Hive query, and write an entry to the audit trail, in one step.
 
-        :return: what was freed; nothing where that query holds nothing there.
+        No lock of another client is freed, and none that the query has taken since.
+
+        :param query_id: :attr:`.Holder.hive_id`: the query's id in ZooKeeper, the lock's id in a metastore.
+        :param target: free only the lock on this object; None: all of them.
+        :return: the freed locks; empty if the query holds none there.
+        :raises Unsupported: the store cannot free them alone.
         """
         ...
 
 
 @dataclass(frozen=True)
 class NamespaceUse:
-    """What is below a node in ZooKeeper that a Hive may lock in.
+    """A node in ZooKeeper that may be the namespace of a Hive.
 
-    :param hives: how many locks of Hive's own are there now.
-    :param objects: databases or tables are there: a client has locked them.
-    :param made_here: this package made the node: no Hive had locked below it before, or has been seen there since.
+    :param hives: how many locks of Hive's own are below it now.
+    :param objects: databases or tables are below it, so a client has locked them.
+    :param made_here: this package made the node: it has seen no lock of Hive below it, before or since.
     """
 
     path: str
@@ -147,50 +160,55 @@ class HasNamespaces(Protocol):
 
 
 class Acquisition(Protocol):
-    """One request on its way. Used by one thread at a time."""
+    """One request that is being acquired. Used by one thread at a time."""
 
     @property
     def asked(self) -> datetime | None:
-        """When the owner first asked, by the store's clock: ``request.asked``, or the first request of this place.
+        """When the owner first asked, by the store's clock: ``request.asked``, or when it joined the queue.
 
         None before the first answer, and in a store that does not know.
         """
         ...
 
-    def step(self) -> Lease | Free | Blocked:
-        """Bring the request as far as it can go now. After Blocked, ``wake`` is called once it is worth another step.
+    def step(self) -> Lease | NeedsSlot | Blocked:
+        """Do as many steps of the request as are possible now. After Blocked, another step may help when ``wake`` is
+        called.
 
-        A late request ends Free where it would be granted; a lease of its owner that stands is returned all the same.
+        A deferred request ends with NeedsSlot when another request would be granted. A lease that its owner already holds is returned
+        all the same. A deferred request with its worker slot joins no queue: after Blocked, the store is unchanged, and
+        no wake-up comes.
 
         :raises Superseded: a later attempt of the owner has taken over.
         :raises LeaseMismatch: the owner already waits for or holds other locks.
-        :raises StoreUnavailable: nothing is known to have changed; another step settles it.
+        :raises StoreUnavailable: it is unknown whether anything changed; another step settles it.
         """
         ...
 
     def withdraw(self) -> None:
-        """Give up: leave the queue and hold nothing. Keeps a lease that has been returned by :meth:`step`."""
+        """Leave the queue and hold nothing. A lease that :meth:`step` has returned is kept."""
         ...
 
     def hand_over(self) -> None:
-        """Leave the place in the queue to the owner's next process: without a sign of life from now on, so that the place
-        keeps nobody waiting once nobody else is in the way."""
+        """Leave the queue position to the owner's next process, and give no sign of life from now on.
+
+        Until that process comes, the request blocks no other one once only such requests are in the way.
+        """
         ...
 
 
 class Backend(Protocol):
-    """Where locks are kept. All calls are safe from several threads.
+    """A lock store's client. All calls are safe from several threads.
 
-    What has a body here does for a subclass that keeps nothing else, and looks at all leases for one.
+    The default methods suit a subclass that keeps nothing more. To find one lease they list all.
     """
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it promises."""
+        """The promises of this backend."""
         ...
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> Acquisition:
-        """Start (or take up again) the owner's request. *wake* may be called from any thread and must not block."""
+        """Start the owner's request, or continue it. *wake* may be called from any thread and must not block."""
         ...
 
     def renew(self, lease: Lease) -> None:
@@ -201,80 +219,89 @@ class Backend(Protocol):
         ...
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
-        """Look whether the lease and all of its locks still stand; *wake* is called once when that may have changed.
+        """Check that the lease and all of its locks are still held; *wake* is called once when that may have changed.
 
-        :raises LockLost: it is gone, taken over, or one of its locks was removed, or given back.
+        :raises LockLost: the lease is gone or taken over, or one of its locks was removed or released.
         """
         ...
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
-        """Record that *application* starts under the lease, with a new token; in the place of what had that name.
+        """Record that *application* starts under the lease, with a new token. It replaces the work of the same *name*.
 
         :raises LockLost: the lease is gone, taken over, or known to have lost a lock.
         """
         ...
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Record what runs under that name by now, with its token as it is; ``""``: nothing for now; None: it has ended.
+        """Replace what is recorded under *name*, and keep its token.
 
+        :param application: ``""``: nothing runs now; None: the work has ended.
         :raises LockLost: as :meth:`start_work`.
         """
         ...
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        """Look whether work still has the newest token of its name, and its lease and all of its locks still stand.
+        """Check that work has the newest token of its name, and that its lease still holds all of its locks.
 
-        :raises LockLost: it must not publish.
+        :raises LockLost: the work must not publish.
         """
         check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
-        """Free the lease. True if this call freed it; False if there was nothing left to free, or if a later
-        attempt has taken the lease over (which is then left alone)."""
+        """Release the lease. True if this call released it; False if it was already gone, or a later attempt has taken
+        it over.
+
+        A lease that a later attempt has taken over is left alone.
+        """
         ...
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
-        """Free what the lease holds on *objects* and in them, with SHARED on the parents that nothing left needs, and
-        nothing else, in one step. The rest stands: the same id, tokens and work.
+        """Release what the lease holds on *objects* and inside them, in one step.
 
-        :return: the lease with what is left; None if nothing is, or if it is gone, or a later attempt's.
-        :raises InvalidRequest: one of *objects* was never in it; nothing was freed.
-        :raises LockLost: it is known to have lost a lock.
-        :raises Unsupported: the store can only free it whole.
+        SHARED on a parent is released too if no remaining lock needs it. The rest stays held, with the same id, tokens
+        and work.
+
+        :return: the lease with its remaining locks; None if none remain, the lease is gone, or a later attempt has it.
+        :raises InvalidRequest: one of *objects* was never in it; nothing was released.
+        :raises LockLost: the lease is known to have lost a lock.
+        :raises Unsupported: the store can only release it whole.
         """
         ...
 
     def show(self, target: LockObject | None = None) -> Sequence[Holder]:
-        """Who holds locks on *target* and below it, or on anything; sorted by object, then by time."""
+        """The holders of locks on *target* and below it, or of all locks; sorted by object, then by time."""
         ...
 
     def waiters(self, target: LockObject | None = None) -> Sequence[Waiter]:
-        """Who waits for *target* or something below it, or for anything, in their order."""
+        """The waiters for *target* and objects below it, or all waiters, in their order."""
         ...
 
     def history(self, target: LockObject | None = None) -> Sequence[Tenure]:
-        """The leases on *target* and below it, or on anything, that are held or ended within the last days, by grant.
+        """The leases on *target* and below it, or all leases, that are held or ended in the last days; in the order of
+        their grants.
 
-        Of an owner that has acquired more than once, the last."""
+        For an owner that has acquired more than once, only the last lease is kept.
+        """
         ...
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
-        """Call *wake* once when a lock on one of *targets* comes or goes.
+        """Call *wake* once when a lock on one of *targets* is acquired or released.
 
-        :return: None, or after how many seconds to look again where the backend cannot watch.
+        :return: None, or after how many seconds to poll where the backend cannot watch.
         """
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Every lease that stands, whoever's it is, those that have lost a lock included."""
+        """Every lease of every owner that is held, including those that have lost a lock."""
         ...
 
     def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
-        """:meth:`leases` and :meth:`waiters`, of one look where the store allows it: a request is among one of them."""
+        """:meth:`leases` and :meth:`waiters`, of one snapshot where the store allows it: each request is in one of the
+        two."""
         return self.leases(), self.waiters()
 
     def find(self, lease_id: str) -> Lease | None:
-        """The lease of that id while it stands, else None."""
+        """The lease with that id while it is held, else None."""
         return next((lease for lease in self.leases() if lease.id == lease_id), None)
 
     def lease_of(self, owner: str) -> Lease | None:
@@ -282,26 +309,38 @@ class Backend(Protocol):
         return next((lease for lease in self.leases() if lease.owner == owner), None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        """Free somebody else's lease, and write who, when, which and why to the audit trail.
+        """Release another owner's lease, and write the user, the time, the lease and the reason to the audit trail.
 
-        :param seen: free it only while it is :meth:`~airflow_hivelock.locks.model.Lease.unchanged` from that.
-        :return: False if no such lease stands.
+        :param seen: release it only if it is :meth:`~airflow_hivelock.locks.model.Lease.unchanged` since this snapshot.
+        :return: False if no such lease is held.
         """
         ...
 
-    def forget_aside(self, owner: str, attempt: int) -> bool:
-        """Take the owner's request off the list of those that wait, if it has stepped aside as that very attempt.
+    def forget_deferred(self, owner: str, attempt: int) -> bool:
+        """Drop the owner's request if it waits for a worker slot and is of exactly this *attempt*.
 
-        :return: whether this call did.
+        :return: whether this call dropped it.
         """
         return False
 
-    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        """Record *application* in the place of what somebody else's work has recorded, and write who, when, which and why
-        to the audit trail; its token stays.
+    def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
+        """Withdraw the owner's request while it waits for locks or for a permit. It is audited like a force release.
 
-        :return: False if no such lease stands, or if that work is no longer as it was *seen*.
-        :raises Unsupported: the store does not record what runs under a lease.
+        The process that waits gets :class:`~airflow_hivelock.locks.errors.Withdrawn`. A later call is a new arrival.
+
+        :return: False if the owner has no such request.
+        :raises Unsupported: the store keeps its queue elsewhere.
+        """
+        raise Unsupported(
+            f"{owner}: requests in this lock store cannot be withdrawn from outside. End the process that waits"
+        )
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        """Replace what another owner's work has recorded by *application*, and keep its token. It is audited like a
+        force release.
+
+        :return: False if no such lease is held, or if the work has changed since *seen*.
+        :raises Unsupported: the store does not record work.
         """
         ...
 
@@ -310,28 +349,30 @@ class Backend(Protocol):
         return ()
 
     def sweep(self) -> int:
-        """Take away what the dead have left that holds nothing: half-made requests, and history past its time.
+        """Remove what dead processes have left and no lease needs: unfinished requests, and history past its time.
 
-        :return: how much of it there was.
+        :return: how many entries it removed.
         """
         return 0
 
     def now(self) -> datetime:
-        """The store's clock, by which all its times are; a client's own may be wrong."""
+        """The store's clock. All times are by this clock, because a client's own may be wrong."""
         ...
 
     def close(self) -> None:
-        """Give back connections. What is held stays held."""
+        """Close the connections. Every lease stays held."""
         return
 
 
 def check_newest(lease: Lease | None, lease_id: str, name: str, token: int) -> Lease:
-    """The lease of that id, as it stands, under which the work *name* was started last with *token*.
+    """Return the lease with that id if the work *name* under it was last started with *token*.
 
-    :raises LockLost: there is none, or the work was started again or ended: it must not publish.
+    :raises LockLost: there is no lease, or the work was started again or ended: it must not publish.
     """
     if lease is None:
-        raise LockLost(f"lease {lease_id} no longer stands: {name} with token {token} must not publish")
+        raise LockLost(
+            f"lease {lease_id} is no longer held, so {name} with token {token} must not publish. Clear the task"
+        )
     newest = work.token if (work := lease.work(name)) else None
     if newest != token:
         raise LockLost(

@@ -1,4 +1,4 @@
-"""From a URL to a lock manager."""
+"""Make a lock manager from a URL."""
 
 from __future__ import annotations
 
@@ -28,37 +28,35 @@ _ZOOKEEPER = (
 
 
 def connect(url: str) -> LockManager:
-    """The lock manager behind *url*.
+    """Return the lock manager for the lock store at *url*.
 
     ``zookeeper://[user:password@]host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30&passing_s=3600]``
-        The path is Hive's ``hive.zookeeper.namespace``; ``root`` is where queue and leases live, both below ``chroot``.
-        ``timeout_s`` is the session's; after ``patience_s`` a request whose turn it is stops giving way to Hive's clients;
-        and for ``passing_s``, 0 to a year, those of higher priority go before one that waits. ``query_chars`` is Hive's
-        ``hive.lock.query.string.max.length``: how much of the SQL stands in each lock, 500 characters at most.
-        ``auth=DIGEST|DIGEST-MD5|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``, ``key``,
-        ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
+    The path is Hive's ``hive.zookeeper.namespace``. ``root`` is the node of the queue and the leases. ``chroot`` is a
+    path above both. ``timeout_s`` is the session's time-out. After ``patience_s`` a request at its turn stops giving
+    way to Hive's clients. For ``passing_s``, 0 to a year, requests of higher priority overtake one that waits.
+    ``query_chars`` is Hive's ``hive.lock.query.string.max.length``: how much of the SQL each lock node contains, 500
+    characters at most. ``auth=DIGEST|DIGEST-MD5|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``,
+    ``key``, ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
     ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``
-        ``expiry=frees``: an expired lease blocks nobody; otherwise it blocks on until it is freed. ``max_lease_s``: the
-        longest that a lease may last, renewals included. ``passing_s``: for how long a request that waits is passed by those
-        of higher priority; 0: never. ``schema``: ``airflow_hivelock`` by default. What else is given is libpq's (``sslmode``, say).
+    With ``expiry=frees`` an expired lease blocks no request; otherwise it blocks until it is released. ``max_lease_s``:
+    the longest that a lease may last, renewals included. ``passing_s``: for how long requests of higher priority
+    overtake one that waits; 0: never. ``schema``: ``airflow_hivelock`` by default. Other options are libpq's, such as
+    ``sslmode``.
     ``mysql://user:password@host/database[?…&ssl_ca=…&ssl_cert=…&ssl_key=…&ssl_key_password=…&ssl_mode=…&unix_socket=…]``
-        The same in MySQL or MariaDB (``mariadb://`` is one with it), where ``schema`` is another database.
-        ``ssl_mode=disabled|required|verify_ca|verify_identity``: the last where one of the files is given, and none is
-        said; else TLS without a check, if the server has it.
-    ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
-        The same in a file that the processes of one host share.
-    ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]``
-        Servers of one metastore; :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is its
-        ``hive.txn.timeout``, which it is asked for where nothing is said.
-    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=LDAP&ssl=false&recheck_s=30]``
-        To look at the locks that Hive holds, wherever it keeps them; it takes none.
-    ``memory://[name]``
-        This process only.
+    The same in MySQL or MariaDB (``mariadb://`` means the same), where ``schema`` is another database.
+    ``ssl_mode=disabled|required|verify_ca|verify_identity``. The default is ``verify_identity`` if one of the files is
+    given; else TLS without a check, if the server has it. ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
+    The same in a file that the processes of one host share.
+    ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]`` Servers of one metastore;
+    :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is the metastore's ``hive.txn.timeout``. If it is
+    not given, the metastore is asked for it.
+    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=LDAP&ssl=false&recheck_s=30]`` Lists the locks that
+    Hive holds, in any lock manager of Hive's. It acquires none. ``memory://[name]`` This process only.
 
-    :raises InvalidRequest: a URL that cannot be meant.
-    :raises StoreUnavailable: nothing answers there within ``timeout_s``.
-    :raises AccessDenied: it does not let this process in.
-    :raises Unsupported: a library is missing that this store needs.
+    :raises InvalidRequest: the URL is malformed, or has an unknown option.
+    :raises StoreUnavailable: the store does not answer within ``timeout_s``.
+    :raises AccessDenied: the store refuses this client.
+    :raises Unsupported: a library that this store needs is missing.
     """
     check(url)
     parts = urlsplit(url)
@@ -93,14 +91,14 @@ def connect(url: str) -> LockManager:
             return _checked(LockManager(HiveServer2Backend.connect(parts, **_options(parts, _THRIFT))))
         case scheme:
             raise InvalidRequest(
-                f"{scheme or 'a URL without a scheme'} is not a lock store; use zookeeper://host:2181/hive_zookeeper_namespace, "
+                f"{scheme or 'a URL without a scheme'} is not a lock store. Use zookeeper://host:2181/hive_zookeeper_namespace, "
                 "metastore://host:9083, postgresql://user@host/database, mysql://user@host/database, sqlite:///leases.db or "
-                "memory://, or, to look only, hiveserver2://host:10000"
+                "memory://. To look at locks only, use hiveserver2://host:10000"
             )
 
 
 def _checked(manager: LockManager) -> LockManager:
-    """*manager*; the log says where Hive sees nothing of its locks."""
+    """Return *manager*; log a warning if Hive does not see its locks."""
     first, *_ = coverage.check(manager)
     if first.warning:
         log.warning("%s", first.text)
@@ -108,12 +106,12 @@ def _checked(manager: LockManager) -> LockManager:
 
 
 def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
-    """What the URL's query sets, for the backend to check."""
+    """The options in the URL's query, for the backend to check."""
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(known):
         there_are = ", ".join(sorted(known))
         raise InvalidRequest(
-            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}; there are {there_are}"
+            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}. Use one of {there_are}"
         )
     return options
 

@@ -1,8 +1,8 @@
-"""Hive leases: the calls of the Hive lease manager as it is documented, over any backend that grants locks.
+"""Hive leases: the documented calls of the Hive lease manager, over any backend that grants locks.
 
-``objs`` are pairs of a name and ``"s"`` (shared, to read) or ``"x"`` (exclusive, to write) where something is locked or
-named by what was locked, and names alone where leases are listed or forced away. Names are those of all of this package,
-ranges included; what lies above an object is locked SHARED, and the object itself need not exist.
+In calls that take, extend or drop a lease, ``objs`` are pairs: a name, and ``"s"`` (shared, to read) or ``"x"``
+(exclusive, to write). In calls that list leases or force them away, they are names alone. Names have this package's
+syntax, with ranges. The parents of an object are locked SHARED. The object itself need not exist.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     Pairs = Sequence[tuple[str, str]]
 
 _GRAB = re.compile("[0-9a-f]{32}")
-"""What tells the grabs of a user apart, in the owners of leases."""
+"""The part of a lease's owner that distinguishes the grabs of one user."""
 
 
 @dataclass(frozen=True)
 class HiveLease:
-    """What a lease holds on one object. Times are the store's.
+    """The part of a lease on one object. Times are by the store's clock.
 
     :param table_name: "" for a lease on a database; *partition_name*: "" for one on a database or a table.
-    :param start_utc: when it was granted; extending does not move it.
-    :param end_utc: None where the store does not say.
+    :param start_utc: when it was granted; extending does not change it.
+    :param end_utc: None if the store does not give it.
     """
 
     user: str
@@ -51,10 +51,10 @@ class HiveLease:
 
 
 class HiveLeases:
-    """The Hive lease manager; as safe for threads as what it is made from.
+    """The Hive lease manager; as thread-safe as *over*.
 
-    :param over: whose locks the leases are.
-    :param user: who grabs; each lease is owned by ``user:…``.
+    :param over: the backend or lock manager that grants the leases.
+    :param user: the user who grabs; each lease is owned by ``user:…``. Default: the user of this process.
     """
 
     def __init__(self, over: Backend | LockManager, user: str | None = None) -> None:
@@ -64,10 +64,10 @@ class HiveLeases:
     def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float | None = 0.0) -> str:
         """Lease all of *objs* or nothing.
 
-        :return: the lease id, to extend and drop it with; in a database a number, larger than those before.
-        :raises LeaseAlreadyExists: not within *lease_wait_duration_sec*; it names the holder.
-        :raises ExceedsMaxLeaseTime: longer than the store allows.
-        :raises InvalidArguments: *objs*, or a duration.
+        :return: the lease id, to extend and drop it with. In a database it is a number that grows with each lease.
+        :raises LeaseAlreadyExists: not granted within *lease_wait_duration_sec*; the message names the holder.
+        :raises ExceedsMaxLeaseTime: *lease_duration_sec* is longer than the store allows.
+        :raises InvalidArguments: *objs* or a duration is invalid.
         """
         reads, writes = _read_and_written(objs)
         try:
@@ -85,9 +85,10 @@ class HiveLeases:
         return lease.id
 
     def list_lease(self, objs: Sequence[str] = ()) -> list[HiveLease]:
-        """The leases on *objs* and below them; on everything if there are none.
+        """The leases on *objs* and below them; all leases if *objs* is empty.
 
-        :return: a row for each object that a lease was asked for; not for what is only SHARED since these lie in it.
+        :return: a row for each object that a lease was asked for; none for a parent that is SHARED only because of
+            them.
         """
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
         return [
@@ -107,24 +108,25 @@ class HiveLeases:
         ]
 
     def extend_lease(self, lease_id: str | int, objs: Pairs) -> None:
-        """Have the lease last as long from now on as it was grabbed for.
+        """Extend the lease: from now on it lasts the duration that it was grabbed for.
 
-        :param objs: what it was grabbed for, or some of that: a lease has one end, and all that it holds lasts as long.
-        :raises ExceedsMaxLeaseTime: past the longest that the store allows; it keeps the end that it has.
-        :raises LockLost: it is gone, or one of *objs* was given back.
+        :param objs: the pairs that it was grabbed for, or some of them. A lease has one end, so all of it lasts equally
+            long.
+        :raises ExceedsMaxLeaseTime: later than the store allows; the lease keeps its current end.
+        :raises LockLost: the lease is gone, or one of *objs* was released.
         """
         lease, wanted = self._lease(lease_id, objs)
         rules.check_all(replace(lease, locks=wanted), lease.locks)
         self.manager.renew(lease)
 
     def drop_lease(self, lease_id: str | int, objs: Pairs) -> bool:
-        """Give *objs* back, in one step; the rest stands. What is gone already is success.
+        """Release *objs* in one step; the rest of the lease stays. A lease that is already gone is success.
 
-        :param objs: what it was grabbed for, or some of that.
-        :return: whether this call freed anything.
-        :raises InvalidArguments: it was not grabbed for one of them, or in another mode; or another lies in one of them,
-            and is not among them.
-        :raises Unsupported: only some are given, and the store frees leases whole.
+        :param objs: the pairs that it was grabbed for, or some of them.
+        :return: whether this call released anything.
+        :raises InvalidArguments: the lease was not grabbed for one of them, or in another mode; or it holds an object
+            inside one of them that *objs* does not name.
+        :raises Unsupported: *objs* are only some of the pairs, and the store releases leases whole.
         """
         try:
             lease, wanted = self._lease(lease_id, objs)
@@ -134,7 +136,7 @@ class HiveLeases:
         asked = rules.named(lease.locks, lease.whole)
         if within := [lock for lock in asked if lock not in wanted and dropped.intersection(lock.object.parents)]:
             raise InvalidArguments(
-                f"lease {lease_id} of {lease.owner} holds {_some(within)} in what is to be dropped; name that, too"
+                f"lease {lease_id} of {lease.owner} also holds {_some(within)} below the objects to drop. Name these objects too"
             )
         if all(lock in wanted for lock in asked):
             return self.manager.release(lease)
@@ -144,9 +146,10 @@ class HiveLeases:
         return left is None or left.locks != lease.locks
 
     def force_drop_lease(self, objs: Sequence[str] = (), *, reason: str = "force_drop_lease") -> list[str]:
-        """Free what dead processes have left on *objs* and below; everything if there are none. It is audited.
+        """Force-release the leases that dead processes left on *objs* and below; all leases if *objs* is empty. It is
+        audited.
 
-        :return: the ids of the leases that were freed; each with all that it held.
+        :return: the ids of the released leases; each is released with everything that it held.
         """
         freed: list[Lease] = []
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
@@ -155,18 +158,18 @@ class HiveLeases:
         return [lease.id for lease in freed]
 
     def _lease(self, lease_id: str | int, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
-        """The lease, and what of it *objs* are; they may have been given back."""
+        """The lease, and *objs* as its locks; some of them may have been released."""
         shared, exclusive = map(_targets, _read_and_written(objs))
         lease = self.manager.find(str(lease_id))
         if lease is None:
-            raise LockLost(f"lease {lease_id} no longer stands: it was dropped or has expired; grab another")
+            raise LockLost(f"lease {lease_id} is no longer held: it was dropped or has expired. Grab a new lease")
         modes = dict.fromkeys(shared, LockMode.SHARED) | dict.fromkeys(exclusive, LockMode.EXCLUSIVE)
         wanted = tuple(Lock(target, mode) for target, mode in modes.items())
-        had = {*rules.named((*lease.locks, *lease.given), lease.whole)}
+        had = {*rules.named((*lease.locks, *lease.released), lease.whole)}
         if not wanted or not had.issuperset(wanted):
             raise InvalidArguments(
-                f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}; "
-                "name what it was grabbed for, or some of that"
+                f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}. "
+                "Name pairs that it was grabbed for"
             )
         return lease, wanted
 
@@ -192,12 +195,12 @@ def _targets(objs: Sequence[str]) -> list[LockObject]:
 
 
 def _invalid(error: InvalidRequest) -> InvalidRequest:
-    """As the documented calls name it; a more special error stays."""
+    """*error* as the documented calls name it; a more specific error stays as it is."""
     return InvalidArguments(str(error)) if type(error) is InvalidRequest else error
 
 
 def user_of(lease: Lease) -> str:
-    """Who grabbed *lease*, where it was by these calls; else its owner as it is."""
+    """The user who grabbed *lease* by these calls; for another lease, its owner."""
     user, _, grab = lease.owner.rpartition(":")
     return user if user and _GRAB.fullmatch(grab) else lease.owner
 

@@ -1,10 +1,12 @@
-"""The errors of bad input, below the values that raise them; the tree is drawn in :mod:`.errors`, which names values."""
+"""The errors of bad input and of unreadable data. They are a module of their own because :mod:`.errors`, with the whole
+tree, imports the model."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """*text* in one line of a terminal or a log: what has no sign of its own is shown as an escape, ``\\n`` or ``\\x1b``.
+    """Return *text* as one line for a terminal or a log: an unprintable character becomes an escape, ``\\n`` or
+    ``\\x1b``.
 
     Use it for text from a lock store. With a line break, such a text could forge a line of a log.
     """
@@ -16,7 +18,8 @@ def printable(text: str) -> str:
 class HiveLockError(Exception):
     """Base of every error that this package raises on purpose.
 
-    :param lines: the message, one line each: every one is made :func:`printable`, since it may name what others have written.
+    :param lines: the lines of the message. Each is made :func:`printable`, since it may contain text that other clients
+        wrote.
     """
 
     def __init__(self, *lines: str) -> None:
@@ -32,3 +35,11 @@ class InvalidRequest(HiveLockError, ValueError):
 
 class RequestTooLarge(InvalidRequest):
     """The request names more objects than are allowed or fit into one transaction."""
+
+
+class StoreCorrupted(HiveLockError):
+    """The lock store holds data that is malformed, or that this version cannot read."""
+
+
+class UpgradeNeeded(StoreCorrupted):
+    """The data is for readers of a later version: upgrade airflow-hivelock in this process."""

@@ -1,7 +1,7 @@
-"""Requests that wait: one deadline, and one patience with a store that does not answer, whatever is waited for.
+"""Requests that wait. Each has one deadline. An outage of the store has a time limit of its own.
 
-Nothing here sleeps. A waiter polls; while there is no outcome it waits in its own fashion (a thread, an event loop, a
-reschedule) until ``wake`` is called or ``wait_s()`` has passed, and polls again.
+Nothing here sleeps. A waiter polls. While there is no outcome, it waits in its own way: a thread, an event loop, a
+reschedule. It polls again when ``wake`` is called or ``wait_s()`` has passed.
 """
 
 from __future__ import annotations
@@ -11,37 +11,46 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
+from airflow_hivelock.locks.errors import (
+    AccessDenied,
+    HiveLockError,
+    InvalidRequest,
+    LockTimeout,
+    StoreUnavailable,
+    Withdrawn,
+)
 from airflow_hivelock.locks.model import Lock, LockObject
+from airflow_hivelock.locks.pauses import pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.backend import Acquisition, Backend
-    from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockRequest
+    from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, LockRequest
 
 PASSING_S = 10.0
-"""How long a request that does not wait still gives one that is about to be granted or withdrawn."""
+"""How long a request that does not wait gives a blocker that is about to be granted or withdrawn, in seconds."""
 
 OUTAGE_S = 600.0
-"""For how long a request that waits bears a store that does not answer."""
+"""How long a waiting request tolerates a store that does not answer, in seconds."""
 
 FIRST_PAUSE_S = 0.5
-"""How long after the first failure the store is asked again. Each further pause is twice as long, up to the longest."""
+"""The pause after the first failure, in seconds. Each further pause is twice as long, up to :data:`LONGEST_PAUSE_S`."""
 
 LONGEST_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Silent:
-    """The store does not answer, and the request bears it: a value, until the outage or the deadline makes it an error.
+    """The store does not answer, and the request waits on: a value, and no error before the outage or the deadline ends
+    it.
 
-    :param error: what was said last.
+    :param error: the last error.
     :param recheck_s: ask again after this many seconds.
-    :param left_s: how much longer that is borne, in seconds; infinite without an end.
-    :param first: whether the outage has just begun, so that it is said once.
+    :param left_s: how much longer the request tolerates it, in seconds; infinite without an end.
+    :param first: whether the outage has just begun, so that it is logged once.
     """
 
     error: StoreUnavailable
@@ -58,7 +67,7 @@ class Patience:
     """How much longer a request waits: until its deadline, and until then through an outage of the store.
 
     :param timeout_s: from now to the deadline, in seconds; None: without end.
-    :param outage_s: how long the store may be silent at a time, in seconds; None: until the deadline.
+    :param outage_s: how long one outage may last, in seconds; None: until the deadline.
     :param before_s: how long the owner has waited since it first asked for the same, in seconds.
     :param uncounted_s: the part of *before_s* that the deadline does not count, in seconds.
     :ivar known_s: how long the owner had waited when this request began, as the store knows it.
@@ -80,7 +89,7 @@ class Patience:
         self._clock = clock
         self._began = clock()
         self._silent_since: float | None = None
-        self._pause_s = FIRST_PAUSE_S
+        self._pauses = pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     @classmethod
     def of(
@@ -90,14 +99,14 @@ class Patience:
         outage_s: float | None,
         clock: Callable[[], float],
     ) -> Self:
-        """That of *request*; parameters as of the class.
+        """Make the patience of *request*; parameters as in the class.
 
         :raises InvalidRequest: one of them is no number of seconds.
         """
         for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s)):
             if given is not None and not (isinstance(given, int | float) and given >= 0):
                 raise InvalidRequest(
-                    f"{name}={given!r} of {request.owner}: give seconds, 0 for no waiting, None for no end"
+                    f"{name}={given!r} of {request.owner} is invalid. Give seconds, 0 to not wait, or None to wait without end"
                 )
         return cls(timeout_s, outage_s, clock)
 
@@ -106,24 +115,24 @@ class Patience:
         return self._elapsed_s() + max(self._before_s, self.known_s)
 
     def left_s(self, at_least_s: float = 0.0) -> float:
-        """Until the deadline, or until this request itself has waited for *at_least_s*; infinite without a deadline."""
+        """Seconds to the deadline, or until this request itself has waited for *at_least_s*; infinite without a
+        deadline."""
         counted_s = self.waited_s() - self._uncounted_s
         return max(0.0, self.timeout_s - counted_s, at_least_s - self._elapsed_s())
 
     def answered(self) -> None:
-        """The store has answered: the next outage is a new one."""
-        self._silent_since, self._pause_s = None, FIRST_PAUSE_S
+        """Note that the store has answered: the next outage is a new one."""
+        self._silent_since, self._pauses = None, pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def bear(self, error: StoreUnavailable) -> Silent:
-        """Raise *error* once it is too late or has lasted too long, or if time does not heal it."""
+        """Return Silent, or raise *error*: after the deadline, after too long an outage, or if waiting cannot help."""
         now_s = self._clock()
         if first := self._silent_since is None:
             self._silent_since = now_s
         left_s = min(self.left_s(), self._outage_s - (now_s - self._silent_since))
         if left_s <= 0 or isinstance(error, AccessDenied):
             raise error
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
-        return Silent(error, min(pause_s, left_s), left_s, first)
+        return Silent(error, min(next(self._pauses), left_s), left_s, first)
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._began
@@ -143,7 +152,7 @@ class _Pending:
         return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
-        """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
+        """How long to wait for a wake-up at most, in seconds; None: without a bound; 0: not at all."""
         left_s = self._patience.left_s(self._at_least_s)
         wait_s = left_s if self._recheck_s is None else min(left_s, self._recheck_s)
         return None if math.isinf(wait_s) else wait_s
@@ -165,34 +174,44 @@ class _Pending:
 
 
 class PendingLease(_Pending):
-    """A request for locks under way, which keeps its place in the queue.
+    """A request for locks that keeps its queue position.
 
-    Call :meth:`poll`; while it says Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` has passed, and
-    call it again. :meth:`withdraw` unless a lease came out. A late request ends Free; withdrawn then, it is no longer
-    listed.
+    Call :meth:`poll`. While it returns Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` has passed,
+    and call it again. Call :meth:`withdraw` unless it returned a lease. A deferred request ends with NeedsSlot; withdrawn then,
+    it is no longer listed.
     """
 
-    def __init__(self, acquisition: Acquisition, request: LockRequest, patience: Patience) -> None:
+    def __init__(
+        self,
+        acquisition: Acquisition,
+        request: LockRequest,
+        patience: Patience,
+        audit: Callable[[], Sequence[ForcedRelease]],
+    ) -> None:
         super().__init__(request, patience)
         self._acquisition = acquisition
+        self._audit = audit
         self._overdue: tuple[Blocker, ...] = ()
 
-    def poll(self) -> Lease | Free | Blocked | Silent:
-        """One step, without waiting. What became of a step whose answer was lost, the next one finds out.
+    def poll(self) -> Lease | NeedsSlot | Blocked | Silent:
+        """Do one step, without waiting. If the answer to a step is lost, the next step finds out what happened.
 
-        :raises LockTimeout: the deadline has passed; the place in the queue is given up.
-        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the place is kept. After the
-            deadline, the next poll withdraws again.
+        :raises LockTimeout: the deadline has passed; the request has left the queue.
+        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the position is kept.
+            After the deadline, the next poll withdraws again.
         :raises AccessDenied: at once.
+        :raises Withdrawn: a person has withdrawn it, with that person's reason.
         """
-        if self._overdue:  # the withdrawal was not answered, and may still happen: the request must not go on
+        if self._overdue:  # the withdrawal was not answered, and may still happen: the request must not continue
             self._time_out()
         try:
             outcome = self._acquisition.step()
         except StoreUnavailable as error:
             return self._bear(error)
+        except Withdrawn as error:
+            raise Withdrawn(f"{error}{self._by()}") from None
         self._patience.answered()
-        if isinstance(outcome, Free):
+        if isinstance(outcome, NeedsSlot):
             self._patience.known_s = outcome.waited_s
         if isinstance(outcome, Blocked):
             self._recheck_s = outcome.recheck_s
@@ -203,13 +222,22 @@ class PendingLease(_Pending):
                 self._time_out()
         return outcome
 
+    def _by(self) -> str:
+        """Who withdrew the request, and why; "" if the audit trail cannot be read."""
+        try:
+            entries = [entry for entry in self._audit() if entry.owner == self.request.owner]
+        except HiveLockError:
+            return ""
+        return f" ({entries[-1].user}: {entries[-1].reason})" if entries else ""
+
     def _time_out(self) -> NoReturn:
         self.withdraw()
         raise LockTimeout(self._late("did not get", self._overdue), self._overdue)
 
     @property
     def asked(self) -> datetime | None:
-        """When the owner first asked, by the store's clock; None as long as the store has not answered, or does not know."""
+        """When the owner first asked, by the store's clock; None before the store's first answer, or if it does not
+        know."""
         return self._acquisition.asked
 
     def withdraw(self) -> None:
@@ -217,12 +245,13 @@ class PendingLease(_Pending):
         self._acquisition.withdraw()
 
     def hand_over(self) -> None:
-        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
+        """Leave the queue position to the owner's next process. Until it comes, later requests may go first."""
         self._acquisition.hand_over()
 
 
 class PendingLook(_Pending):
-    """Waits until locks could be had, and takes none. Poll it as a :class:`PendingLease`; there is nothing to withdraw."""
+    """Waits until locks could be had, and takes none. Poll it like a :class:`PendingLease`; there is nothing to
+    withdraw."""
 
     def __init__(
         self, backend: Backend, request: LockRequest, wake: Callable[[], None] | None, patience: Patience
@@ -232,16 +261,16 @@ class PendingLook(_Pending):
         self._wake = wake
 
     def poll(self) -> Sequence[Holder] | Silent:
-        """The holders at this moment of what would keep the request waiting; none: it could have its locks.
+        """The holders that would keep the request waiting now; empty: it could have its locks.
 
         The lease of the request's own owner does not count.
 
-        :raises LockTimeout: the deadline has passed, and there are some.
+        :raises LockTimeout: the deadline has passed, and there are such holders.
         :raises StoreUnavailable: as :meth:`PendingLease.poll`.
         """
         try:
             targets, wake = [lock.object for lock in self.request.locks], self._wake
-            # Before the look, so that nothing is missed in between.
+            # The watch comes before the look: a lock that is released between the two would otherwise wake no waiter.
             self._recheck_s = None if wake is None else self._backend.watch(targets, wake)
             holders = self._holders()
         except StoreUnavailable as error:

@@ -1,8 +1,8 @@
-"""The hierarchy of lock objects, and the messages about requests. What conflicts and who goes first: :mod:`.queueing`.
+"""The hierarchy of lock objects, and the messages about requests. Conflicts and order are in :mod:`.queueing`.
 
 Hive's ZooKeeper locks conflict on one object only. So a request also takes SHARED on every parent of its objects.
-Hive's metastore has a hierarchy of its own. There only the named objects are locked (:func:`leaves`), and a lock on an
-object also conflicts with locks above and below it (:class:`Footprint`).
+Hive's metastore has a hierarchy of its own. There only the named objects are locked (:func:`leaves`). A lock also
+conflicts with locks above and below its object (:class:`Footprint`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing, spelling
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded
-from airflow_hivelock.locks.model import Holder, Lock, LockMode, LockObject, LockRequest, LockType
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded, Withdrawn
+from airflow_hivelock.locks.model import DeferredGrant, Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,14 +26,14 @@ MOST_SHOWN = 6
 """How many locks of a kind an error names."""
 
 order = attrgetter("database", "table", "partition")
-"""The order of lock objects, to sort by: as their own, and quicker."""
+"""Sort key with the same order as the lock objects themselves, but faster."""
 
 
 def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> tuple[Lock, ...]:
-    """SHARED on *reads*, EXCLUSIVE on *writes*, SHARED on all that lies above; sorted, one lock an object.
+    """SHARED on *reads*, EXCLUSIVE on *writes*, SHARED on all their parents; sorted, one lock per object.
 
-    The order is Hive's: lexicographic by object, parents first. Where an object is read and written,
-    or is the parent of one and written itself, it is locked EXCLUSIVE.
+    The order is Hive's: lexicographic by object, parents first. An object that is written is locked EXCLUSIVE, even if
+    it is also read or is a parent of another.
     """
     modes = dict.fromkeys(reads, LockMode.SHARED) | dict.fromkeys(writes, LockMode.EXCLUSIVE)
     for target in list(modes):
@@ -45,18 +45,20 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
 
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:
-    """The locks of *request* where the server has a hierarchy of its own: no parents, and nothing that a lock above
-    it covers already."""
+    """The locks of *request* where the server has a hierarchy of its own.
+
+    They have no parents, and no object that a lock above it already covers.
+    """
     modes = {lock.object: lock.mode for lock in request.locks}
     return tuple(Lock(target, modes[target]) for target in components(request))
 
 
 def components(request: LockRequest, reads: LockType = LockType.SHARED_READ) -> dict[LockObject, LockType]:
-    """The types that *request* takes of Hive's transactional manager, on :func:`leaves`.
+    """The lock types that *request* takes in Hive's transactional manager, for each object of :func:`leaves`.
 
-    SHARED_READ on a database goes with EXCLUSIVE on its tables, and so covers nothing.
+    SHARED_READ on a database is compatible with EXCLUSIVE on its tables, and so covers none of them.
 
-    :param reads: what to take for SHARED.
+    :param reads: the type to take for SHARED.
     """
     parents = {lock.object.parent for lock in request.locks}
     types = _TYPES | {LockMode.SHARED: reads}
@@ -71,7 +73,7 @@ def components(request: LockRequest, reads: LockType = LockType.SHARED_READ) -> 
 
 
 def uncovered(types: Mapping[LockObject, LockType]) -> dict[LockObject, LockType]:
-    """*types* without what is covered by one above it."""
+    """*types* without the objects that a lock above them covers."""
     return {
         target: kind
         for target, kind in types.items()
@@ -83,15 +85,26 @@ def _covers(above: LockType | None, parent: LockObject, kind: LockType) -> bool:
     return above is not None and above >= kind and (bool(parent.table) or above is LockType.EXCLUSIVE)
 
 
+def beyond(held: Iterable[Lock], wanted: Iterable[Lock]) -> list[Lock]:
+    """Those of the *wanted* locks that the *held* ones do not contain: EXCLUSIVE contains all below it."""
+    modes = {lock.object: lock.mode for lock in held}
+    return [
+        lock
+        for lock in wanted
+        if modes.get(lock.object) not in (lock.mode, LockMode.EXCLUSIVE)
+        and not any(modes.get(parent) is LockMode.EXCLUSIVE for parent in lock.object.parents)
+    ]
+
+
 def left(standing: Lease, objects: frozenset[LockObject], known: Iterable[Lock] = ()) -> tuple[Lock, ...]:
-    """What is left of *standing* once *objects*, and all that it holds in them, have been given back.
+    """The locks of *standing* that remain after a partial release of *objects* and everything that it holds in them.
 
-    SHARED on a parent stays while something that is left lies in it, and where it was asked for by itself.
+    SHARED on a parent remains while a remaining lock is below it, or if it was asked for by itself.
 
-    :param known: what its holder knows to have had besides: giving back once more what it gave back is no error.
+    :param known: the locks that the holder believes to have. Releasing the same part twice is no error.
     :raises InvalidRequest: one of *objects* was never in it.
     """
-    had = {lock.object for locks in (standing.locks, standing.given, known) for lock in locks}
+    had = {lock.object for locks in (standing.locks, standing.released, known) for lock in locks}
     had |= {parent for target in had for parent in target.parents}
     if never := sorted((target for target in objects if target not in had), key=order):
         raise InvalidRequest(_not_in(standing, never))
@@ -103,9 +116,9 @@ def left(standing: Lease, objects: frozenset[LockObject], known: Iterable[Lock] 
 
 
 def named(locks: Iterable[Lock], whole: Collection[LockObject] = ()) -> list[Lock]:
-    """Those of *locks* that were asked for, as far as can be told: not what is only SHARED since others lie in it.
+    """The locks that were asked for, if that is known: without those that are SHARED only as parents of others.
 
-    :param whole: what is SHARED for its own sake all the same.
+    :param whole: objects that are SHARED for their own sake.
     """
     held = list(locks)
     above = {parent for lock in held for parent in lock.object.parents}
@@ -115,11 +128,15 @@ def named(locks: Iterable[Lock], whole: Collection[LockObject] = ()) -> list[Loc
 
 
 def check_all(lease: Lease, standing: Iterable[Lock]) -> None:
-    """:raises LockLost: some of what *lease* says that it holds has been given back: what is *standing* is less."""
+    """Check that a partial release has released none of the locks in *lease*.
+
+    :param standing: the locks that are held now.
+    :raises LockLost: some locks of *lease* are not among them.
+    """
     holds = set(standing)
     if gone := [lock for lock in lease.locks if lock not in holds]:
         raise LockLost(
-            f"{lease.owner}: lease {lease.id} has given back {_strongest(gone)}; stop the work on that, and go on with the "
+            f"{lease.owner}: lease {lease.id} has released {_strongest(gone)}. Stop the work on that, and continue with the "
             "lease that the release returned"
         )
 
@@ -130,19 +147,19 @@ def _not_in(standing: Lease, never: Sequence[LockObject]) -> str:
     table = next((above for above in never[0].parents if modes.get(above) is LockMode.EXCLUSIVE), None)
     if table:
         return (
-            f"{never[0]} cannot be given back from lease {standing.id} of {standing.owner}: it holds {table} EXCLUSIVE, one "
-            f"lock that has no parts; give {table} back, or lock its partitions the next time"
+            f"{never[0]} cannot be released from lease {standing.id} of {standing.owner}, which holds {table} EXCLUSIVE as one "
+            f"lock. Release {table}, or lock its partitions the next time"
         )
     return (
-        f"{', '.join(map(str, never[:MOST_SHOWN]))} cannot be given back: lease {standing.id} of {standing.owner} never held "
-        f"that, it holds {holds}"
+        f"{', '.join(map(str, never[:MOST_SHOWN]))} cannot be released, because lease {standing.id} of {standing.owner} never "
+        f"held it. The lease holds {holds}"
     )
 
 
 class Footprint:
     """Locks in a hierarchy: what they exclude on the same objects, above and below them.
 
-    :param excl_write: as :func:`.queueing.types_conflict` takes it.
+    :param excl_write: as in :func:`.queueing.types_conflict`.
     """
 
     def __init__(self, types: Iterable[tuple[LockObject, LockType]], *, excl_write: bool) -> None:
@@ -155,10 +172,10 @@ class Footprint:
                 self._below[parent] = max(kind, self._below.get(parent, kind))
 
     def excludes(self, target: LockObject, kind: LockType) -> bool:
-        """Whether one of the locks and one of type *kind* on *target* exclude each other."""
+        """Whether a lock of type *kind* on *target* conflicts with one of these locks."""
         met = [self._at.get(parent) for parent in target.parents]
         if met and met[0] is LockType.SHARED_READ:
-            met[0] = None  # it keeps nobody from the tables of its database
+            met[0] = None  # SHARED_READ on a database conflicts with no lock on its tables
         met.append(self._at.get(target))
         if target.table or kind is not LockType.SHARED_READ:
             met.append(self._below.get(target))
@@ -166,7 +183,7 @@ class Footprint:
 
 
 def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
-    """Whether a lock and one of *locks* exclude each other, where the server has a hierarchy of its own."""
+    """Return a test whether a lock conflicts with one of *locks*, for a server with a hierarchy of its own."""
     footprint = Footprint(((lock.object, _TYPES[lock.mode]) for lock in locks), excl_write=True)
     return lambda lock: footprint.excludes(lock.object, _TYPES[lock.mode])
 
@@ -180,37 +197,41 @@ def takes_over(
     earlier: queueing.Earlier | None,
     *,
     held: bool,
-    given: Iterable[Lock] = (),
+    released: Iterable[Lock] = (),
 ) -> bool:
-    """Whether a *call* for *request* takes over what its owner's *earlier* call has; False: it starts afresh.
+    """Whether a *call* for *request* takes over from its owner's *earlier* call; False: it starts a new request.
 
     :param held: the earlier call's request holds; otherwise it waits.
-    :param given: what the owner has given back of its lease.
+    :param released: the locks that the owner's partial releases have given back.
     :raises Superseded: a later call acts for the owner, or has released.
+    :raises Withdrawn: a person has withdrawn the request since this call began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
     start = queueing.take_over(call, request.locks, request.named, earlier)
+    if earlier is not None and start is queueing.Start.STALE and earlier.withdrawn:
+        raise Withdrawn(
+            f"{request.owner}: its request was withdrawn while it waited. Ask again if the work is still to be done"
+        )
     if earlier is not None and start is queueing.Start.STALE:
         raise Superseded(
-            f"{request.owner}: attempt {earlier.call.attempt} came later than this call (attempt {request.attempt}); "
-            "this one must stop"
+            f"{request.owner}: attempt {earlier.call.attempt} has taken over, so this call (attempt {request.attempt}) must stop"
         )
     if earlier is not None and start is queueing.Start.MISMATCH:
-        raise mismatch(request.owner, earlier.locks, request.locks, held=held, given=given)
+        raise mismatch(request.owner, earlier.locks, request.locks, held=held, released=released)
     return start is queueing.Start.TAKE_OVER
 
 
 def mismatch(
-    owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool, given: Iterable[Lock] = ()
+    owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool, released: Iterable[Lock] = ()
 ) -> LeaseMismatch:
-    """The error that shows in what the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones.
+    """The error that lists how the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones.
 
-    :param given: what the owner has given back of its lease.
+    :param released: the locks that the owner's partial releases have given back.
     """
-    if gone := list(given):
+    if gone := list(released):
         return LeaseMismatch(
-            f"{owner} holds what is left of a lease of which it has given back {_strongest(gone)}; once its work is known to "
-            "be over, release the rest, then ask again for all of it"
+            f"{owner} holds the rest of a lease that has released {_strongest(gone)}. When its work has ended, release the rest. "
+            "Then ask again for all of it"
         )
     verb, has = ("holds", "held") if held else ("already waits for", "waited for")
     had = {lock.object: lock.mode for lock in standing}
@@ -225,19 +246,19 @@ def mismatch(
     shown = [f"{what}: {_strongest(locks)}" for what, locks in differences.items() if locks]
     return LeaseMismatch(
         f"{owner} {verb} other locks than it now asks for "
-        f"({'; '.join(shown) or 'the same objects, from other reads, writes or statements'}); release them first"
+        f"({'; '.join(shown) or 'the same objects, from other reads, writes or statements'}). Release them first"
     )
 
 
 def _strongest(locks: list[Lock]) -> str:
-    """The first few, those that are EXCLUSIVE before others."""
+    """The names of the first few locks, EXCLUSIVE ones first."""
     first = sorted(locks, key=lambda lock: lock.mode is not LockMode.EXCLUSIVE)[:MOST_SHOWN]
     more = f" and {len(locks) - MOST_SHOWN} more" if len(locks) > MOST_SHOWN else ""
     return ", ".join(map(str, first)) + more
 
 
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
-    """*locks* with EXCLUSIVE on *table* in place of all that they take below it.
+    """*locks* with EXCLUSIVE on *table* in place of all locks below it.
 
     EXCLUSIVE for reads too: SHARED on a table keeps no writer out of its partitions.
     """
@@ -257,13 +278,14 @@ def request(
     named: str = "",
     priority: int = 1,
     limit: LeaseLimit | None = None,
-    late: bool = False,
+    deferred: DeferredGrant | None = None,
     types: Mapping[LockObject, LockType] | None = None,
     asked: datetime | None = None,
 ) -> LockRequest:
-    """Check and build the request for *reads* and *writes*, given by name (ranges too) or as objects.
+    """Check and build the request for *reads* and *writes*: names (ranges included) or objects.
 
-    Objects are taken as they are. In a name, a value that looks like another spelling of what Hive and Spark keep is refused.
+    Objects are used unchanged. A name is refused if one of its values looks like another spelling of what Hive and
+    Spark store.
 
     :raises InvalidRequest: naming the input that is wrong.
     """
@@ -272,15 +294,16 @@ def request(
     above = {lock.object.parent for lock in locks} if shared else ()
     whole = frozenset(target for target in shared if target in above)
     return LockRequest(
-        owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, late, types or {}, asked
+        owner, locks, lease_s, attempt, wait, query, named, whole, priority, limit, deferred, types or {}, asked
     )
 
 
 def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = False) -> list[LockObject]:
-    """The objects with the names *given*, ranges expanded; *what* they are is for the error.
+    """The objects with the names *given*, ranges expanded.
 
+    :param what: the argument's name, for the error.
     :param spelled: refuse names with a value that looks like another spelling.
-    :raises InvalidRequest: for a malformed name, and for one name in place of a list.
+    :raises InvalidRequest: a name is malformed, or *given* is one name and not a list.
     """
     if isinstance(given, str | LockObject) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
@@ -298,12 +321,15 @@ def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = Fal
 
 
 def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
-    """Whether one of *locks* is on *target* or below it; None stands for everything."""
+    """Whether one of *locks* is on *target* or below it; None means every object."""
     return target is None or any(lock.object == target or lock.object.is_below(target) for lock in locks)
 
 
 def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> list[Holder]:
-    """The locks of leases on *target* and below it, as they are shown; each lease with what its locks are for."""
+    """The holders of the locks on *target* and below it, for a listing.
+
+    :param held: pairs of a lease and the query that it is for.
+    """
     return as_shown(
         Holder(lock.object, lock.mode, lease.owner, lease.since, lease.id, lease.token, lease.expires, True, query)
         for lease, query in held
@@ -313,5 +339,5 @@ def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> lis
 
 
 def as_shown(found: Iterable[Holder]) -> list[Holder]:
-    """As they are shown: by object, and the earliest first."""
+    """Sort for a listing: by object, and the earliest first."""
     return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))

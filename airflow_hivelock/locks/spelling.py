@@ -1,24 +1,24 @@
-"""Under which name a value of a partition column is kept.
+"""The spelling that Hive and Spark store for a value of a partition column.
 
-A lock on another spelling of a value than Hive's and Spark's conflicts with no lock of theirs.
-Measured with Hive 2.3.10 (ADD PARTITION, LOAD DATA) and Spark 4.3.0 (ADD PARTITION, INSERT):
+A lock on another spelling of a value than Hive's and Spark's conflicts with none of their locks. Measured with Hive
+2.3.10 (ADD PARTITION, LOAD DATA) and Spark 4.3.0 (ADD PARTITION, INSERT):
 
 ==================  ====================  ==============================================================
-type                kept as               refused, since it is kept differently or by nobody
+type                stored as             refused, since the two store it differently or not at all
 ==================  ====================  ==============================================================
 string, varchar(n)  as it is written      more than n characters: Hive cuts them off, Spark refuses them
 char(n)             filled up with ' '    the same
 tinyint … bigint    ``7`` for 07 and +7   what is out of range (Hive: 300 is the tinyint 44) or no number
 date                ``2024-02-09`` for    days that do not exist (Hive: 2024-02-30 is 2024-03-01)
                     2024-2-9
-boolean             ``true``, ``false``   all but these two, in any case (Hive: each text is true)
+boolean             ``true``, ``false``   all except these two, in any case (Hive: each text is true)
 decimal(p,s)        ``1.25``              fewer than s decimals: Hive keeps ``1.5``, Spark ``1.50``
 double, float       ``1.5`` for 1.50      what is kept with an exponent, and more digits than it has
 timestamp           ``2024-02-09 10:…``   whole seconds: Hive keeps ``10:00:00.0``, Spark ``10:00:00``
 ==================  ====================  ==============================================================
 
-Where the type is not known, a value is refused that looks like a date, a number or a boolean in another spelling than
-the first of these, and so is a timestamp, which a date column cuts short.
+When the type is unknown, a value is refused if it looks like a date, a number or a boolean in another spelling. A
+timestamp is refused as well, because a date column cuts it short.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 INTEGERS = frozenset(_BITS)
-"""The types whose values compare as whole numbers."""
+"""The types with values that compare as whole numbers."""
 
 STRING = re.compile(r"string|varchar\((\d+)\)", re.ASCII)
-"""The types whose values are kept as they are written."""
+"""The types that store each value as it is written."""
 
 _CHAR = re.compile(r"char\((\d+)\)", re.ASCII)
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)", re.ASCII)
@@ -56,9 +56,9 @@ _MOMENT_LIKE = re.compile(_DAY.pattern + "[ T].*", re.ASCII | re.DOTALL)
 
 
 def type_of(text: str) -> str:
-    """A column's type as a metastore has it, from what a user writes.
+    """Return a column's type as a metastore writes it, from the type that a user writes.
 
-    :raises InvalidRequest: no type of a partition column that is known here.
+    :raises InvalidRequest: no known type of a partition column.
     """
     kind = re.sub(r"\s*([(),])\s*", r"\1", " ".join(text.lower().split()))
     kind = _SYNONYMS.get(kind, kind.replace("numeric(", "decimal("))
@@ -66,17 +66,19 @@ def type_of(text: str) -> str:
     if kind in ("date", "timestamp", "boolean", *INTEGERS, *_DIGITS) or any(each.fullmatch(kind) for each in _KINDS):
         return kind
     raise InvalidRequest(
-        f"{text!r} is not a type of a partition column; there are string, varchar(n), char(n), date, timestamp, "
+        f"{text!r} is not a type of a partition column. Use one of string, varchar(n), char(n), date, timestamp, "
         "boolean, tinyint, smallint, int, bigint, decimal(p,s), double and float"
     )
 
 
 def canonical(value: str, kind: str) -> str:
-    """Under which name Hive and Spark keep *value* in a column of type *kind*; it is its own canonical form.
+    """Return the spelling of *value* that Hive and Spark store in a column of type *kind*. It is its own canonical
+    form.
 
-    :param value: unescaped; the default partition's name, or none, for NULL.
-    :param kind: Hive's, in lower case; empty where it is not known.
-    :raises InvalidRequest: there is no one such name. It says why and what to write, and not where.
+    :param value: unescaped; the default partition's name or ``""`` means NULL.
+    :param kind: Hive's type, in lower case; empty if unknown.
+    :raises InvalidRequest: there is no single such spelling. The message has the reason and what to write, and not the
+        object.
     """
     if value in ("", DEFAULT_PARTITION):
         return value
@@ -100,12 +102,12 @@ def canonical(value: str, kind: str) -> str:
 
 
 def as_written(kind: str) -> bool:
-    """Whether each value of that type has one spelling, or nothing is known of it."""
+    """Whether each value of that type has one spelling. True if the type is unknown."""
     return not kind or STRING.fullmatch(kind) is not None
 
 
 def is_date(text: str) -> bool:
-    """Whether it is a date in the form that is kept, ``2013-01-01``."""
+    """Whether the text is a date in the stored form, ``2013-01-01``."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -114,23 +116,23 @@ def is_date(text: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def check_spelling(target: LockObject) -> None:
-    """Refuse a partition that was named without its types, if one of its values looks like another spelling.
+    """Refuse a partition without known types if one of its values looks like another spelling.
 
-    :raises InvalidRequest: it says what is usually kept, and how to say that the value is meant as it is written.
+    :raises InvalidRequest: it names the usual spelling, and how to use the value as it is written.
     """
     for column, value in target.partition:
         try:
             canonical(value, "")
         except InvalidRequest as error:
             raise InvalidRequest(
-                f"{target}: {error}, and the type of {column} is not known here. A lock on one spelling does not meet a lock on "
-                "another. Write what Hive and Spark keep; or give a LockObject, which is taken as it is written"
+                f"{target}: {error}, and the type of {column} is unknown here. Locks on two spellings of a value do not conflict. "
+                "Write the value as Hive and Spark keep it. Or give a LockObject, which is used as it is written"
             ) from error
 
 
 def _whole(value: str, kind: str) -> str:
     if not _WHOLE.fullmatch(value) or not -(1 << _BITS[kind]) <= int(value) < 1 << _BITS[kind]:
-        raise InvalidRequest(f"{value!r} is no {kind}; write a whole number in its range, as in 7")
+        raise InvalidRequest(f"{value!r} is not a valid {kind}. Write a whole number in its range, as in 7")
     return str(int(value))
 
 
@@ -143,12 +145,12 @@ def _date(value: str) -> str:
 
 
 def _no_date(value: str) -> str:
-    raise InvalidRequest(f"{value!r} is no date; write one as in 2013-01-31")
+    raise InvalidRequest(f"{value!r} is not a valid date. Write one as in 2013-01-31")
 
 
 def _boolean(value: str) -> str:
     if value.lower() not in ("true", "false"):
-        raise InvalidRequest(f"{value!r} is a boolean of which Hive and Spark make different ones; write true or false")
+        raise InvalidRequest(f"Hive and Spark read the boolean {value!r} differently. Write true or false")
     return value.lower()
 
 
@@ -158,12 +160,12 @@ def _timestamp(value: str) -> str:
         year, month, day, hour, minute, second = (int(part or 0) for part in (match.groups()[:6] if match else ()))
         moment = f"{date(year, month, day).isoformat()} {time(hour, minute, second).isoformat()}"
     except ValueError:
-        raise InvalidRequest(f"{value!r} is no timestamp; write one as in 2013-01-31 10:00:00.5") from None
+        raise InvalidRequest(f"{value!r} is not a valid timestamp. Write one as in 2013-01-31 10:00:00.5") from None
     fraction = ((match and match[7]) or "").rstrip("0")
     if not fraction or len(fraction) > 6:
         raise InvalidRequest(
-            f"{value!r} has no one name: Hive keeps it as '{moment}.{fraction or '0'}', "
-            f"Spark as '{moment}{fraction and '.'}{fraction[:6]}'"
+            f"{value!r} has two names: Hive keeps it as '{moment}.{fraction or '0'}', "
+            f"Spark as '{moment}{fraction and '.'}{fraction[:6]}'. Lock the level above it instead"
         )
     return f"{moment}.{fraction}"
 
@@ -174,38 +176,42 @@ def _floating(value: str, kind: str) -> str:
     plain = len(whole) <= 7 and (whole != "0" or not digits or not fraction.startswith("000"))
     if not whole or not plain or len(digits) > _DIGITS[kind] or (sign and not digits):
         raise InvalidRequest(
-            f"{value!r} is no {kind} that is kept with all its digits and without an exponent; write one as in 1.5"
+            f"{value!r} is not a valid {kind} that keeps all its digits without an exponent. Write one as in 1.5"
         )
     return f"{sign}{whole}.{fraction or '0'}"
 
 
 def _decimal(value: str, precision: int, scale: int, kind: str) -> str:
     if not _NUMBER.fullmatch(value):
-        raise InvalidRequest(f"{value!r} is no {kind}; write a number with {scale} decimals")
+        raise InvalidRequest(f"{value!r} is not a valid {kind}. Write a number with {scale} decimals")
     sign, whole, fraction = _parts(value)
     if len(fraction) > scale or len(whole.lstrip("0")) > precision - scale:
-        raise InvalidRequest(f"{value!r} is no {kind}: it has more digits")
+        raise InvalidRequest(f"{value!r} is not a valid {kind}, because it has more digits")
     sign = sign if (whole + fraction).strip("0") else ""
     short, full = (sign + whole + ("." + digits if digits else "") for digits in (fraction, fraction.ljust(scale, "0")))
     if short != full:
-        raise InvalidRequest(f"{value!r} has no one name: Hive keeps it as {short!r}, Spark as {full!r}")
+        raise InvalidRequest(
+            f"{value!r} has two names: Hive keeps it as {short!r}, Spark as {full!r}. Lock the level above it instead"
+        )
     return full
 
 
 def _parts(number: str) -> tuple[str, str, str]:
-    """``-`` or nothing, the digits before the point and those behind it, without zeros that say nothing."""
+    """Split a number into its sign, the digits before the point and those after it, without superfluous zeros."""
     whole, _, fraction = number.lstrip("+-").partition(".")
     return "-" if number.startswith("-") else "", whole.lstrip("0") or "0", fraction.rstrip("0")
 
 
 def _short(value: str, most: int, kind: str) -> str:
     if len(value) > most:
-        raise InvalidRequest(f"{value!r} is longer than a {kind}: Hive cuts it off, and Spark refuses it")
+        raise InvalidRequest(
+            f"{value!r} is longer than a {kind}. Hive cuts it off, and Spark refuses it. Write a shorter value"
+        )
     return value
 
 
 def _plain(value: str) -> str:
-    """*value* of a column of whose type nothing is known."""
+    """Return *value* of a column of unknown type, or refuse it."""
     if (kept := _usual(value)) != value:
         meant = f"another spelling of {kept!r}" if kept else "a date, a timestamp or a number that is rewritten"
         raise InvalidRequest(f"{value!r} looks like {meant}")
@@ -213,7 +219,7 @@ def _plain(value: str) -> str:
 
 
 def _usual(value: str) -> str:
-    """What *value* is usually kept as, if it is more than a string; empty where there is no saying."""
+    """The usual spelling of *value* if it looks like more than a string; empty if there is no single one."""
     if (stripped := value.strip(" ")) != value:
         return _usual(stripped)
     if value.lower() in ("true", "false"):

@@ -1,7 +1,7 @@
-"""What comes out of a lock store, where others may write as well: read whole, or refused with a ValueError or TypeError.
+"""Checks of values from a lock store: each returns the whole value, or raises ValueError or TypeError.
 
-JSON lets through what later breaks whoever works with it: numbers that are no time, half characters that cannot be
-printed, lists so deep that nothing may look into them. So each value is looked at once, where it comes in.
+Other clients may write to the store. JSON accepts values that fail later: numbers that are no time, lone surrogates
+that cannot be printed, and lists too deep to be read. So each value is checked once, where it enters.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 MOST_NUMBER = 2**63 - 1
 MOST_MS = 250_000_000_000_000
-"""In the year 9892: Python's times end in 9999, and a lease, added to one, must not go beyond."""
+"""In the year 9892. Python's times end in 9999, and a time plus the length of a lease must not pass that."""
 
 
 @lru_cache(maxsize=1_000)
 def complain(log: logging.Logger, error: str, version: int) -> None:
-    """Log what cannot be read once for each *version* of it: a page looks every second."""
+    """Log an unreadable value once for each *version* of it, because a page reads it every second."""
     log.warning("%s", error)
 
 
 def load(data: bytes | str) -> dict[str, Any]:
-    """The object that *data* is in JSON."""
+    """Parse *data*, a JSON object."""
     try:
         found = json.loads(data)
     except RecursionError as error:
@@ -37,13 +37,13 @@ def load(data: bytes | str) -> dict[str, Any]:
 
 
 def texts(values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Check that those of *values* are text, and can be written as UTF-8."""
+    """Check that the named *values* are text that can be written as UTF-8."""
     for name in names:
         text(values[name], name)
 
 
 def text(value: Any, name: str) -> str:
-    """*value*, which is text."""
+    """Return *value*, which must be text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is {type(value).__name__}, not text")
     value.encode()
@@ -51,13 +51,13 @@ def text(value: Any, name: str) -> str:
 
 
 def numbers(values: Mapping[str, Any], names: Iterable[str], most: int = MOST_NUMBER) -> None:
-    """Check that those of *values* are whole numbers from 0 to *most*."""
+    """Check that the named *values* are whole numbers from 0 to *most*."""
     for name in names:
         number(values[name], name, most)
 
 
 def number(value: Any, name: str, most: int = MOST_NUMBER) -> int:
-    """*value*, which is a whole number from 0 to *most*."""
+    """Return *value*, which must be a whole number from 0 to *most*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {type(value).__name__}, not a whole number")
     if not 0 <= value <= most:
@@ -66,16 +66,16 @@ def number(value: Any, name: str, most: int = MOST_NUMBER) -> int:
 
 
 def seconds(value: Any, name: str, most: float) -> float:
-    """*value*, which is a number from 0 to *most*."""
+    """Return *value*, which must be a number from 0 to *most*."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is {type(value).__name__}, not a number")
-    if not 0 <= value <= most:  # nor is NaN
+    if not 0 <= value <= most:  # this refuses NaN as well
         raise ValueError(f"{name} is not between 0 and {most}")
     return float(value)
 
 
 def one_line(value: Any, name: str, most: int = 300) -> str:
-    """*value*, which is one line of text that a person can read."""
+    """Return *value*, which must be one printable line of at most *most* characters."""
     if not text(value, name).isprintable() or len(value) > most:
         raise ValueError(f"{name}={value!r:.80}")
     return str(value)

@@ -1,1 +1,1 @@
-"""What is said to Hive's servers: the metastore, HiveServer2."""
+"""Calls to Hive's servers, the metastore and HiveServer2, and Hive's own settings."""

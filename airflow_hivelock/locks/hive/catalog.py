@@ -1,4 +1,4 @@
-"""What the planner needs to know of tables, and the Hive metastore that knows it."""
+"""What the planner needs to know about tables, and the Hive metastore that knows it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 ICEBERG, HUDI, DELTA = "iceberg", "hudi", "delta"
 LOCK_ENABLED = "engine.hive.lock-enabled"
-"""The property of an Iceberg table by which its commits take no lock in the metastore."""
+"""The property of an Iceberg table. If it is false, its commits take no lock in the metastore."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What is known of a table.
+    """The known properties of a table.
 
     :param partition_columns: in lower case, outermost first; empty for an unpartitioned table.
-    :param provider: Spark's ``spark.sql.sources.provider`` in lower case, as in ``USING parquet``;
-        None for a table in Hive's own format.
+    :param provider: Spark's ``spark.sql.sources.provider`` in lower case, as in ``USING parquet``; None for a table in
+        Hive's own format.
     :param table_type: the metastore's: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
-    :param partition_types: Hive's types of the partition columns; empty where they are not known.
-    :param view_text: the query that a view, or a materialized view, stands for; empty where it is not known.
-    :param view_database: what names without a database are in, in that query; empty for the view's own.
-    :param transactional: an ACID table of Hive's.
-    :param format: ``iceberg``, ``hudi`` or ``delta``, which are changed by commits; empty for any other.
-    :param commits_lock: those commits lock the table in the metastore, or may.
+    :param partition_types: Hive's types of the partition columns; empty if they are unknown.
+    :param view_text: the query of a view or a materialized view; empty if it is unknown.
+    :param view_database: the database of names without one in that query; empty for the view's own.
+    :param transactional: whether it is an ACID table of Hive.
+    :param format: ``iceberg``, ``hudi`` or ``delta``: formats with commits of their own; empty for other tables.
+    :param commits_lock: whether those commits lock the table in the metastore, or may lock it.
     """
 
     partition_columns: tuple[str, ...] = ()
@@ -50,25 +50,25 @@ class Table:
 
 
 class Catalog(Protocol):
-    """Where tables are looked up. All calls are safe from several threads."""
+    """Finds tables. All calls are safe from several threads."""
 
     def table(self, table: LockObject) -> Table | None:
-        """What is known of *table*; None where it does not exist.
+        """Return the known properties of *table*; None if it does not exist.
 
         :raises StoreUnavailable: the catalog did not answer.
         """
         ...
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
-        """The existing full partitions of a table, or those below a prefix of it.
+        """Return the existing full partitions of a table, or those below a prefix of it.
 
-        :raises InvalidRequest: naming a partition that exists and cannot be locked.
+        :raises InvalidRequest: a partition exists that cannot be locked. The message names it.
         :raises StoreUnavailable: the catalog did not answer.
         """
         ...
 
     def names(self, database: str = "") -> list[str]:
-        """The tables and views of *database*, which need not exist; without one, the databases.
+        """Return the tables and views of *database*, which need not exist; without one, the databases.
 
         :raises StoreUnavailable: the catalog did not answer.
         """
@@ -79,26 +79,28 @@ _OPTIONS = {"auth", "kerberos_service_name", "ssl", "ca"}
 
 
 def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
-    """The Hive metastore at ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
+    """Return the Hive metastore at ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
 
-    :param timeout_s: how long to wait for a connection, and then for each part of an answer.
-    :raises InvalidRequest: a URI that cannot be meant.
-    :raises HiveLockError: the client library is not installed. Nothing is connected to before the first question.
+    The first question opens the connection.
+
+    :param timeout_s: how long to wait for a connection, and then for each part of an answer, in seconds.
+    :raises InvalidRequest: the URI is invalid.
+    :raises HiveLockError: the client library is not installed.
     """
     check(uri, f"the metastore, as in thrift://host:{PORT},")
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
-        raise InvalidRequest(f"{shown(uri)!r} is not a metastore; give the address of one, as in thrift://host:{PORT}")
+        raise InvalidRequest(f"{shown(uri)!r} is not a metastore. Give its address, as in thrift://host:{PORT}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
-        raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}; there are {', '.join(sorted(_OPTIONS))}")
+        raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")
     auth, tls = options.pop("auth", "NONE").upper(), truth("ssl", options.pop("ssl", "false"))
     return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, auth=auth, tls=tls, **options))
 
 
 @dataclass(frozen=True)
 class MetastoreCatalog:
-    """A :class:`Catalog`. Each question has a connection of its own: there is nothing to close or to share."""
+    """A :class:`Catalog`. Each question has a connection of its own, so no connection is shared or must be closed."""
 
     metastore: Metastore
     settings_of: ClassVar[str] = "the metastore's configuration"
@@ -110,7 +112,7 @@ class MetastoreCatalog:
             return None
         parameters = {key: value.lower() for key, value in (found.parameters or {}).items()}
         provider = parameters.get("spark.sql.sources.provider", "hive")
-        changed_by = _format(parameters, found.sd.inputFormat if found.sd else None)
+        changed_by = format_of(parameters, found.sd.inputFormat if found.sd else None)
         columns = found.partitionKeys or ()
         return Table(
             tuple(column.name.lower() for column in columns),
@@ -137,20 +139,30 @@ class MetastoreCatalog:
         # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.
         with self.metastore.client() as client:
             found: list[str] = client.get_partition_names(below.database, below.table, -1)
-        for name in found:
-            levels = tuple(unescape_level(level) for level in name.split("/"))
-            if levels[: len(below.partition)] == below.partition:
-                try:
-                    yield LockObject(below.database, below.table, levels)
-                except InvalidRequest as error:
-                    raise InvalidRequest(
-                        f"partition {name!r} of {below.database}.{below.table} cannot be locked, and so "
-                        f"{below} cannot be read as a whole; name the partitions to read"
-                    ) from error
+        yield from named_partitions(below, found)
 
 
-def _format(parameters: Mapping[str, str], input_format: str | None) -> str:
-    """Of a table that is changed by commits; empty for any other. *parameters* have their values in lower case."""
+def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockObject]:
+    """The partitions with these *names*, as a metastore has them, that are *below* a table or a prefix.
+
+    :raises InvalidRequest: naming a partition that exists and cannot be locked.
+    """
+    for name in names:
+        levels = tuple(unescape_level(level) for level in name.split("/"))
+        if levels[: len(below.partition)] == below.partition:
+            try:
+                yield LockObject(below.database, below.table, levels)
+            except InvalidRequest as error:
+                raise InvalidRequest(
+                    f"partition {name!r} of {below.database}.{below.table} cannot be locked, so {below} cannot be read as a "
+                    "whole. Name the partitions to read"
+                ) from error
+
+
+def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
+    """Return the format of a table with commits of its own; empty for others. *parameters* have their values in lower
+    case.
+    """
     if parameters.get("table_type") == ICEBERG:
         return ICEBERG
     if (input_format or "").startswith("org.apache.hudi."):
@@ -160,16 +172,16 @@ def _format(parameters: Mapping[str, str], input_format: str | None) -> str:
 
 
 def _view(found: Any) -> tuple[str, str]:
-    """The query of a view, and the database that it was made in, as the metastore's table *found* has them.
+    """Return the query of a view, and the database that it was created in, from the metastore's table *found*.
 
-    Hive's text says everything in full. Spark keeps the text as it was typed and the rest in properties
+    Hive's text has all names in full. Spark keeps the text as it was typed, and the rest in properties
     (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
     """
     parameters: dict[str, str] = found.parameters or {}
     text: str = found.viewExpandedText or found.viewOriginalText or ""
     if "view.query.out.numCols" in parameters:
         gives = [
-            parameters[f"view.query.out.col.{place}"] for place in range(int(parameters["view.query.out.numCols"]))
+            parameters[f"view.query.out.col.{index}"] for index in range(int(parameters["view.query.out.numCols"]))
         ]
         columns = [column.name for column in found.sd.cols]
         if gives != columns and len(gives) == len(columns):

@@ -1,16 +1,16 @@
-"""Tables that are changed by commits of their own: Iceberg's, Hudi's and Delta's, and what a commit locks in Hive's metastore.
+"""Tables with commits of their own, of Iceberg, Hudi and Delta, and what a commit locks in Hive's metastore.
 
 ========  ==================================================  ===================================================
-format    is told by                                          a commit takes, in the metastore
+format    is identified by                                    a commit takes, in the metastore
 ========  ==================================================  ===================================================
 Iceberg   ``table_type=ICEBERG``                              the table, EXCLUSIVE, unless its property
                                                               ``engine.hive.lock-enabled`` is false
-Hudi      ``spark.sql.sources.provider=hudi``, or its input   the same, where its writer has
+Hudi      ``spark.sql.sources.provider=hudi``, or its input   the same, if its writer has
           format                                              ``HiveMetastoreBasedLockProvider``
 Delta     ``spark.sql.sources.provider=delta``                nothing
 ========  ==================================================  ===================================================
 
-Such a lock waits for every lease on the table that is in the same metastore, that of the job's own task among them.
+Such a lock waits for every lease on the table in the same metastore, also for the lease of the job's own task.
 (``org.apache.iceberg.hive.HiveTableOperations``, Iceberg 1.x.)
 """
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WHAT_TO_SET = (
-    f"set its property '{LOCK_ENABLED}'='false', so that its commits rely on the leases of those who write it, or keep the locks "
-    "of its tasks in another lock store"
+    f"set its property '{LOCK_ENABLED}'='false', so that its commits rely on the leases of its writers, or keep the locks of "
+    "its tasks in another lock store"
 )
 
 
 def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], catalog: Catalog) -> None:
-    """Look whether leases in the metastore on these objects would meet the commits of those tables.
+    """Check whether commits of those tables would wait for leases in the metastore on these objects.
 
-    :raises InvalidRequest: the job that has the lease would wait for it.
+    :raises InvalidRequest: the job with the lease would wait for its own lease.
     """
     written = _tables(writes)
     for table in {**written, **_tables(reads)}:
@@ -48,14 +48,14 @@ def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], cat
             continue
         if known.format == HUDI:
             log.warning(
-                "%s is a Hudi table: with HiveMetastoreBasedLockProvider its commits would wait for this lease; use another "
+                "%s is a Hudi table: with HiveMetastoreBasedLockProvider its commits would wait for this lease. Use another "
                 "lock provider, or keep the locks of its tasks in another lock store",
                 table,
             )
         elif table in written:
             raise InvalidRequest(
-                f"{table} is an Iceberg table: each commit locks it in this metastore, and would wait for the lease of its own "
-                f"task until it fails; {WHAT_TO_SET}"
+                f"{table} is an Iceberg table. Each commit locks it in this metastore, and would wait for the lease of its own "
+                f"task until it fails. To avoid that, {WHAT_TO_SET}"
             )
         else:
             log.warning(

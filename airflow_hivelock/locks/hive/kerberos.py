@@ -1,8 +1,8 @@
-"""Kerberos: whether this process has a ticket for a service, told before a library hides why not."""
+"""Checks whether this process has a Kerberos ticket for a service. A library's own error hides the reason."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import AccessDenied
 
@@ -10,27 +10,49 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def check(service: str, hosts: Iterable[str]) -> None:
-    """:raises AccessDenied: there is none for *service* on any of *hosts*, and Kerberos says why."""
-    import kerberos
+def context(service: str, host: str) -> Any:
+    """A new security context of this process's ticket for *service* on *host*."""
+    import gssapi
 
-    faults = []
-    for host in hosts:
-        name = f"{service}@{host}"
-        try:
-            _, context = kerberos.authGSSClientInit(name)
-            kerberos.authGSSClientStep(context, "")
-        except kerberos.GSSError as error:
-            faults.append(f"{name}: {said(error)}")
-        else:
-            return
-    raise AccessDenied(
-        f"no Kerberos ticket for {'; '.join(faults)}. Run kinit, or airflow kerberos, and have KRB5CCNAME name its cache; "
-        "kerberos_service_name is what the server's principal begins with"
+    return gssapi.SecurityContext(
+        name=gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service),
+        mech=gssapi.MechType.kerberos,
+        usage="initiate",
+        flags=[
+            gssapi.RequirementFlag.mutual_authentication,
+            gssapi.RequirementFlag.out_of_sequence_detection,
+            gssapi.RequirementFlag.integrity,
+            gssapi.RequirementFlag.confidentiality,
+        ],
     )
 
 
-def said(error: BaseException) -> str:
-    """What an error says; of Kerberos's, ``((major, code), (minor, code))``, the minor status, if it tells anything."""
-    texts = [str(part[0]) for part in error.args if isinstance(part, tuple) and part and part[0] != "Success"]
-    return texts[-1] if texts else str(error) or type(error).__name__
+def check(service: str, hosts: Iterable[str]) -> None:
+    """Check that there is a ticket for *service* on one of *hosts*.
+
+    :raises AccessDenied: there is none. The message has Kerberos' reason.
+    """
+    from gssapi.exceptions import GSSError
+
+    faults = []
+    for host in hosts:
+        try:
+            context(service, host).step(None)
+        except GSSError as error:
+            faults.append(f"{service}@{host}: {reason_of(error)}")
+        else:
+            return
+    raise AccessDenied(
+        f"no Kerberos ticket for {'; '.join(faults)}. Run kinit, or airflow kerberos, and set KRB5CCNAME to its cache. Set "
+        "kerberos_service_name to the first part of the server's principal"
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of *error*. For an error of GSSAPI, that is Kerberos's own text, or else GSSAPI's."""
+    statuses = getattr(error, "get_all_statuses", None)
+    if statuses is None:
+        return str(error) or type(error).__name__
+    minor = getattr(error, "min_code", 0)
+    texts = statuses(minor, False) if minor else statuses(getattr(error, "maj_code", 0), True)
+    return str(texts[-1]) if texts else str(error)

@@ -1,4 +1,4 @@
-"""SASL for Hive's Thrift servers: what thrift_sasl asks of a client, by pure-sasl."""
+"""SASL for Hive's Thrift servers: the interface that thrift_sasl expects, implemented with pure-sasl."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 
 class Negotiator(SASLClient):  # type: ignore[misc]
-    """PyHive's own takes *wrap* for *unwrap*, and so fails wherever messages are signed or encrypted: under Hadoop's
-    ``hadoop.rpc.protection``, and HiveServer2's ``hive.server2.thrift.sasl.qop``.
+    """A client for one SASL handshake.
 
-    Each method's first value says that it went well: what does not is raised.
+    PyHive's own calls *wrap* instead of *unwrap*. So it fails if messages are signed or encrypted: with Hadoop's
+    ``hadoop.rpc.protection``, or with HiveServer2's ``hive.server2.thrift.sasl.qop``.
+
+    The first value of each method is always True: a failure is raised.
     """
 
     def start(self, mechanism: str) -> tuple[bool, str, bytes]:
         with _failing():
-            self.choose_mechanism([mechanism])
+            self.choose_mechanism([_registered(mechanism)])
             return True, mechanism, self.process()
 
     def step(self, challenge: bytes) -> tuple[bool, bytes]:
@@ -33,7 +35,7 @@ class Negotiator(SASLClient):  # type: ignore[misc]
             return True, self.process(challenge)
 
     def encode(self, plain: bytes) -> tuple[bool, bytes]:
-        """Unchanged where nothing is asked for but who this is; otherwise with its length, 4 bytes, in front."""
+        """Return *data* unchanged if only authentication was negotiated. Otherwise its length precedes it, in 4 bytes."""
         with _failing():
             wrapped: bytes = self.wrap(plain)
             return True, wrapped if self.qop == QOP.AUTH else struct.pack(">I", len(wrapped)) + wrapped
@@ -43,9 +45,18 @@ class Negotiator(SASLClient):  # type: ignore[misc]
             return True, self.unwrap(framed[4:])
 
 
+def _registered(mechanism: str) -> str:
+    """The name of *mechanism* in pure-sasl's registry."""
+    if mechanism != "GSSAPI":
+        return mechanism
+    from airflow_hivelock.locks.hive.mechanism import NAME
+
+    return NAME
+
+
 @contextmanager
 def _failing() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # pure-sasl's own, and Kerberos's
-        raise TTransportException(message=f"SASL: {kerberos.said(error)}") from error
+        raise TTransportException(message=f"SASL: {kerberos.reason_of(error)}") from error

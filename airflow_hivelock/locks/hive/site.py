@@ -1,8 +1,8 @@
-"""``hive-site.xml``, as Hadoop's ``Configuration`` reads it: what Hive was told, and on which line.
+"""``hive-site.xml``, as Hadoop's ``Configuration`` reads it: Hive's settings, and the line of each.
 
-The last of two values wins, unless the earlier one is ``final``; ``${name}`` stands for another property of the file. Not
-read, and refused: a document type, whose entities could be anything; ``xi:include``; and, in a property that is asked for,
-what only Hive's own process knows, ``${env.HOME}`` or ``${user.name}``.
+The last of two values wins, unless the earlier one is ``final``. ``${name}`` is replaced by another property of the
+file. These are refused: a document type, because it can define entities; ``xi:include``; and in a property that is
+needed, values that only Hive's own process knows, such as ``${env.HOME}`` or ``${user.name}``.
 """
 
 from __future__ import annotations
@@ -14,34 +14,26 @@ from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.properties import DEFAULTS, URIS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MOST_BYTES = 4_000_000
-"""Ten times Hive's own template, which has every property there is."""
+"""Ten times the size of Hive's own template, which has every property."""
 
 MOST_CHARACTERS = 10_000
-"""Of a value that is asked for, its variables replaced."""
+"""The longest value with its variables replaced."""
 
 MOST_VARIABLES = 20
 """``Configuration.MAX_SUBST``."""
-
-DEFAULTS = {
-    "hive.support.concurrency": "false",
-    "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DummyTxnManager",
-    "hive.lock.manager": "org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager",
-    "hive.zookeeper.client.port": "2181",
-    "hive.zookeeper.namespace": "hive_zookeeper_namespace",
-}
-"""What Hive does where its file says nothing (``HiveConf``, Hive 2.3 to 4)."""
 
 _VARIABLE = re.compile(r"\$\{([^}$ ]+)\}")
 
 
 @dataclass(frozen=True)
 class Property:
-    """What the file says of a property, as it is written there."""
+    """A property, as it is written in the file."""
 
     value: str
     line: int
@@ -52,7 +44,7 @@ class Property:
 class Site:
     """The properties of a file.
 
-    :param file: its name, for people.
+    :param file: its name, for messages.
     """
 
     file: str
@@ -60,49 +52,55 @@ class Site:
 
     @classmethod
     def read(cls, file: str) -> Site:
-        """:raises InvalidRequest: it cannot be read, or is no file of Hadoop's."""
+        """Read a file.
+
+        :raises InvalidRequest: it cannot be read, or it is not a file of Hadoop's.
+        """
         try:
-            if not Path(file).is_file():  # a pipe would be waited for
+            if not Path(file).is_file():  # to open a pipe would wait for its writer
                 raise OSError("no such file")
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             raise InvalidRequest(
-                f"hive_site={file!r:.200} cannot be read ({error}): name a hive-site.xml on this host"
+                f"hive_site={file!r:.200} cannot be read ({error}). Name a hive-site.xml on this host"
             ) from error
         return cls.parse(data, file)
 
     @classmethod
     def parse(cls, data: bytes, file: str = "hive-site.xml") -> Site:
-        """:raises InvalidRequest: it is no file of Hadoop's."""
+        """Parse the contents of a file.
+
+        :raises InvalidRequest: it is not a file of Hadoop's.
+        """
         if len(data) > MOST_BYTES:
-            raise InvalidRequest(f"{file} has more than {MOST_BYTES:,} bytes: that is no hive-site.xml")
+            raise InvalidRequest(f"{file} has more than {MOST_BYTES:,} bytes, so it is not a hive-site.xml")
         return cls(file, _Reader(file).read(data))
 
     @property
     def settings_of(self) -> str:
-        """Whose settings they are; see :class:`.coverage.Hive`."""
+        """The name of the source; see :class:`.coverage.Hive`."""
         return self.file
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """What Hive goes by: its default where the file says nothing."""
+        """Return the settings that Hive uses: its default if the file does not set one."""
         return {name: self.value(name) or DEFAULTS.get(name) for name in wanted}
 
     def value(self, name: str) -> str | None:
-        """What the file says, its variables replaced; None where it says nothing.
+        """Return the file's value, with its variables replaced; None if the file has none.
 
-        :raises InvalidRequest: a value that only Hive itself can know.
+        :raises InvalidRequest: only Hive's own process can know the value.
         """
         found = self.find(name)
         return None if found is None else self._resolved(name, found).strip() or None
 
     def where(self, name: str) -> str:
-        """Where what is said of *name* stands."""
+        """Return the file and line of *name*."""
         found = self.find(name)
         return f"{self.file}:{found.line}" if found else "Hive's default"
 
     def find(self, name: str) -> Property | None:
-        """What the file has of it, as it is written there."""
+        """Return the file's property *name*, as it is written there."""
         return self.properties.get(_of_metastore(name)) or self.properties.get(name)
 
     def _resolved(self, name: str, found: Property) -> str:
@@ -115,20 +113,20 @@ class Site:
             inner = self.properties.get(variable[1])
             if inner is None:
                 raise InvalidRequest(
-                    f"{name} in {self.file}:{found.line} holds {variable[0]!r:.80}, which only Hive's own process knows: "
-                    "write there what it stands for, or say it in the connection or the URL"
+                    f"{name} in {self.file}:{found.line} contains {variable[0]!r:.80}, which only Hive's own process knows. "
+                    "Write its value there, or set the value in the connection or the URL"
                 )
             text = text[: variable.start()] + inner.value + text[variable.end() :]
         raise InvalidRequest(f"{name} in {self.file}:{found.line} is too long, or its variables never end")
 
 
 def _of_metastore(name: str) -> str:
-    """The newer name of a setting of the metastore's, which counts before the older (``MetastoreConf``)."""
-    return "metastore.thrift.uris" if name == "hive.metastore.uris" else name.replace("hive.metastore.", "metastore.")
+    """Return the newer name of a setting of the metastore. It takes precedence over the older one (``MetastoreConf``)."""
+    return "metastore.thrift.uris" if name == URIS else name.replace("hive.metastore.", "metastore.")
 
 
 class _Reader:
-    """Collects properties while expat reads: no tree, whatever the file holds."""
+    """Collects properties while expat reads. It builds no tree, whatever the file contains."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -140,7 +138,7 @@ class _Reader:
         self._parser.StartDoctypeDeclHandler = self._doctype
         self._depth = 0
         self._within = False
-        self._said: dict[str, str] = {}
+        self._fields: dict[str, str] = {}
         self._line = 0
         self._part: list[str] = []
         self._found: dict[str, Property] = {}
@@ -150,20 +148,20 @@ class _Reader:
             self._parser.Parse(data, True)
         except InvalidRequest:
             raise
-        except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two of an encoding that is none
+        except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two for an unknown encoding
             raise InvalidRequest(f"{self._file} cannot be read as XML: {error}") from error
         return self._found
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1 and name != "configuration":
-            self._refuse(f"its first element is {name!r:.40}, and Hadoop's files have configuration")
+            self._refuse(f"its first element is {name!r:.40}, but must be configuration")
         if name.endswith(":include") or name == "include":
             self._refuse(
-                f"it includes {attributes.get('href', '')!r:.80}, which is not read; put that file's properties in"
+                f"it includes {attributes.get('href', '')!r:.80}, which is not read. Copy that file's properties into this one"
             )
         if name == "property":
-            self._within, self._said, self._line = True, dict(attributes), self._parser.CurrentLineNumber
+            self._within, self._fields, self._line = True, dict(attributes), self._parser.CurrentLineNumber
         self._part = []
 
     def _text(self, text: str) -> None:
@@ -175,13 +173,13 @@ class _Reader:
             self._within = False
             self._keep()
         elif self._within and name in ("name", "value", "final"):
-            self._said[name] = "".join(self._part)
+            self._fields[name] = "".join(self._part)
 
     def _keep(self) -> None:
-        name, value = self._said.get("name", "").strip(), self._said.get("value")
+        name, value = self._fields.get("name", "").strip(), self._fields.get("value")
         if not name or value is None:
             return
-        final = self._said.get("final", "").strip() == "true"
+        final = self._fields.get("final", "").strip() == "true"
         before = self._found.get(name)
         if before is None or not before.final:
             self._found[name] = Property(value, self._line, final)
@@ -189,7 +187,7 @@ class _Reader:
             self._found[name] = replace(before, final=True)
 
     def _doctype(self, *_: object) -> None:
-        self._refuse("it has a document type, whose entities could be anything; Hadoop's files have none")
+        self._refuse("it has a document type, which Hadoop's files do not have. Remove it")
 
     def _refuse(self, why: str) -> NoReturn:
         raise InvalidRequest(f"{self._file}:{self._parser.CurrentLineNumber}: {why}")

@@ -1,4 +1,4 @@
-"""What a HiveServer2 answers to SQL, by PyHive or what speaks as it does."""
+"""How a HiveServer2 answers SQL, through PyHive or a client with the same interface."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
-    """Run *statement* and give its rows; none for one that has no result."""
+    """Run *statement* and return its rows; none for a statement without a result."""
     cursor.execute(statement)
     found: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
     return found
 
 
 def setting(cursor: Any, name: str) -> str | None:
-    """What Hive's setting *name* is in this session; None where it is not set, or the server is no Hive.
+    """Return Hive's setting *name* in this session; None if it is not set, or if the server is not Hive.
 
     Hive answers ``name=value``, or ``name is undefined``, in one column; Spark's Thrift server in two.
     """
@@ -22,7 +22,7 @@ def setting(cursor: Any, name: str) -> str | None:
     return text.removeprefix(f"{name}=") or None if text.startswith(f"{name}=") else None
 
 
-def said(error: Exception) -> str:
-    """What Hive gives as the reason, in one line, out of PyHive's dump of the whole answer."""
+def reason_of(error: Exception) -> str:
+    """Return Hive's reason in one line, from PyHive's dump of the whole answer."""
     status = getattr(error.args[0], "status", None) if error.args else None
     return " ".join(str(getattr(status, "errorMessage", None) or error).split())

@@ -1,16 +1,15 @@
-"""Connections to Hive's Thrift servers: the one place where they are opened."""
+"""Connections to Hive's Thrift servers: the one place that opens them."""
 
 from __future__ import annotations
 
-import ssl
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow_hivelock.locks import url
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.hive import kerberos
-from airflow_hivelock.locks.url import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,13 +22,14 @@ AUTH = ("NONE", "KERBEROS")
 
 @dataclass(frozen=True)
 class Metastore:
-    """A Hive metastore by its addresses. Each :meth:`client` is a connection of its own: nothing to close or to share.
+    """A Hive metastore by its addresses. Each :meth:`client` is a connection of its own, so none is shared or must be
+    closed.
 
-    :param hosts: servers over one database, as in ``hive.metastore.uris``: the first that can be reached answers.
-    :param timeout_s: how long to wait for a connection, and then for each part of an answer.
-    :param auth: ``NONE``, or ``KERBEROS`` where ``hive.metastore.sasl.enabled``, with the ticket of this process.
-    :param tls: with what ``hive.metastore.use.SSL`` asks for: certificates are checked against *ca*, a file of PEM,
-        or else the system's.
+    :param hosts: servers on one database, as in ``hive.metastore.uris``. The first one that can be reached answers.
+    :param timeout_s: how long to wait for a connection, and then for each part of an answer, in seconds.
+    :param auth: ``NONE``, or ``KERBEROS`` with ``hive.metastore.sasl.enabled``; it uses the ticket of this process.
+    :param tls: the options for ``hive.metastore.use.SSL``. Certificates are checked against *ca*, a PEM file, or
+        against the system's.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -41,23 +41,23 @@ class Metastore:
 
     def __post_init__(self) -> None:
         if self.auth not in AUTH:
-            raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
+            raise InvalidRequest(f"auth={self.auth!r} of {self} is unknown. Use one of {', '.join(AUTH)}")
         if not self.timeout_s > 0:
-            raise InvalidRequest(f"a time-out of {self.timeout_s!r} s for {self}: give seconds above 0")
-        need(f"to ask {self}", "hmsclient", extra="metastore")
+            raise InvalidRequest(f"the time-out {self.timeout_s!r} s of {self} is invalid. Give seconds above 0")
+        url.need(f"to ask {self}", "hmsclient", extra="metastore")
         if self.auth == "KERBEROS":
-            need(f"for Kerberos at {self}", "thrift_sasl", "puresasl", "kerberos", extra="kerberos")
+            url.need(f"for Kerberos at {self}", "thrift_sasl", "puresasl", "gssapi", extra="kerberos")
 
     @classmethod
     def parse(cls, netloc: str, **options: Any) -> Metastore:
-        """*netloc* is ``host[:port][,host…]``.
+        """Parse *netloc*, ``host[:port][,host…]``.
 
-        :raises InvalidRequest: what cannot be meant.
+        :raises InvalidRequest: it is invalid.
         :raises HiveLockError: the client library is not installed.
         """
         if "@" in netloc:
             raise InvalidRequest(
-                f"the metastore {netloc.rpartition('@')[2]} takes no login and no password; leave them out"
+                f"the metastore {netloc.rpartition('@')[2]} takes no login and no password. Leave them out"
             )
         return cls(tuple(_host(host, netloc) for host in netloc.split(",")), **options)
 
@@ -66,10 +66,11 @@ class Metastore:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A client for a few calls, by one thread. The metastore's own errors pass only where the body lets them.
+        """Yield a client for a few calls, for one thread. The metastore's own errors pass only if the body catches
+        them.
 
-        :raises StoreUnavailable: it did not answer, or did not say what was asked.
-        :raises AccessDenied: it does not let this process in.
+        :raises StoreUnavailable: it did not answer, or the answer was not one to the question.
+        :raises AccessDenied: it refuses this process.
         """
         from hmsclient import HMSClient
 
@@ -91,7 +92,7 @@ class Metastore:
             raise failure(str(self), error) from error
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Settings of the metastore's own; None for those that are not set, or not told."""
+        """Return the metastore's own settings; None for those that are not set, or that it does not report."""
         from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
 
         found: dict[str, str | None] = dict.fromkeys(wanted)
@@ -102,11 +103,13 @@ class Metastore:
         return found
 
     def version(self) -> str:
-        """Its Hive's, ``4.0.1``; ``2`` or ``3`` of those before 4, which all call themselves ``3.0``."""
+        """Return the version of its Hive, ``4.0.1``; ``2`` or ``3`` before 4, because these all call themselves
+        ``3.0``.
+        """
         with self.client() as client:
-            told = str(client.getVersion())
-        if told != "3.0":
-            return told
+            reported = str(client.getVersion())
+        if reported != "3.0":
+            return reported
         with self._protocol() as protocol:
             return "3" if _has_catalogs(protocol) else "2"
 
@@ -133,7 +136,9 @@ class Metastore:
 
 
 def _has_catalogs(protocol: Any) -> bool:
-    """Whether the server knows a call that came with Hive 3, and that ``hmsclient`` has not; the last on its connection."""
+    """Whether the server knows a call that Hive 3 has added, and ``hmsclient`` lacks. It must be the last on its
+    connection.
+    """
     from thrift.Thrift import TMessageType
 
     protocol.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
@@ -146,13 +151,14 @@ def _has_catalogs(protocol: Any) -> bool:
 
 
 _INSERT_ONLY_TABLES = 2
-"""A client's word that it knows of these: without it Hive 3 and later tell nothing of one. ``hmsclient`` has no name for it."""
+"""The capability of a client that knows such tables. Without it Hive 3 and later do not return them. ``hmsclient`` does not
+name it."""
 
 
 def table(client: Any, database: str, name: str) -> Any | None:
-    """What the metastore has of a table; None where that does not exist.
+    """Return the metastore's table; None if it does not exist.
 
-    By ``get_table_req``, which Hive 2.3 to 4 know: ``get_table`` ended with 4.0.1 (HIVE-26537).
+    It uses ``get_table_req``, which Hive 2.3 to 4 know. ``get_table`` ended with 4.0.1 (HIVE-26537).
     """
     from hmsclient.genthrift.hive_metastore.ttypes import ClientCapabilities, GetTableRequest, NoSuchObjectException
 
@@ -174,9 +180,9 @@ def transport(
     tls: bool = False,
     ca: str | None = None,
 ) -> Any:
-    """A Thrift transport, not yet open, as servers of Hive's speak it.
+    """Return a Thrift transport, not yet open, in the protocol of Hive's servers.
 
-    :param sasl: the mechanism: GSSAPI, which takes *service* and this process's ticket; PLAIN, *user* and *password*.
+    :param sasl: the mechanism: GSSAPI uses *service* and this process's ticket; PLAIN uses *user* and *password*.
     """
     from thrift.transport.TSocket import TSocket
     from thrift.transport.TSSLSocket import TSSLSocket
@@ -184,10 +190,10 @@ def transport(
 
     class Secured(TSSLSocket):  # type: ignore[misc]
         def close(self) -> None:
-            if self.handle:  # its own takes for granted that the handshake went well
+            if self.handle:  # its own assumes that the handshake succeeded
                 super().close()
 
-    socket = Secured(host, port, ssl_context=_trust(ca)) if tls else TSocket(host, port)
+    socket = Secured(host, port, ssl_context=url.tls(ca)) if tls else TSocket(host, port)
     socket.setTimeout(timeout_s * 1000)
     if sasl is None:
         return TBufferedTransport(socket)
@@ -198,35 +204,28 @@ def transport(
     from airflow_hivelock.locks.hive.sasl import Negotiator
 
     def client() -> Any:
-        return Negotiator(host, service, username=user, password=password or "x")  # one that is empty is refused
+        return Negotiator(host, service, username=user, password=password or "x")  # an empty one is refused
 
     return TSaslClientTransport(client, sasl, socket)
 
 
-def _trust(ca: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise AccessDenied(f"ca={ca!r} cannot be used ({error}): give a file of PEM, on this host") from error
-
-
 def failure(server: str, error: BaseException) -> StoreUnavailable:
-    """What *error*, raised by a client of *server*'s, means."""
-    said = str(error).strip() or type(error).__name__
-    if (inner := getattr(error, "inner", None)) and str(inner) not in said:
-        said = f"{said}: {inner}"
-    said = " ".join(said.split())
-    if "CERTIFICATE_VERIFY_FAILED" in said:
+    """Return the error for *error*, which a client of *server* has raised."""
+    reason = str(error).strip() or type(error).__name__
+    if (inner := getattr(error, "inner", None)) and str(inner) not in reason:
+        reason = f"{reason}: {inner}"
+    reason = " ".join(reason.split())
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
         return AccessDenied(
-            f"{server} has a certificate that is not trusted here: {said}. Give its authority's certificate (ca), and in the URL "
-            "the name that it was issued to"
+            f"{server} has a certificate that is not trusted here: {reason}. Set ca to the certificate of its authority. Use the "
+            "name in the URL that the certificate was issued to"
         )
-    if "Bad status" in said or "SASL" in said:
+    if "Bad status" in reason or "SASL" in reason:
         return AccessDenied(
-            f"{server} does not let this process in: {said}. Check auth, and login and password or the ticket"
+            f"{server} refuses this process: {reason}. Check auth, and login and password or the ticket"
         )
     return StoreUnavailable(
-        f"{server} did not answer: {said}; check that it runs, and that auth and ssl are what it asks for"
+        f"{server} did not answer: {reason}. Check that it runs, and that auth and ssl are as it expects"
     )
 
 
@@ -235,7 +234,9 @@ def _host(text: str, netloc: str) -> tuple[str, int]:
         parts = urlsplit(f"//{text.strip()}")
         host, port = parts.hostname, parts.port or PORT
     except ValueError as error:
-        raise InvalidRequest(f"{netloc!r}: {error}; give its address, as in thrift://host:{PORT}") from error
+        raise InvalidRequest(
+            f"{netloc!r}: {error}. Give the metastore's address, as in thrift://host:{PORT}"
+        ) from error
     if not host:
-        raise InvalidRequest(f"{netloc!r} names no metastore; give its address, as in thrift://host:{PORT}")
+        raise InvalidRequest(f"{netloc!r} names no metastore. Give its address, as in thrift://host:{PORT}")
     return host, port

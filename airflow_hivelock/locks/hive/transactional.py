@@ -1,4 +1,4 @@
-"""Locks as Hive lists them where it locks in its metastore: each component of a request, held or waited for."""
+"""Locks as Hive lists them if it locks in its metastore: each component of a request, held or waiting."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransactionalLock:
-    """A row of SHOW LOCKS where Hive locks in the metastore: the fields of its ``ShowLocksResponseElement``.
+    """A row of SHOW LOCKS of a Hive that locks in the metastore: the fields of its ``ShowLocksResponseElement``.
 
-    :param internal_id: of the component of the lock; None from a metastore that does not say.
-    :param partition: Hive's name of it, ``dt=2013-01-01/hr=04``; None where a table or a database is locked.
+    :param internal_id: of the component of the lock; None if the metastore does not report it.
+    :param partition: Hive's name of it, ``dt=2013-01-01/hr=04``; None for a lock on a table or a database.
     :param state: ``ACQUIRED``, ``WAITING``, ``ABORT`` or ``NOT_ACQUIRED``.
-    :param blocked_by: lock id and internal id of what it waits for.
+    :param blocked_by: lock id and internal id of the blocker.
     :param type: ``SHARED_READ``, ``SHARED_WRITE``, ``EXCLUSIVE`` or ``EXCL_WRITE``.
-    :param txn_id: None for a lock without a transaction, as are all of ours.
+    :param txn_id: None for a lock without a transaction, such as every lock of this package.
     """
 
     lock_id: int
@@ -60,16 +60,16 @@ class TxnInfo:
 
 @runtime_checkable
 class KeepsTransactions(Protocol):
-    """A backend whose store keeps Hive's transactions."""
+    """A backend with a store that keeps Hive's transactions."""
 
     def transactions(self) -> Sequence[TxnInfo]:
-        """Those that are open, or aborted and not yet cleaned up, in the server's order."""
+        """Return those that are open, or aborted and not yet cleaned up, in the server's order."""
         ...
 
     def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[TxnInfo]:
-        """End open transactions, whose locks go with them: all of *ids*, or none.
+        """End open transactions and their locks: all of *ids*, or none.
 
-        :return: what they were.
+        :return: the transactions before that.
         :raises HiveLockError: one of them is not open.
         """
         ...
@@ -77,15 +77,17 @@ class KeepsTransactions(Protocol):
 
 @runtime_checkable
 class ListsTransactional(Protocol):
-    """A backend whose SHOW LOCKS is that of Hive's transactional manager."""
+    """A backend with the SHOW LOCKS of Hive's transactional manager."""
 
     def transactional(self, target: LockObject | None) -> Sequence[TransactionalLock]:
-        """What lies on just that object, for a database on all in it, or everything; in the server's order."""
+        """Return the locks on just that object, for a database on everything in it, or all locks; in the server's
+        order.
+        """
         ...
 
 
 def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
-    """The object of those names, or, where one of them cannot be locked here, what it lies in; None for no database."""
+    """Return the object of those names. If it cannot be locked here, return its parent; None if there is no database."""
     levels = tuple(unescape_level(level) for level in partition.split("/")) if partition else ()
     try:
         return LockObject(database, table, levels)
@@ -94,9 +96,10 @@ def locked(database: str, table: str = "", partition: str = "") -> LockObject | 
 
 
 def mode(lock_type: str) -> LockMode:
-    """What it is to our readers: they pass SHARED_WRITE, and not EXCL_WRITE, beside which Hive's own read a snapshot.
+    """Return the mode for readers here. They do not wait for SHARED_WRITE, but for EXCL_WRITE. Hive's own readers do
+    not.
 
-    What is not known counts as EXCLUSIVE.
+    An unknown type counts as EXCLUSIVE.
     """
     return LockMode.SHARED if lock_type in ("SHARED_READ", "SHARED_WRITE") else LockMode.EXCLUSIVE
 
@@ -110,9 +113,10 @@ class Write(enum.Enum):
 
 
 def written(table: Table | None, write: Write, settings: TxnSettings) -> LockType:
-    """What Hive takes where *table* is written: AcidUtils.makeLockComponents, DbTxnManager.acquireLocks before Hive 3.
+    """Return the lock that Hive takes to write *table*: AcidUtils.makeLockComponents, DbTxnManager.acquireLocks before
+    Hive 3.
 
-    :param table: None for one that nothing is known of.
+    :param table: None for an unknown table.
     """
     if table is None or table.format == ICEBERG:
         return LockType.EXCLUSIVE
@@ -129,11 +133,11 @@ def written(table: Table | None, write: Write, settings: TxnSettings) -> LockTyp
 
 
 def owner(agent: str, user: str) -> str:
-    """The query that asked, or its user where Hive does not say which query it was."""
+    """Return the query that asked, or its user if Hive does not report the query."""
     return agent if agent not in ("", "NULL", "Unknown") else user
 
 
 def notes(lock_type: str, transaction: str) -> list[str]:
-    """What the mode does not tell of a lock."""
-    said = [lock_type] if lock_type not in ("SHARED_READ", "EXCLUSIVE") else []
-    return said + ([f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else [])
+    """Return what the mode does not express about a lock."""
+    shown = [lock_type] if lock_type not in ("SHARED_READ", "EXCLUSIVE") else []
+    return shown + ([f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else [])

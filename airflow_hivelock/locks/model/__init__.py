@@ -1,8 +1,11 @@
-"""The values that everything else speaks of. All frozen; all checked when made, so that no bad one exists."""
+"""The values that every other module uses. All are frozen, and all are checked when made, so that no invalid one
+exists."""
 
 from airflow_hivelock.locks.model.lease import (
+    MAX_INVITATION_S,
     MAX_LEASE_S,
     MAX_PRIORITY,
+    DeferredGrant,
     Lease,
     LeaseLimit,
     LockRequest,
@@ -23,9 +26,11 @@ from airflow_hivelock.locks.model.object import (
 )
 
 __all__ = [
+    "MAX_INVITATION_S",
     "MAX_LEASE_S",
     "MAX_PRIORITY",
     "Blocker",
+    "DeferredGrant",
     "ForcedRelease",
     "Holder",
     "Lease",

@@ -1,4 +1,4 @@
-"""What an owner asks for, and what it is granted."""
+"""The request of an owner, and the lease that it is granted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import validate
+from airflow_hivelock.locks import formats, validate
 from airflow_hivelock.locks.invalid import InvalidRequest
 from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks_to_json
 
@@ -20,23 +20,25 @@ if TYPE_CHECKING:
 
 MAX_OWNER_LENGTH = 2_000
 MAX_QUERY_LENGTH = 10_000
-"""A query is there for people to recognise; what is longer is cut."""
+"""A query is there for people to recognise; a longer one is cut."""
 
 MAX_WORK_LENGTH = 10_000
 MAX_LEASE_S = 366 * 86400
 MAX_GROUP_LENGTH = 250
 MAX_PRIORITY = 1_000_000_000
+MAX_INVITATION_S = 3600.0
 
 
 @dataclass(frozen=True)
 class LeaseLimit:
-    """A bound on the leases that are out at a time: a counting semaphore beside the locks.
+    """A bound on the leases that a group holds at a time: a counting semaphore in addition to the locks.
 
-    Granted with the locks, all or nothing, and given back with them. A request that waits for it holds nothing, and stands
-    in nobody's way. Requests of one group that give different numbers are each held to their own.
+    The permit is taken with the locks or with the invitation, all or nothing, and is given back with them. A request
+    that waits for it holds no lock, and blocks no request for locks. If requests of one group give different numbers,
+    each request is held to its own.
 
-    :param group: whose leases are counted, of all clients of the lock store.
-    :param most: how many of them may be out, this one included.
+    :param group: the leases of this group are counted, over all clients of the lock store.
+    :param most: how many leases the group may hold, this one included.
     """
 
     group: str
@@ -44,12 +46,12 @@ class LeaseLimit:
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str) or not self.group.strip() or not self.group.isprintable():
-            raise InvalidRequest(f"{self.group!r:.80} is not a group of leases; name it in printable characters")
+            raise InvalidRequest(f"{self.group!r:.80} is not a group of leases. Name it in printable characters")
         if len(self.group) > MAX_GROUP_LENGTH:
             raise InvalidRequest(f"group {self.group[:40]!r}… is longer than {MAX_GROUP_LENGTH} characters")
         if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= MAX_LEASES:
             raise InvalidRequest(
-                f"max_leases={self.most!r} of group {self.group!r}: a whole number from 1 to {MAX_LEASES:,}"
+                f"max_leases={self.most!r} of group {self.group!r} is invalid. Give a whole number from 1 to {MAX_LEASES:,}"
             )
 
     def __str__(self) -> str:
@@ -60,31 +62,51 @@ MAX_LEASES = 10_000
 
 
 @dataclass(frozen=True)
-class LockRequest:
-    """All that one owner asks for at once: granted whole or not at all.
+class DeferredGrant:
+    """The deferred grant of a request: its task works under it, and so needs a worker slot as well as locks.
 
-    :param owner: who asks. The same owner asking again for the same locks gets the same lease.
-    :param locks: parents included, one lock an object (see :func:`rules.request`); kept sorted by object, whatever the
-        order in which they are given.
+    :param invitation_s: for a call of the trigger. At its turn the request takes no locks, and keeps its queue position
+        for so many seconds, by the store's clock, while Airflow finds a slot. 0: it goes away, and is a new arrival
+        when it comes back.
+    :param has_slot: the worker calls. The request takes its locks if no request blocks it. Otherwise it joins no queue,
+        and its trigger waits.
+    """
+
+    invitation_s: float = 0.0
+    has_slot: bool = False
+
+    def __post_init__(self) -> None:
+        given = self.invitation_s
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= MAX_INVITATION_S:
+            raise InvalidRequest(
+                f"invitation_s={given!r} is invalid. Give seconds, at most {MAX_INVITATION_S:,.0f}; 0 turns invitations off"
+            )
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """Everything that one owner asks for at once: granted whole or not at all.
+
+    :param owner: the identity that asks. If an owner asks again for the same locks, it gets the same lease.
+    :param locks: one lock per object, parents included (see :func:`rules.request`). They are sorted by object.
     :param lease_s: how long the lease is trusted without renewal, in seconds.
     :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
-    :param wait: False for a request that is to be refused where it would have to wait.
-    :param query: shown by Hive's ``SHOW LOCKS … EXTENDED``; the SQL or job that the locks are for. Only its first
+    :param wait: False: refuse the request if it would have to wait.
+    :param query: the SQL or job that the locks are for; Hive's ``SHOW LOCKS … EXTENDED`` shows it. Only its first
         characters are kept.
-    :param named: what *locks* was planned from, where that depends on the day: a table has more partitions at the
-        second try than at the first. Where it is given, it and not *locks* tells whether an owner asks for the same
-        again, and the locks of the first time stand.
-    :param whole: what is SHARED for its own sake though other locks lie below it: *locks* alone cannot tell it from
-        a parent.
-    :param priority: of those that wait, the larger goes first; but a request that has waited for as long as the store
-        lets it be passed is passed no more.
-    :param limit: how many leases of its kind may be out at a time; None: any number.
-    :param late: it takes nothing: once it could have its locks it steps aside, holding nothing and in nobody's way, and
-        its owner asks again, as a new arrival, with the worker slot in hand.
-    :param asked: when the owner first asked for this, by the store's clock, where it has asked before. The store takes it
-        for listings and for the history. It gives no earlier position. None: it asks for the first time.
-    :param types: what Hive's transactional manager is to be asked for in the place of what the modes say. Other stores know
-        no types, and take the modes.
+    :param named: the text that *locks* was planned from, if the plan depends on the day: a table has more partitions at
+        the second try than at the first. If it is given, an owner that asks with the same text asks for the same again,
+        whatever *locks* is. The locks of the first try stay.
+    :param whole: objects that are SHARED for their own sake although other locks are below them. *locks* alone does not
+        distinguish them from parents.
+    :param priority: the waiter with the larger priority goes first. But a request that has waited for the store's bound
+        is not overtaken any longer.
+    :param limit: how many leases its group may hold at a time; None: any number.
+    :param deferred: its grant is deferred, because its task works under it; None: it takes its locks as soon as it can.
+    :param asked: when the owner first asked for this, by the store's clock, if it has asked before. The store uses it
+        in listings and in the history. It gives no earlier position. None: the owner asks for the first time.
+    :param types: the lock types to take in Hive's transactional manager in place of the modes. Other stores ignore
+        them.
     """
 
     owner: str
@@ -97,26 +119,35 @@ class LockRequest:
     whole: frozenset[LockObject] = frozenset()
     priority: int = 1
     limit: LeaseLimit | None = None
-    late: bool = False
+    deferred: DeferredGrant | None = None
     types: Mapping[LockObject, LockType] = field(default_factory=dict, hash=False)
     asked: datetime | None = None
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether the worker calls. Then the request joins no queue."""
+        return self.deferred is not None and self.deferred.has_slot
+
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():
-            raise InvalidRequest(f"{self.owner!r} is not an owner; name who asks for the locks in printable characters")
+            raise InvalidRequest(f"{self.owner!r} is not an owner. Give a name of printable characters")
         if len(self.owner) > MAX_OWNER_LENGTH:
             raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
         if not self.locks:
-            raise InvalidRequest(f"{self.owner} asks for no locks; name at least one object in reads or writes")
+            raise InvalidRequest(f"{self.owner} asks for no locks. Name at least one object in reads or writes")
         if not isinstance(self.lease_s, int | float) or not 1 <= self.lease_s <= MAX_LEASE_S:
-            raise InvalidRequest(f"lease_s={self.lease_s!r} of {self.owner}: a lease lasts between 1 s and a year")
+            raise InvalidRequest(
+                f"lease_s={self.lease_s!r} of {self.owner} is invalid. A lease lasts between 1 s and a year"
+            )
         if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 0:
-            raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner}: attempts count 0, 1, 2, …")
+            raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner} is invalid. Attempts count 0, 1, 2, …")
         if self.attempt > validate.MOST_NUMBER:
-            raise InvalidRequest(f"{self.owner}: no attempt has a number of {self.attempt.bit_length()} bits")
+            raise InvalidRequest(
+                f"{self.owner}: the attempt's number is too large, with {self.attempt.bit_length()} bits"
+            )
         if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > MAX_PRIORITY:
             raise InvalidRequest(
-                f"priority={self.priority!r} of {self.owner}: a whole number up to {MAX_PRIORITY:,}; the larger goes first"
+                f"priority={self.priority!r} of {self.owner} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
             )
         if not isinstance(self.named, str) or "\0" in self.named:
             raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
@@ -128,8 +159,9 @@ class LockRequest:
 class Work:
     """A job that runs under a lease, by the name that its starter gave it.
 
-    :param application: what runs, in its starter's words: enough to find out whether it has ended.
-    :param token: its fencing token; a later start under the same name gets a larger one, and shuts this one out.
+    :param application: the starter's description of what runs: enough to find out whether it has ended.
+    :param token: its fencing token; a later start under the same name gets a larger one, and the guard refuses this
+        one.
     """
 
     name: str
@@ -144,18 +176,18 @@ class Work:
             validate.number(self.token, "token")
         except (TypeError, ValueError) as error:
             raise InvalidRequest(
-                f"{str(self.name)[:80]!r} is not to be recorded as work under a lease: {error}"
+                f"{str(self.name)[:80]!r} cannot be recorded as work under a lease: {error}"
             ) from error
 
 
 def put_work(works: Iterable[Work], name: str, application: str | None, token: int) -> tuple[Work, ...]:
-    """*works* with *application* under that name; None: with nothing."""
+    """*works* with *application* under that name; None: without that name."""
     others = tuple(work for work in works if work.name != name)
     return others if application is None else (*others, Work(name, application, token))
 
 
 def token_of(works: Iterable[Work], name: str, otherwise: int) -> int:
-    """The token of what runs under that name, of which there may be nothing."""
+    """The token of the work with that name, or *otherwise* if there is none."""
     return next((work.token for work in works if work.name == name), otherwise)
 
 
@@ -163,18 +195,19 @@ def token_of(works: Iterable[Work], name: str, otherwise: int) -> int:
 class Lease:
     """A granted request.
 
-    :param id: unique for ever in its store.
-    :param token: the fencing token: of its last start of work, or else of its grant or take-over. It only grows, and of two
-        leases that conflict, the later one's is larger.
-    :param attempt: the attempt of the owner that acquired it or took it over last.
-    :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals name it,
-        so that a late one of an earlier attempt touches nothing.
-    :param locks: what it holds; sorted by object, whatever the order in which they are given.
+    :param id: unique forever in its store.
+    :param token: the fencing token of the last start of work, or else of the grant or take-over. It only grows. If two
+        leases conflict, the later one has the larger token.
+    :param attempt: the attempt of the owner that last acquired it or took it over.
+    :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals carry it, so that a
+        late call of an earlier attempt changes nothing.
+    :param locks: the locks that it holds, sorted by object.
     :param since: when it was granted, by the store's clock.
-    :param works: what runs under it, as far as it was recorded.
-    :param expires: when it is no longer trusted unless renewed, by the store's clock, as of when it was read.
-    :param given: what it has held and has given back since.
-    :param whole: as :class:`LockRequest` has it.
+    :param works: the recorded work under it.
+    :param expires: when it is no longer trusted unless renewed, by the store's clock, at the time of reading.
+    :param released: the locks that partial releases have ended.
+    :param whole: as in :class:`LockRequest`.
+    :param stamp: of the version that passed it on; see :meth:`to_json`.
     """
 
     id: str
@@ -187,22 +220,24 @@ class Lease:
     since: datetime = field(compare=False)
     works: tuple[Work, ...] = field(default=(), compare=False)
     expires: datetime | None = field(default=None, compare=False)
-    given: tuple[Lock, ...] = field(default=(), compare=False)
+    released: tuple[Lock, ...] = field(default=(), compare=False)
     whole: frozenset[LockObject] = field(default=frozenset(), compare=False)
+    stamp: formats.Stamp = field(default=formats.WRITES, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "locks", in_order(self.locks))
 
     def work(self, name: str) -> Work | None:
-        """What runs under that name."""
+        """The work with that name, or None."""
         return next((work for work in self.works if work.name == name), None)
 
     def unchanged(self, seen: Lease | None) -> bool:
-        """Whether nobody has taken it over, and no work begun or ended under it, since it was *seen*; None: nobody looked."""
+        """Whether it was not taken over, and no work began or ended under it, since it was *seen*; True if *seen* is
+        None."""
         return seen is None or (self == seen and self.works == seen.works)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, fit for XCom and trigger arguments; holds no secret, and not what runs, which changes."""
+        """Plain values, fit for XCom and trigger arguments: without secrets, and without work, because that changes."""
         return {
             "id": self.id,
             "token": self.token,
@@ -212,6 +247,7 @@ class Lease:
             "locks": locks_to_json(self.locks),
             "lease_s": self.lease_s,
             "since": self.since.isoformat(),
+            **self.stamp.fields(),
         }
 
     @classmethod
@@ -219,8 +255,11 @@ class Lease:
         """The inverse of :meth:`to_json`.
 
         :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
+        :raises UpgradeNeeded: it is for readers of a later format.
         """
         try:
+            data = dict(data)
+            stamp = formats.take(data, _PASSED, "a passed lease")
             validate.texts(data, ("id", "owner", "since"))
             validate.numbers(data, ("token", "attempt", "epoch"))
             since = datetime.fromisoformat(data["since"])
@@ -235,16 +274,21 @@ class Lease:
                 locks=locks_from_json(data["locks"]),
                 lease_s=validate.seconds(data["lease_s"], "lease_s", MAX_LEASE_S),
                 since=since,
+                stamp=stamp,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             shown = {name: data[name] for name in ("id", "owner") if name in data} if isinstance(data, dict) else data
             raise InvalidRequest(
-                f"{reprlib.repr(shown)} is not a lease ({error}); pass what the lock task returned"
+                f"{reprlib.repr(shown)} is not a lease ({error}). Pass the value that the lock task returned"
             ) from error
 
 
+_PASSED = ("id", "token", "attempt", "epoch", "owner", "locks", "lease_s", "since")
+"""The fields of a lease in an XCom."""
+
+
 def _kept(query: str) -> str:
-    """As much of *query* as is kept, in characters that every store can keep."""
+    """Return the part of *query* that is stored, in characters that every store accepts."""
     if not isinstance(query, str):
         raise InvalidRequest(f"query={query!r:.80} must be a text")
     return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")

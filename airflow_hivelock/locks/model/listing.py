@@ -1,4 +1,4 @@
-"""What listings tell: who holds what, who waits for it, who held it, and whose locks were taken away."""
+"""The values in listings: holders, waiters and their blockers, past leases, and force releases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Holder:
-    """One granted lock, ours or Hive's own.
+    """One granted lock of this package or of Hive.
 
-    :param owner: ours: the request's owner; Hive's: its query id.
-    :param lease_id: None for what Hive's own sessions hold.
-    :param explicit: made by LOCK TABLE or a lease, not by a query of Hive's; None if it does not say.
+    :param owner: the request's owner; for a lock of Hive, the query id.
+    :param lease_id: None for a lock of Hive.
+    :param explicit: made by LOCK TABLE or a lease, not by a query of Hive's; None if unknown.
     :param query: what the lock is for, as SHOW LOCKS EXTENDED shows it.
-    :param details: what its node says in Hive's own format: query id, time, mode and query, as they stand there;
-        None where there is no node, or Hive could not read it.
+    :param details: the unchanged fields of its lock node in Hive's own format: query id, time, mode and query. None if
+        there is no node, or Hive could not read it.
+    :param hive_id: the id of a lock of Hive for :meth:`.LockManager.force_unlock`; ``""`` if that cannot free it.
+    :param heartbeat: when its client last renewed it, if the store keeps that.
     """
 
     object: LockObject
@@ -36,6 +38,8 @@ class Holder:
     explicit: bool | None = None
     query: str = ""
     details: tuple[str, ...] | None = None
+    hive_id: str = ""
+    heartbeat: datetime | None = None
 
     def __str__(self) -> str:
         whose = f"lease {self.lease_id}" if self.lease_id else "Hive"
@@ -46,10 +50,12 @@ class Holder:
 
 @dataclass(frozen=True)
 class Blocker:
-    """Who is in the way of a request, and where.
+    """One blocker of a request, and the object on which it blocks.
 
-    :param waiting: True when it is itself still waiting, ahead in the queue.
-    :param group: in the way is not its lock but that it holds, or waits ahead for, one of the leases of this group.
+    :param waiting: True if it waits ahead in the queue.
+    :param until: it is invited until then, by the store's clock: it keeps its queue position while it gets a worker
+        slot.
+    :param group: it blocks by its permit and not by its lock: it holds one of this group, or waits ahead for one.
     """
 
     owner: str
@@ -57,44 +63,51 @@ class Blocker:
     mode: LockMode
     waiting: bool = False
     group: str = ""
+    until: datetime | None = None
 
     def __str__(self) -> str:
         verb = "waits ahead for" if self.waiting else "holds"
         what = f"a lease of {self.group!r}" if self.group else f"{self.object} {self.mode.value}"
-        return printable(f"{self.owner} {verb} {what}")
+        slot = f" and has until {self.until:%H:%M:%S}Z to get a worker slot" if self.until else ""
+        return printable(f"{self.owner} {verb} {what}{slot}")
 
 
 class WaitsFor(enum.Enum):
-    """What a request waits for."""
+    """The three kinds of waiting."""
 
     LOCK = "lock"
     LEASE = "lease"
     """One of the leases of its group; see :class:`~airflow_hivelock.locks.model.LeaseLimit`."""
     SLOT = "slot"
-    """It could have had its locks, has stepped aside, and its owner asks again once it can begin to work."""
+    """A deferred request could have its locks, and gets a worker slot first.
+
+    It is invited and keeps its queue position, or it is away and blocks no request.
+    """
 
 
 @dataclass(frozen=True)
 class Waiter:
     """A request that waits.
 
-    :param place: 1 for the first in line among those that it conflicts with; 0 for one that has stepped aside.
-    :param attempt: its owner's, where the store remembers it.
+    :param position: 1 for the first among the requests that it conflicts with; 0 for one that is in no queue.
+    :param attempt: the owner's attempt, if the store remembers it.
+    :param until: it is invited until then, by the store's clock.
     """
 
     owner: str
     locks: tuple[Lock, ...]
-    place: int
+    position: int
     since: datetime
     blocked_by: tuple[Blocker, ...] = ()
     priority: int = 1
     waits_for: WaitsFor = WaitsFor.LOCK
     attempt: int = 0
+    until: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Tenure:
-    """One lease from its request to its end: the history that a timeline shows. Times are the store's.
+    """One lease from its request to its end, as a timeline shows it. Times are by the store's clock.
 
     :param ended: None while it is held.
     """
@@ -109,7 +122,7 @@ class Tenure:
 
 @dataclass(frozen=True)
 class ForcedRelease:
-    """An entry of the audit trail: a lease that was freed by force, or work under it that was declared over; the reason tells.
+    """An entry of the audit trail: a force release, or work declared over by force. The reason distinguishes them.
 
     :param at: when, by the store's clock.
     """

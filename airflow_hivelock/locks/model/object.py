@@ -1,10 +1,12 @@
-"""What can be locked, and how; and the names of it, as Airflow's NamedHivePartitionSensor writes and Hive escapes them.
+"""Lock objects, lock modes, and the names of objects.
 
-``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04``, ``spark_catalog.dw.flights``; a value may be an inclusive range of dates or
-whole numbers, ``dw.flights/dt=2013-01-01..2013-01-31``. The partition part is in Hive's escaped form, as
-``SHOW PARTITIONS`` prints it: ``%3A`` stands for ``:``. A character that Hive would escape may also be
-written plainly where it is not ``/`` or ``=``; both spellings name the same object. A value in quotes is refused: SQL
-writes them around a value, names do not, and where they belong to it they are ``%27``.
+Names are those of Airflow's NamedHivePartitionSensor: ``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04`` or
+``spark_catalog.dw.flights``. A value may be an inclusive range of dates or whole numbers:
+``dw.flights/dt=2013-01-01..2013-01-31``.
+
+The partition part is in Hive's escaped form, as ``SHOW PARTITIONS`` prints it: ``%3A`` means ``:``. Except for ``/``
+and ``=``, a name may also contain the plain character; both spellings name the same object. A value in quotes is
+refused, because SQL quotes a value and a name does not. Write a quote that is part of the value as ``%27``.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CATALOG = "spark_catalog"
-"""What Spark calls Hive's tables where it knows others."""
+"""Spark's name for the catalog of Hive's tables when Spark has several catalogs."""
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive writes for a null or empty partition value."""
+"""Hive's name for a null or empty partition value."""
 
 MAX_OBJECTS = 10_000
 """How many objects one name may expand to; above this, lock the table."""
 
 MAX_LEVELS = 60
-"""How many levels a partition may have. Listings look as deep."""
+"""How many levels a partition may have. Listings read the same depth."""
 
 MAX_NAME_LENGTH = 10_000
-"""In characters: as many as ZooKeeper and the caches here bear."""
+"""In characters. ZooKeeper and the caches of this module can bear names of this length."""
 
 # org.apache.hadoop.hive.common.FileUtils.charToEscape, Hive 2.3
 _ESCAPED = frozenset([*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
@@ -44,7 +46,7 @@ _IDENTIFIER = re.compile(r"[a-z0-9_]+", re.ASCII)
 _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
 # ZooKeeper refuses these in any path (org.apache.zookeeper.common.PathUtils).
 _UNSTORABLE = re.compile("[\x00\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-# ZooKeeperHiveLockManager takes any node whose name ends so for a lock; SHOW LOCKS then fails for everybody.
+# ZooKeeperHiveLockManager takes any node with such a name for a lock; SHOW LOCKS then fails for all clients.
 _LOOKS_LIKE_A_LOCK = re.compile(r"-(SHARED|EXCLUSIVE)-[0-9]+$")
 _PARTITION_ELSEWHERE = re.compile(
     r"(?P<database>\w+)[.@](?P<table>\w+)(?:[.@]|\s*partition\s*\(|\s+)(?P<levels>\w+\s*=.*)", re.IGNORECASE | re.DOTALL
@@ -55,11 +57,12 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 @lru_cache(maxsize=4_096)
 def identifier(text: str, what: str, name: str) -> str:
-    """Lower-case a database or table name, or refuse it: letters, digits and ``_``, as Hive has it."""
+    """Return a database or table name in lower case; refuse one with characters other than Hive's letters, digits and
+    ``_``."""
     lowered = text.lower()
     if not _IDENTIFIER.fullmatch(lowered):
         raise InvalidRequest(
-            f"{name!r}: {text!r} is not a {what} name; use letters, digits and '_', as in 'dw.flights/dt=2013-01-01'"
+            f"{name!r}: {text!r} is not a {what} name. Use letters, digits and '_', as in 'dw.flights/dt=2013-01-01'"
         )
     return lowered
 
@@ -73,7 +76,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Hive's ``FileUtils.unescapePathName``: the inverse of :func:`escape` for every value but the empty one."""
+    """Hive's ``FileUtils.unescapePathName``: the inverse of :func:`escape` for every value except the empty one."""
     return _PERCENT.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -85,28 +88,28 @@ def unescape_level(level: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=65_536)
 def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
-    """Check one level of a partition and give it as Hive keeps it: the column in lower case, no value as ``""``."""
+    """Check one level of a partition and return Hive's form: the column in lower case, ``""`` for a null value."""
     level = f"{escape(column.lower())}={escape(value)}"
     if not column or column != column.strip():
-        raise InvalidRequest(f"{name!r}: {column!r} is not a column; write a partition level as in 'dt=2013-01-01'")
+        raise InvalidRequest(f"{name!r}: {column!r} is not a column. Write a partition level as in 'dt=2013-01-01'")
     if unstorable := _UNSTORABLE.search(level):
-        raise InvalidRequest(f"{name!r}: {level!r} holds {unstorable[0]!r}, which ZooKeeper cannot store in a path")
+        raise InvalidRequest(f"{name!r}: {level!r} contains {unstorable[0]!r}, which ZooKeeper cannot store in a path")
     if _LOOKS_LIKE_A_LOCK.search(level):
         raise InvalidRequest(
-            f"{name!r}: {level!r} ends like a lock of Hive's; a node of that name would break SHOW LOCKS for "
-            "everybody. Lock the level above it instead"
+            f"{name!r}: {level!r} ends like a lock of Hive. A node with that name would break SHOW LOCKS for all "
+            "clients. Lock the level above it instead"
         )
     return column.lower(), "" if value == DEFAULT_PARTITION else value
 
 
 def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
-    """Split *name* into database, table (or None) and, for each partition level, the values that it ranges over.
+    """Split *name* into the database, the table (or None) and, for each partition level, the values of its range.
 
     :raises InvalidRequest: naming the part that is wrong.
     """
     if not isinstance(name, str) or not name or name != name.strip(" \t\r\n"):
         raise InvalidRequest(
-            f"{name!r} is not the name of a lock object; write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
+            f"{name!r} is not the name of a lock object. Write 'dw', 'dw.flights' or 'dw.flights/dt=2013-01-01'"
         )
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidRequest(
@@ -114,17 +117,19 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
         )
     head, *levels = name.split("/")
     if len(levels) > MAX_LEVELS:
-        raise InvalidRequest(f"{name[:80]!r}…: a partition of {len(levels)} levels; at most {MAX_LEVELS} have a lock")
+        raise InvalidRequest(
+            f"{name[:80]!r}…: the partition has {len(levels)} levels, but at most {MAX_LEVELS} can be locked"
+        )
     if "=" in head:
         raise InvalidRequest(
-            f"{name!r} has a partition in the place of a table; it is written behind '/', as in {_with_partition(name)!r}"
+            f"{name!r} has a partition where the table belongs. Write it after '/', as in {_with_partition(name)!r}"
         )
-    if head.count(".") == 2:  # of Spark, or Trino
+    if head.count(".") == 2:  # Spark and Trino put the catalog first.
         catalog, _, head = head.partition(".")
         if catalog.lower() != CATALOG:
             raise InvalidRequest(
-                f"{name!r} is in the catalog {catalog!r}, of which Hive knows nothing, so that its locks mean nothing there. If the "
-                f"catalog is over Hive's own metastore, it is Hive's table {head!r}; name that"
+                f"{name!r} is in the catalog {catalog!r}, which Hive does not know, so Hive's locks do not protect it. If the "
+                f"catalog uses Hive's own metastore, name Hive's table {head!r}"
             )
     database, dot, table = head.partition(".")
     database = identifier(database, "database", name)
@@ -143,7 +148,10 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
 
 
 def _with_partition(name: str) -> str:
-    """*name* as it was probably meant: ``dw.a.dt=1``, ``dw@a@dt=1`` of SHOW LOCKS, ``dw.a PARTITION (dt='1')`` of SQL."""
+    """*name* in the probable correct form.
+
+    It knows ``dw.a.dt=1``, ``dw@a@dt=1`` as SHOW LOCKS prints, and ``dw.a PARTITION (dt='1')`` of SQL.
+    """
     found = _PARTITION_ELSEWHERE.fullmatch(name)
     if found is None:
         return "dw.flights/dt=2013-01-01"
@@ -156,7 +164,7 @@ def _with_partition(name: str) -> str:
 def expand(
     spec: list[list[tuple[str, str]]], name: str, limit: int = MAX_OBJECTS
 ) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Every partition that the levels of :func:`split` range over, in order.
+    """Every partition within the ranges that :func:`split` returned, in order.
 
     :raises RequestTooLarge: above *limit* partitions.
     """
@@ -165,7 +173,7 @@ def expand(
         count *= len(level)
     if count > limit:
         raise RequestTooLarge(
-            f"{name!r} names {count:,} partitions; at most {limit:,} can be locked one by one. Lock the table instead"
+            f"{name!r} names {count:,} partitions, but at most {limit:,} can be locked one by one. Lock the table instead"
         )
     return itertools.product(*spec)
 
@@ -174,12 +182,12 @@ def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
     column, equals, text = level.partition("=")
     if not equals or "=" in text or not text:
         raise InvalidRequest(
-            f"{name!r}: {level!r} is not a partition level; write 'column=value', and '%3D' for a '=' in the value"
+            f"{name!r}: {level!r} is not a partition level. Write 'column=value', and '%3D' for a '=' in the value"
         )
     if text[0] in "'\"" and text[-1] == text[0]:
         bare, kept = text.replace(text[0], ""), text.replace(text[0], escape(text[0]))
         raise InvalidRequest(
-            f"{name!r}: a value stands without quotes, as in '{column}={bare}'; if they belong to it, write "
+            f"{name!r}: write a value without quotes, as in '{column}={bare}'. If the quotes belong to the value, write "
             f"'{column}={kept}'"
         )
     column = unescape(column)
@@ -203,9 +211,9 @@ def _range(first: str, last: str, name: str) -> Iterator[str]:
             raise ValueError("dates in another form than the partitions' own")
     except ValueError as error:
         raise InvalidRequest(
-            f"{name!r}: {first!r}..{last!r} is not a range; both ends must be dates, as in "
-            "'dt=2013-01-01..2013-01-31', or whole numbers, as in 'hr=00..23'; "
-            "a value that holds '..' itself is written with '%2E%2E'"
+            f"{name!r}: {first!r}..{last!r} is not a range. Both ends must be dates, as in "
+            "'dt=2013-01-01..2013-01-31', or whole numbers, as in 'hr=00..23'. "
+            "If the value itself contains '..', write '%2E%2E'"
         ) from error
     days = (end - start).days + 1
     _bounded(days, first, last, name)
@@ -217,7 +225,7 @@ def _bounded(count: int, first: str, last: str, name: str) -> None:
         raise InvalidRequest(f"{name!r}: the range {first!r}..{last!r} ends before it begins")
     if count > MAX_OBJECTS:
         raise RequestTooLarge(
-            f"{name!r} ranges over {count:,} values; at most {MAX_OBJECTS:,} can be locked one by one. Lock the table instead"
+            f"{name!r} ranges over {count:,} values, but at most {MAX_OBJECTS:,} can be locked one by one. Lock the table instead"
         )
 
 
@@ -229,7 +237,7 @@ class LockMode(enum.Enum):
 
 
 class LockType(enum.IntEnum):
-    """The lock types of Hive's transactional manager, each stronger than the one before; by their names in SHOW LOCKS.
+    """The lock types of Hive's transactional manager, from the weakest to the strongest, by their names in SHOW LOCKS.
 
     Other managers know only the two modes; see :func:`.queueing.types_conflict`.
     """
@@ -253,7 +261,9 @@ class LockObject:
 
     def __post_init__(self) -> None:
         if not isinstance(self.database, str) or not isinstance(self.table, str):
-            raise InvalidRequest(f"{self.database!r:.80} and {self.table!r:.80} are no names of a database and a table")
+            raise InvalidRequest(
+                f"{self.database!r:.80} and {self.table!r:.80} are not names of a database and a table"
+            )
         shown = self.database + (f".{self.table}" if self.table else "")
         object.__setattr__(self, "database", identifier(self.database, "database", shown))
         if self.table:
@@ -262,7 +272,7 @@ class LockObject:
             raise InvalidRequest(f"{shown!r}: a partition needs its table")
         if len(self.partition) > MAX_LEVELS:
             raise InvalidRequest(
-                f"{shown}: a partition of {len(self.partition)} levels; at most {MAX_LEVELS} have a lock"
+                f"{shown}: the partition has {len(self.partition)} levels, but at most {MAX_LEVELS} can be locked"
             )
         levels = tuple(partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
@@ -281,40 +291,41 @@ class LockObject:
         return hash((self.database, self.table, self.partition))
 
     def __reduce__(self) -> tuple[type[LockObject], tuple[Any, ...]]:
-        return LockObject, (self.database, self.table, self.partition)  # another process has other hashes
+        # A hash of a text differs between processes, so the cached hash must not be pickled.
+        return LockObject, (self.database, self.table, self.partition)
 
     @classmethod
     def parse(cls, name: str) -> LockObject:
-        """The one object that *name* stands for, as the module has it.
+        """The one object with this *name*, in the syntax of this module.
 
-        :raises InvalidRequest: for a malformed name, and for a range.
+        :raises InvalidRequest: the name is malformed, or it is a range.
         """
         objects = cls.parse_all(name)
         if len(objects) != 1:
-            raise InvalidRequest(f"{name!r} names {len(objects)} objects where one is wanted")
+            raise InvalidRequest(f"{name!r} names {len(objects)} objects, but only one is allowed here")
         return objects[0]
 
     @classmethod
     def parse_all(cls, name: str) -> list[LockObject]:
-        """Every object that *name*, which may hold ranges, stands for, in order."""
+        """Every object with this *name*, in order. The name may contain ranges."""
         return list(_parsed(name) if isinstance(name, str) and ".." not in name else _parse_all(name))
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The components of its znode below Hive's namespace, outermost first, escaped as Hive does."""
+        """The components of its znode below Hive's namespace, outermost first, escaped like Hive's."""
         levels = (f"{escape(column)}={escape(value)}" for column, value in self.partition)
         return (self.database, self.table, *levels) if self.table else (self.database,)
 
     @cached_property
     def parent(self) -> LockObject | None:
-        """What it lies in: the upper partition level, the table or the database; a database lies in nothing."""
+        """The object one level above: the upper partition level, the table or the database. None for a database."""
         if self.partition:
             return _upper(self.database, self.table, self.partition[:-1])
         return _upper(self.database) if self.table else None
 
     @property
     def parents(self) -> tuple[LockObject, ...]:
-        """All that it lies in, outermost first: the database, the table, each upper partition level."""
+        """All objects above it, outermost first: the database, the table, each upper partition level."""
         parent = self.parent
         return (*parent.parents, parent) if parent else ()
 
@@ -328,7 +339,7 @@ class LockObject:
     @cached_property
     def _name(self) -> str:
         head = f"{self.database}.{self.table}" if self.table else self.database
-        # Hive leaves these as they are; but in a name, '..' makes a range and a space at the end a typing error.
+        # Hive does not escape these. In a name, '..' makes a range and a final space is a typing error.
         name = "/".join((head, *self.path[2:])).replace("..", "%2E%2E")
         return f"{name[:-1]}%20" if name.endswith(" ") else name
 
@@ -339,10 +350,10 @@ def _parse_all(name: str) -> tuple[LockObject, ...]:
 
 
 _parsed = lru_cache(maxsize=16_384)(_parse_all)
-"""The one object of a name that holds no range: requests, records and tickets name the same ones over and over."""
+"""The objects of a name without a range, cached: requests, records and tickets repeat the same names."""
 
 _upper = lru_cache(maxsize=4_096)(LockObject)
-"""Objects that many others lie in: each is checked, and its path made, once."""
+"""Parents, cached: many objects share one, so each is checked once and its path is made once."""
 
 
 @dataclass(frozen=True)
@@ -357,7 +368,7 @@ class Lock:
 
 
 def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:
-    """Object names to ``"S"`` or ``"X"``: the compact form that records and XComs carry."""
+    """A map of object names to ``"S"`` or ``"X"``: the compact form in records and XComs."""
     return {str(lock.object): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in locks}
 
 

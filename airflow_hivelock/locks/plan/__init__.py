@@ -1,6 +1,6 @@
 """From what a job does, by names of data or by its SQL, to the objects that it locks.
 
-:mod:`.data` says what reading and writing data means in locks; :mod:`.text` plans SQL, and prints a plan.
+:mod:`.data` has the locks for reading and writing data. :mod:`.text` plans SQL, and prints a plan.
 """
 
 from airflow_hivelock.locks.plan.data import FOLLOWS, Follows, check_follows, check_names, plan
@@ -12,6 +12,7 @@ from airflow_hivelock.locks.plan.text import (
     explain_locks,
     plan_sql,
     plan_statements,
+    plan_touched,
     same_in,
     tries_s,
     turned_off,
@@ -30,6 +31,7 @@ __all__ = [
     "plan",
     "plan_sql",
     "plan_statements",
+    "plan_touched",
     "same_in",
     "tries_s",
     "turned_off",

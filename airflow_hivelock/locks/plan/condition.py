@@ -1,7 +1,7 @@
-"""What a WHERE says about partition columns, in three values: True, False, and None for what is not known.
+"""A WHERE on partition columns, in three values: True, False, and None for unknown.
 
-A partition is left out of a read only where the condition is False for it: what is not understood keeps it in.
-:func:`narrow` leads from a condition to the partitions for which it can be true.
+A read leaves a partition out only if the condition is False for it. A condition that the planner does not understand
+leaves none out. :func:`narrow` finds the partitions with rows that can make a condition true.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Literal:
     kind: str = "string"
 
     def value(self, kind: str) -> str | None:
-        """How a partition column of type *kind* keeps it; None where others may be equal to it, too.
+        """The text that a partition column of type *kind* keeps for it; None if other texts may equal it.
 
         :param kind: Hive's type in lower case; empty where it is not known.
         """
@@ -87,7 +87,7 @@ class Partition:
 
 
 class Condition:
-    """A boolean expression; as it stands: one of which nothing is known."""
+    """A boolean expression. Its value is unknown in this base class."""
 
     def holds(self, partition: Partition) -> bool | None:
         """Whether it is true for rows of *partition*."""
@@ -97,7 +97,7 @@ class Condition:
         """All that *column* can be where it is true, as partitions are named; None: anything.
 
         :param kind: the column's type.
-        :param ranges: whether to name all that lies between two dates or whole numbers.
+        :param ranges: whether to name all values between two dates or whole numbers.
         """
         return None
 
@@ -188,7 +188,7 @@ class OneOf(Condition):
         return UNKNOWN if column is None else OneOf(column, self.literals, self.widened or widened)
 
     def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
-        """The values that it stands for, and the literals that may be equal to more than one: IN can be long."""
+        """Its values, and the literals that may equal more than one value. They are computed once, because IN can be long."""
         if kind not in self._known:
             values = {literal: literal.value(kind) for literal in self.literals}
             exact = frozenset(value for value in values.values() if value is not None)
@@ -268,7 +268,7 @@ class And(_Several):
         return self._range(column, kind) if ranges else None
 
     def _range(self, column: str, kind: str) -> frozenset[str] | None:
-        """What lies between the ends of a BETWEEN, for where the partitions that exist cannot be listed."""
+        """The values between the ends of a BETWEEN, for tables whose partitions cannot be listed."""
         ends = {part.sign: part.literal for part in self.parts if isinstance(part, Compare) and part.column == column}
         if not {">=", "<="} <= ends.keys() or not all(
             is_date(end.text) or end.kind == "number" for end in (ends[">="], ends["<="])
@@ -368,7 +368,7 @@ def narrow(target: LockObject, condition: Condition, tables: KnownTables, limit:
         return [target]
     named = _named(target, condition, table, tables, limit)
     depth = len(named[0].partition) if named else len(table.partition_columns)
-    found = named  # a prefix: all that it holds
+    found = named  # a prefix: all partitions in it
     if condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
         listed = [partition for prefix in named for partition in tables.listed(prefix) or ()]
         found = [partition for partition in listed if _may_hold(condition, partition, table)]

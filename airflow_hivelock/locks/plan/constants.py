@@ -17,14 +17,17 @@ _INTEGERS = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType
 _UNITS = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}
 _MONTHS = {"MONTH": 1, "MONTHS": 1, "YEAR": 12, "YEARS": 12}
 _SAME_IN_EACH_MONTH = 27
-"""Up to which day months can be added: Hive 2.3 and Spark differ on the last day of a month, the 28th of February."""
+"""The last day of a month to add months to. Hive 2.3 and Spark differ on the last day of a month, such as 28 February."""
 
 
-def constant(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
+def constant(node: exp.Expr | None, uncertain: Container[str]) -> Literal | None:
     """What *node* comes to; None where it is no constant, or Hive and Spark do not agree on it.
 
+    :param node: None for an argument that a function lacks, which sqlglot does not refuse.
     :param uncertain: the texts that Hive and Spark may read differently.
     """
+    if node is None:
+        return None
     node = node.unnest()
     if isinstance(node, exp.Literal):
         if node.is_string:

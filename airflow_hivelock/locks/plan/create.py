@@ -29,7 +29,7 @@ _CLAUSES = frozenset(
     COLLATION
     """.split()  # noqa: SIM905
 )
-"""The words of what stands between a table's name and its query, and names nothing that is locked."""
+"""The words of clauses between a table's name and its query. These clauses name nothing that is locked."""
 
 
 def create(cursor: Cursor, planner: Planner) -> None:
@@ -179,12 +179,12 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
         planner.session.add_temporary(target)
         return
     planner.session.add_made(target, query)
-    # One that exists stays as it is, and nobody has data in one that does not.
+    # An existing table is not changed, and a table that does not exist has no data.
     (planner.look if existing and not has_query and not replace else planner.write)(target)
 
 
 def _options(cursor: Cursor, planner: Planner) -> bool:
-    """All that stands before AS and a query, or the end; whether USING is a part of it."""
+    """Pass the clauses before AS and a query, or before the end. Return whether USING is one of them."""
     using = False
     while not cursor.done():
         if cursor.sees("AS") and cursor.word(1) in QUERY:

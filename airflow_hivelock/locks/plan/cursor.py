@@ -1,108 +1,24 @@
-"""A text of several statements, cut into their tokens by sqlglot's tokenizer, and a cursor to read one token by token.
-
-Words, names, literals, partition specifications; and errors that show the place."""
+"""A place in a statement, to read it token by token: words, names, literals and partition specifications."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import Token, TokenType
-from sqlglot.errors import TokenError
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import texts
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
-from airflow_hivelock.locks.plan.dialect import ScriptDialect, expression
-from airflow_hivelock.locks.plan.rewrite import identifiers
+from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, expression, uncertain
 from airflow_hivelock.locks.spelling import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-
-NEXT_STEP = "name reads and writes instead"
-"""What to do where SQL cannot be planned."""
-
-WHICH_NAME = "which name this gives is not known; write the name, or a constant text in IDENTIFIER"
-
-MOST_CHARACTERS = 1_000_000
-_SHOWN = 40
-_OFFSET = re.compile(r"from \d+:(\d+)$")
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One statement of a text.
-
-    :param text: the whole text, which the tokens' places refer to.
-    :param end: where in it the statement ends.
-    """
-
-    tokens: tuple[Token, ...]
-    text: str
-    end: int
-
-    def refuse(self, token: Token | None, why: str, step: str = NEXT_STEP) -> NoReturn:
-        """:raises InvalidRequest: showing the place of *token*, or of the statement's end."""
-        raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))
-
-
-def uncertain(statement: Statement) -> frozenset[str]:
-    """The texts whose meaning depends on the engine: see :func:`.texts.is_certain`."""
-    return frozenset(token.text for token in statement.tokens if not texts.is_certain(token, statement.text))
-
-
-def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:
-    """*why*, headed by line, column and what is there, and what to do about it; *step* is empty where *why* tells it."""
-    why = f"{why}; {step}" if step and "reads and writes" not in why else why
-    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
-    there = text[offset : offset + _SHOWN].split("\n")[0].strip()
-    return f"line {line}, column {column}, at {there!r}: {why}" if there else f"line {line}, column {column}: {why}"
-
-
-def statements(text: str) -> Iterator[Statement]:
-    """The statements of *text* that are not empty.
-
-    :raises InvalidRequest: for what is no SQL.
-    """
-    if len(text) > MOST_CHARACTERS:
-        raise InvalidRequest(f"the SQL is longer than {MOST_CHARACTERS:,} characters; plan it in parts")
-    tokens = _tokens(text)
-    part: list[Token] = []
-    for token in tokens:
-        if token.token_type is not TokenType.SEMICOLON:
-            part.append(token)
-        elif part:
-            yield Statement(tuple(identifiers(part, text)), text, token.start)
-            part = []
-    if part:
-        yield Statement(tuple(identifiers(part, text)), text, len(text))
-
-
-def _tokens(text: str) -> list[Token]:
-    try:
-        return list(texts.joined(ScriptDialect().tokenize(text), text))
-    except TokenError as error:
-        found = _OFFSET.search(str(error.__cause__))
-        why = "this quote, comment or identifier does not end" if found else "this is not SQL"
-        raise InvalidRequest(
-            placed(text, int(found[1]) if found else 0, why, "end it, or name reads and writes instead")
-        ) from error
-
-
-def with_quoted_names(statement: Statement) -> Statement:
-    """*statement* with names in place of texts in double quotes."""
-    names = (
-        Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
-        if token.token_type is TokenType.STRING and statement.text[token.start] == '"'
-        else token
-        for token in statement.tokens
-    )
-    return replace(statement, tokens=tuple(names))
+    from airflow_hivelock.locks.plan.sql import Statement
 
 
 _PUNCTUATION = frozenset(
@@ -131,7 +47,7 @@ class Level:
 class Spec:
     """``PARTITION (dt='2013-01-01', hr)``.
 
-    :param place: where it stands.
+    :param place: its first token.
     """
 
     levels: tuple[Level, ...]
@@ -139,18 +55,18 @@ class Spec:
 
     @property
     def static(self) -> bool:
-        """Whether it says what each of its columns is equal to."""
+        """Whether it has a value for each of its columns."""
         return all(level.value is not None and level.sign == "=" for level in self.levels)
 
     def condition(self) -> Condition:
-        """What it says of the partitions that it selects."""
+        """The condition that is true for the partitions that it selects."""
         return all_of(
             Compare(level.column, level.sign, level.value) if level.value else ALWAYS for level in self.levels
         )
 
 
-class Cursor:
-    """A place in a statement."""
+class Tokens:
+    """A place among the tokens of a statement."""
 
     def __init__(self, statement: Statement, at: int = 0) -> None:
         self.statement = statement
@@ -165,11 +81,6 @@ class Cursor:
         """The word that comes next, or after that, in upper case; empty for anything else."""
         token = self._peek(ahead)
         return "" if token is None or token.token_type in _PUNCTUATION else " ".join(token.text.upper().split())
-
-    def is_name(self, ahead: int = 0) -> bool:
-        """Whether a name, quoted or not, may come next, or after that."""
-        token = self._peek(ahead)
-        return token is not None and (token.token_type is TokenType.IDENTIFIER or self.word(ahead)[:1].isalnum())
 
     def sees(self, *words: str) -> bool:
         """Whether these words come next."""
@@ -187,6 +98,49 @@ class Cursor:
         self.at += bool(found)
         return found
 
+    def is_type(self, *types: TokenType) -> bool:
+        """Whether a token of one of these types comes next."""
+        token = self.token
+        return token is not None and token.token_type in types
+
+    def take_type(self, *types: TokenType) -> bool:
+        """Pass a token of one of these types if it comes next."""
+        found = self.is_type(*types)
+        self.at += found
+        return found
+
+    def comma(self) -> bool:
+        """Pass a comma if it comes next."""
+        return self.take_type(TokenType.COMMA)
+
+    def done(self) -> bool:
+        """Whether nothing comes next."""
+        return self.token is None
+
+    def rest(self) -> list[Token]:
+        """All that comes next; nothing comes after it."""
+        found = list(self.statement.tokens[self.at :])
+        self.at = len(self.statement.tokens)
+        return found
+
+    def written(self, first: int, last: int | None = None) -> str:
+        """The text from one token to before another, or to the end."""
+        tokens = self.statement.tokens[first:last]
+        return self.statement.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+
+    def _peek(self, ahead: int) -> Token | None:
+        at = self.at + ahead
+        return self.statement.tokens[at] if at < len(self.statement.tokens) else None
+
+
+class Cursor(Tokens):
+    """Reads a statement of Hive or Spark."""
+
+    def is_name(self, ahead: int = 0) -> bool:
+        """Whether a name, quoted or not, may come next, or after that."""
+        token = self._peek(ahead)
+        return token is not None and (token.token_type is TokenType.IDENTIFIER or self.word(ahead)[:1].isalnum())
+
     def expect(self, *words: str) -> None:
         """Pass these words.
 
@@ -196,17 +150,6 @@ class Cursor:
             if not self.take(word):
                 self.refuse(f"{word} is wanted here")
 
-    def is_type(self, *types: TokenType) -> bool:
-        """Whether a token of one of these types comes next."""
-        token = self.token
-        return token is not None and token.token_type in types
-
-    def comma(self) -> bool:
-        """Pass a comma if it comes next."""
-        found = self.is_type(TokenType.COMMA)
-        self.at += found
-        return found
-
     def next(self) -> Token:
         """Pass any token."""
         token = self.token
@@ -214,10 +157,6 @@ class Cursor:
             self.refuse("the statement is not complete")
         self.at += 1
         return token
-
-    def done(self) -> bool:
-        """Whether nothing comes next."""
-        return self.token is None
 
     def end(self) -> None:
         """:raises InvalidRequest: something comes next."""
@@ -238,13 +177,12 @@ class Cursor:
         return token.text
 
     def name(self) -> tuple[tuple[str, ...], Token]:
-        """A name of one or more parts, and where it stands."""
+        """A name of one or more parts, and its first token."""
         if self.sees("IDENTIFIER", "("):
             self.refuse(WHICH_NAME, step="")
         place = self.token
         parts = [self.identifier()]
-        while self.is_type(TokenType.DOT):
-            self.at += 1
+        while self.take_type(TokenType.DOT):
             parts.append(self.identifier())
         assert place is not None
         return tuple(parts), place
@@ -292,12 +230,6 @@ class Cursor:
         self.listed(lambda: levels.append(self._level(compared)))
         return Spec(tuple(levels), place)
 
-    def rest(self) -> list[Token]:
-        """All that comes next; nothing comes after it."""
-        found = list(self.statement.tokens[self.at :])
-        self.at = len(self.statement.tokens)
-        return found
-
     def optional_spec(self) -> Spec | None:
         """The same, if it comes next."""
         return self.spec() if self.sees("PARTITION") else None
@@ -318,7 +250,7 @@ class Cursor:
     def literal(self) -> Literal:
         """A constant: string, number, date or NULL; of kind ``computed`` where it is an expression that is not worked out.
 
-        :raises InvalidRequest: for a query, and for escapes, whose meaning depends on the engine.
+        :raises InvalidRequest: for a query, and for escapes, because their meaning depends on the engine.
         """
         place = self.token
         if self.take("NULL"):
@@ -327,7 +259,7 @@ class Cursor:
             return Literal(word.lower(), "boolean")
         start = self.at
         kind = (self.take_any("DATE", "TIMESTAMP") or "STRING").lower()
-        negative = kind == "string" and self.is_type(TokenType.DASH) and self._pass() == 0
+        negative = kind == "string" and self.take_type(TokenType.DASH)
         token = self.next()
         if token.token_type is TokenType.NUMBER and kind == "string":
             kind, text = "number", f"-{token.text}" if negative else token.text
@@ -364,11 +296,3 @@ class Cursor:
         tree = expression(tokens, self.statement.text)
         found = constant(tree, uncertain(self.statement)) if tree is not None else None
         return found or Literal("", "computed")
-
-    def _pass(self) -> int:
-        self.at += 1
-        return 0
-
-    def _peek(self, ahead: int) -> Token | None:
-        at = self.at + ahead
-        return self.statement.tokens[at] if at < len(self.statement.tokens) else None

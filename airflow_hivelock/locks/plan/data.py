@@ -1,4 +1,4 @@
-"""What reading and writing *data* means in locks.
+"""The locks for reading and writing *data*.
 
 A lock names one object, and conflicts are decided on that object alone (:mod:`.rules`). So SHARED on a table
 does not keep out the writer of one of its partitions: the reader of a table has to lock the partitions.
@@ -19,7 +19,7 @@ formats: its writers share ``<table>/_temporary`` and lose each other's files, w
 
 EXCLUSIVE on a table or prefix keeps out every lock below it, for each of those has SHARED on it as a parent; of all
 locks that a reader could take instead of the partitions' own, it is the smallest that does. It keeps out the
-other readers too, so the log says how to get rid of it.
+other readers as well, so the log names the way to avoid it.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def plan(
 ) -> tuple[list[LockObject], list[LockObject]]:
     """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for a job that reads and writes data.
 
-    Parents are left to :func:`.rules.request`, which takes the two as its reads and writes.
+    :func:`.rules.request` takes the two as its reads and writes, and adds the parents.
 
-    :param catalog: without one, a named partition is taken for a full one: name all its levels, in the table's order.
+    :param catalog: without one, a named partition counts as a full one: name all its levels, in the table's order.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
     :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
-        ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
-    :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
-    :raises InvalidRequest: a name that the catalog, or what is declared, contradicts, or of what does not exist.
+        ``{"dw.flights": ["dt date", "hr string"]}``. A type here has precedence over the catalog's.
+    :param limit: the largest number of partitions to lock one by one. A table with more is locked as a whole.
+    :raises InvalidRequest: a name that contradicts the catalog or a declaration, or that does not exist.
     :raises StoreUnavailable: the catalog did not answer.
     """
     shared, exclusive = rules.objects("reads", reads), rules.objects("writes", writes)
@@ -150,12 +150,12 @@ def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], 
     session: SessionState[Named] = SessionState(tables)
     if view.partition or not view.table or (text := session.view_text(view)) is None:
         return []
-    from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.query import Reader
+    from airflow_hivelock.locks.plan.sql import Sql, Statement
 
     scans: list[Scan] = []
     seen: list[LockObject] = []
-    Reader(session, Statement((), text, 0), scans, seen).read_view(view, text)
+    Reader(session, Statement((), Sql(text), 0), scans, seen).read_view(view, text)
     looks.update(seen)
     return read(scans, tables, looks, limit)
 
@@ -172,7 +172,7 @@ def read(scans: Iterable[Scan], tables: KnownTables, looks: set[LockObject], lim
 
 
 def _to_read(target: LockObject, table: Table | None, tables: KnownTables, limit: int) -> list[LockObject] | str:
-    """What to lock SHARED; or, as text, why that cannot be told and what to do about it."""
+    """The objects to lock SHARED. A text if they are unknown: the reason, and the next step."""
     if table is None:
         if tables.catalog or target.partition or not target.table:
             return [target]
@@ -197,7 +197,7 @@ def as_kept(target: LockObject, tables: KnownTables) -> LockObject:
 
     A partition that exists under exactly this name is meant, however that came about.
 
-    :raises InvalidRequest: its columns are not those of its table, or a value has no one such name.
+    :raises InvalidRequest: its columns are not those of its table, or a value has several such names.
     """
     if not target.partition:
         return target

@@ -48,7 +48,7 @@ _NAMES = frozenset(
     xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zip_with
     """.split()  # noqa: SIM905
 )
-"""Functions of Spark 4.3 and of Hive. Not those of which Spark 3 or Hive has doubts: collect_list, first, assert_true."""
+"""Functions of Spark 4.3 and of Hive, without those that Spark 3 or Hive treats as uncertain, such as collect_list."""
 
 _SYNTAX = (
     *(exp.And, exp.Or, exp.Not, exp.Case, exp.If, exp.Cast, exp.TryCast, exp.Coalesce, exp.Concat, exp.Exists),
@@ -66,7 +66,7 @@ _SYNTAX = (
     *(exp.StrPosition, exp.StrToDate, exp.StrToTime, exp.Substring, exp.TimeStrToTime, exp.Transform, exp.Trim),
     exp.TsOrDsToDate,
 )
-"""Those that sqlglot keeps no name of, since they have a grammar of their own or stand for another."""
+"""Functions without a name in sqlglot's tree, because they have their own grammar or replace another function."""
 
 _PARTS = (
     *(exp.Alias, exp.AtTimeZone, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.DataType),

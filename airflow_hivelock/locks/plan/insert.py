@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
 
 from airflow_hivelock.locks.hive.transactional import Write
-from airflow_hivelock.locks.plan.cursor import Cursor, Statement
+from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.planner import QUERY
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject
     from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.sql import Statement
 
 
 _AFTER_A_CONDITION = tuple(word for word in QUERY if word != "(")
 
 
 def inserts(statement: Statement) -> list[int]:
-    """Where the INSERTs of *statement* stand that are in no parentheses."""
+    """The places of the INSERTs of *statement* that are not in parentheses."""
     found, depth = [], 0
     for at, token in enumerate(statement.tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -29,11 +31,11 @@ def inserts(statement: Statement) -> list[int]:
 
 
 def insert(statement: Statement, places: list[int], planner: Planner) -> None:
-    """``[WITH …] [FROM …] INSERT … SELECT … [INSERT … SELECT …]``: each SELECT reads from what stands before them all."""
+    """``[WITH …] [FROM …] INSERT … SELECT … [INSERT … SELECT …]``: each SELECT reads the sources before the first INSERT."""
     before = statement.tokens[: places[0]]
     for start, end in zip(places, [*places[1:], len(statement.tokens)], strict=True):
         upto = statement.tokens[end].start if end < len(statement.tokens) else statement.end
-        part = Cursor(Statement(statement.tokens[start:end], statement.text, upto))
+        part = Cursor(replace(statement, tokens=statement.tokens[start:end], end=upto))
         _target(part, planner)
         planner.read(statement, _query(before, part))
 
@@ -89,6 +91,8 @@ def _replaced(cursor: Cursor, planner: Planner) -> None:
             condition.append(token)
             if not depth:
                 break
+    if not condition:
+        cursor.refuse("a condition is wanted here")
     select = Token(TokenType.SELECT, "SELECT", 1, 1, condition[0].start, condition[0].start)
     planner.read(cursor.statement, [select, *condition])
 

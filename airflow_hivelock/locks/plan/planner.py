@@ -1,4 +1,4 @@
-"""What is common to planning statements of every kind."""
+"""The common part of planning statements of every kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.hive.settings import Setting
     from airflow_hivelock.locks.plan.condition import Condition
-    from airflow_hivelock.locks.plan.cursor import Cursor, Spec, Statement
+    from airflow_hivelock.locks.plan.cursor import Cursor, Spec
     from airflow_hivelock.locks.plan.session import SessionState
+    from airflow_hivelock.locks.plan.sql import Statement
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +33,21 @@ _DECLARE = (
 _COLUMNS = "name these columns, or correct partition_columns"
 
 QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
-"""With what a query begins."""
+"""The first words of queries."""
 
 
 @dataclass
 class Planner:
-    """Collects what the statements of one text touch.
+    """Collects the objects that the statements of one text touch.
 
-    :param follows: whose table of commands to lock by, as :data:`.text.Follows` has it.
+    :param follows: the table of commands to lock by: see :data:`.data.Follows`.
     :param limit: of how many partitions to lock one by one.
     :param always: lock whatever the text sets.
     :ivar scans: data that is read.
-    :ivar writes: what is changed: EXCLUSIVE.
-    :ivar looks: what must stay, whatever happens to the data below it: SHARED on that object alone.
-    :ivar types: of what is written, what Hive's transactional manager takes, where that is followed.
-    :ivar settings: what the text has set.
+    :ivar writes: objects that are changed: EXCLUSIVE.
+    :ivar looks: objects that must not be dropped while their data may change: SHARED on that object alone.
+    :ivar types: the types that Hive's transactional manager takes for written objects, if that is followed.
+    :ivar settings: the settings that the text has set.
     :ivar unlocked: statements that lock nothing, since the text has turned locking off before them.
     """
 
@@ -63,18 +64,18 @@ class Planner:
 
     @property
     def as_hive(self) -> bool:
-        """Whether to lock no more than real Hive does, where its documents ask for more; no less than 2.3 to 4.0."""
+        """Whether to lock as real Hive 2.3 to 4.0 does, where the documents ask for more."""
         return self.follows == "hive"
 
     @property
     def as_documented(self) -> bool:
-        """Whether to lock no more than is documented, where real Hive 2.3 locks more."""
+        """Whether to lock as documented, where real Hive 2.3 locks more."""
         return self.follows == "documented"
 
     def write(self, *targets: LockObject, how: Write | None = None) -> None:
-        """Add what is changed; what is temporary needs no lock.
+        """Add objects that are changed. A temporary one needs no lock.
 
-        :param how: None for a change of what the table is, or of which partitions it has.
+        :param how: None for a change of the table's definition or of its list of partitions.
         """
         kept = [each for each in targets if not self._temporary(each)]
         self.writes += kept
@@ -100,7 +101,7 @@ class Planner:
             self.types[target] = max(kind, self.types.get(target, kind))
 
     def look(self, *targets: LockObject) -> None:
-        """Add what must stay."""
+        """Add objects that must not be dropped."""
         self.looks += [each for each in targets if not self._temporary(each)]
 
     def scan(self, statement: Statement, table: LockObject, spec: Spec | None) -> None:
@@ -114,7 +115,7 @@ class Planner:
 
     def read(self, statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
         """Add what the query *tokens* reads, and give its tree."""
-        tree = parse(statement, list(tokens))
+        tree = parse(statement, tokens)
         self.reader(statement).read(tree)
         return tree
 
@@ -132,8 +133,8 @@ class Planner:
         return named is not None
 
     def look_at(self, statement: Statement, tokens: Sequence[Token]) -> tuple[exp.Expr, Reader]:
-        """Add the tables and views that the query *tokens* names, of which no data is read now; and what reads it later."""
-        tree = parse(statement, list(tokens))
+        """Add the tables and views that the query *tokens* names, without their data. Return its tree and its later reader."""
+        tree = parse(statement, tokens)
         reader = self.reader(statement, self.session.frozen())
         seen = Reader(self.session, statement, [], [])
         seen.read(tree)
@@ -144,14 +145,14 @@ class Planner:
         return Reader(session or self.session, statement, self.scans, self.looks)
 
     def table(self, cursor: Cursor) -> LockObject:
-        """The table whose name comes next.
+        """The table that is named next.
 
         :raises InvalidRequest: it can be none of Hive's, showing the place.
         """
         return self.named(cursor)[0]
 
     def named(self, cursor: Cursor) -> tuple[LockObject, tuple[str, ...]]:
-        """The table whose name comes next, and the name's parts."""
+        """The table that is named next, and the name's parts."""
         parts, place = cursor.name()
         try:
             return self.session.resolve(parts), parts
@@ -159,7 +160,7 @@ class Planner:
             cursor.statement.refuse(place, str(error))
 
     def database(self, cursor: Cursor) -> LockObject:
-        """The database whose name comes next."""
+        """The database that is named next."""
         parts, place = cursor.name()
         try:
             return LockObject(self.session.resolve((*parts, "t")).database)
@@ -167,7 +168,7 @@ class Planner:
             cursor.statement.refuse(place, str(error))
 
     def partitions(self, statement: Statement, table: LockObject, spec: Spec) -> list[LockObject]:
-        """What *spec* selects of *table*: partitions, prefixes, or the table where that cannot be told."""
+        """The partitions or prefixes of *table* that *spec* selects; the table if they are unknown."""
         if self._columns(statement, table, spec) is None:
             return [_whole(table, f"which partitions these are is not known; {_DECLARE}")]
         return narrow(table, spec.condition(), self.session.tables, self.limit)
@@ -175,14 +176,14 @@ class Planner:
     def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
         """The partition that *spec* says to write, or the prefix of it that is known; and whether the rest is dynamic."""
         columns = self._columns(statement, table, spec)
-        given = {level.column: level for level in spec.levels}
-        if columns is None and len(given) > 1:
+        named = {level.column: level for level in spec.levels}
+        if columns is None and len(named) > 1:
             return _whole(table, f"the order of its partition columns is not known; {_DECLARE}"), not spec.static
         known = self.session.tables.table(table)
         kinds = dict(zip(columns or (), known.partition_types, strict=False)) if known else {}
         levels: list[tuple[str, str]] = []
-        for column in columns or given:
-            level = given.get(column)
+        for column in columns or named:
+            level = named.get(column)
             if level is None or level.value is None:
                 break
             kind = kinds.get(column, "")
@@ -195,23 +196,23 @@ class Planner:
                 made = "computed values" if level.value.kind == "computed" else f"{column}={level.value.text!r}"
                 why = f"what Hive and Spark make of {made} is not certain"
                 _whole(LockObject(table.database, table.table, tuple(levels)), why if kind else f"{why}; {_DECLARE}")
-                break  # all that it can be
+                break  # the longest prefix that is certain
             levels.append((column, text))
-        dynamic = any(column not in given or given[column].value is None for column in columns or given)
+        dynamic = any(column not in named or named[column].value is None for column in columns or named)
         return LockObject(table.database, table.table, tuple(levels)), dynamic
 
     def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:
         """The partition columns of *table*, which *spec* must not contradict; None where they are not known."""
-        given = [level.column for level in spec.levels]
-        if len(set(given)) < len(given) and all(level.sign == "=" for level in spec.levels):
+        named = [level.column for level in spec.levels]
+        if len(set(named)) < len(named) and all(level.sign == "=" for level in spec.levels):
             statement.refuse(spec.place, "it names a column twice", step="name it once")
         known = self.session.tables.table(table)
         if known is None:
             return None
-        if wrong := sorted(set(given) - set(known.partition_columns)):
+        if wrong := sorted(set(named) - set(known.partition_columns)):
             by = "/".join(known.partition_columns)
-            said = f"is partitioned by {by}" if by else "has no partitions"
-            statement.refuse(spec.place, f"{table} {said}, not by {', '.join(wrong)}", step=_COLUMNS)
+            actual = f"is partitioned by {by}" if by else "has no partitions"
+            statement.refuse(spec.place, f"{table} {actual}, not by {', '.join(wrong)}", step=_COLUMNS)
         return known.partition_columns
 
     def _temporary(self, target: LockObject) -> bool:

@@ -20,15 +20,15 @@ from airflow_hivelock.locks.plan.condition import (
     any_of,
 )
 from airflow_hivelock.locks.plan.constants import constant
-from airflow_hivelock.locks.plan.cursor import uncertain
 from airflow_hivelock.locks.plan.functions import deterministic
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
+from airflow_hivelock.locks.plan.sql import uncertain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.scope import Source
+    from airflow_hivelock.locks.plan.sql import Statement
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -51,32 +51,32 @@ class Predicates:
         once for all those that it does not tell apart.
         """
         where = select.args.get("where")
-        all_said = [_Said(where.this)] if where else []
-        all_said += [_Said(on, by) for by in sources if by.join is not None and (on := by.join.args.get("on"))]
-        by_mark: dict[str, list[_Said]] = {}
-        for said in all_said:
-            for each in said.parts:
+        demands = [_Demand(where.this)] if where else []
+        demands += [_Demand(on, by) for by in sources if by.join is not None and (on := by.join.args.get("on"))]
+        by_mark: dict[str, list[_Demand]] = {}
+        for demand in demands:
+            for each in demand.parts:
                 # What is not used only narrows less: of that many ONs each may be about every source.
-                if said.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
-                    by_mark.setdefault(each, []).append(said)
+                if demand.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
+                    by_mark.setdefault(each, []).append(demand)
         known: dict[Hashable, Condition] = {}
         lateral = lateral_columns(select)
 
         def of(source: Source) -> Condition:
             owns, alias, mine = _owner(lateral, source, sources), source.alias, marks(source, sources, by_mark)
             found = []
-            for said in dict.fromkeys(said for each in mine for said in by_mark.get(each, ())):
-                if not said.narrows(source):
+            for demand in dict.fromkeys(demand for each in mine for demand in by_mark.get(each, ())):
+                if not demand.narrows(source):
                     continue
-                key = (said, alias if alias in said.parts else "", source.columns, source.database)
+                key = (demand, alias if alias in demand.parts else "", source.columns, source.database)
                 if key not in known:
-                    parts = [self._demanded(part, owns) for part in said.of(mine)]
+                    parts = [self._demanded(part, owns) for part in demand.of(mine)]
                     known[key] = all_of(part for part in parts if part is not UNKNOWN)
                 found.append(known[key])
             return all_of(dict.fromkeys(each for each in found if each != ALWAYS))
 
         conditions = [of(source) for source in sources]
-        for one, column, other, same in _equalities(all_said, sources):
+        for one, column, other, same in _equalities(demands, sources):
             if column in conditions[one].columns():
                 renamed = conditions[one].renamed({column: same}.get)
                 conditions[other] = all_of((conditions[other], renamed))
@@ -147,8 +147,8 @@ class Predicates:
         )
 
 
-class _Said:
-    """What WHERE, or the ON by which the source *by* came, demands.
+class _Demand:
+    """The demands of WHERE, or of the ON of the source *by*.
 
     :ivar parts: what all has to be true, by the :func:`mark` of each of its columns.
     """
@@ -172,16 +172,16 @@ class _Said:
         return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
 
 
-def _equalities(all_said: Iterable[_Said], known: Sequence[Source]) -> Iterator[tuple[int, str, int, str]]:
+def _equalities(demands: Iterable[_Demand], known: Sequence[Source]) -> Iterator[tuple[int, str, int, str]]:
     """Partition columns of inner joins that are demanded to be equal, both ways: which source has the one, which the other.
 
     Of one type: else what is true of the one need not be of the other.
     """
     tables = {source.alias: place for place, source in enumerate(known) if source.kinds and source.where}
-    for said in all_said if len(tables) > 1 else ():
-        if said.by is not None and not said.by.where:
+    for demand in demands if len(tables) > 1 else ():
+        if demand.by is not None and not demand.by.where:
             continue
-        for part in {id(each): each for parts in said.parts.values() for each in parts}.values():
+        for part in {id(each): each for parts in demand.parts.values() for each in parts}.values():
             sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
             if len(sides) != 2 or not all(
                 isinstance(side, exp.Column) and side.table.lower() in tables for side in sides

@@ -18,10 +18,9 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
-from airflow_hivelock.locks.plan.cursor import NEXT_STEP, WHICH_NAME, Statement, placed, statements
-from airflow_hivelock.locks.plan.dialect import ScriptDialect
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
+from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, ScriptDialect, Sql, Statement, placed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.session import SessionState
 
 MOST_REFERENCES = 2_000
-"""To how many tables, views and CTEs a text may refer; one that is referred to through others counts each time."""
+"""The limit of references to tables, views and CTEs in one text. Each reference counts, also one through a view."""
 
 FUNCTIONS = frozenset(
     [
@@ -65,7 +64,7 @@ _HANDED_DOWN = ("this", "expression", "distinct", "with_")
 
 @dataclass(frozen=True)
 class Scan:
-    """A table that is read, of which rows are needed for which *condition* is true."""
+    """A table that is read: those of its rows that make *condition* true."""
 
     table: LockObject
     condition: Condition = ALWAYS
@@ -73,7 +72,7 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A query that a name stands for: a CTE or a temporary view.
+    """A query with a name: a CTE or a temporary view.
 
     :param reader: the reader of names in it.
     :param renamed: whether its columns have other names outside, or no condition from there reaches it.
@@ -88,11 +87,19 @@ class Named:
 _FORMATS = frozenset("avro binaryfile csv delta hudi iceberg json orc parquet text xml".split())  # noqa: SIM905
 
 
-def parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
-    """The one tree that *tokens*, a part of *statement*, stand for.
+def parse(statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
+    """The one tree of *tokens*, a part of *statement*.
 
     :raises InvalidRequest: they are not understood.
     """
+    tokens = tuple(tokens)
+    if (tree := statement.sql.tree(tokens)) is None:
+        tree = _parse(statement, list(tokens))
+        statement.sql.keep(tokens, tree)
+    return tree
+
+
+def _parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
     if not tokens:
         statement.refuse(None, "a query is wanted here")
     tokens = rewrite.query(tokens)
@@ -134,7 +141,7 @@ def _check_nothing_lost(statement: Statement, tokens: list[Token], tree: exp.Exp
 
 
 class Reader:
-    """Collects what queries read.
+    """Collects the objects that queries read.
 
     :ivar scans: the tables that are read.
     :ivar looks: the views that are read through.
@@ -155,7 +162,7 @@ class Reader:
         self._visit(tree, {})
 
     def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
-        """Add *view*, and what the query *text* that it stands for reads."""
+        """Add *view*, and the tables that its query *text* reads."""
         self.looks.append(view)
         self.read_named(self.stored(view, text), condition)
 
@@ -164,10 +171,10 @@ class Reader:
         named.reader._query(named.tree, condition, named.scope)
 
     def stored(self, view: LockObject, text: str) -> Named:
-        """The query *text* that *view* stands for."""
+        """The query *text* of *view*."""
         try:
-            (statement,) = statements(text)
-            tree = parse(statement, list(statement.tokens))
+            (statement,) = Sql(text).statements
+            tree = parse(statement, statement.tokens)
         except ValueError as error:
             raise InvalidRequest(f"the text of the view {view} is not understood: {error}") from error
         inside = Reader(self.session.inside(view), statement, self.scans, self.looks)
@@ -175,7 +182,7 @@ class Reader:
         return Named(tree, inside, {})
 
     def read_but(self, tree: exp.Expr, part: str) -> None:
-        """The same, except for one part of it; what hangs below the name of a table there is read."""
+        """The same, without one part. Parts below the name of a table there are read."""
         scope = self._with(tree, {})
         self._rest(tree.args[part], ("this", "db", "catalog"), scope)
         self._rest(tree, ("with_", part), scope)
@@ -249,8 +256,8 @@ class Reader:
         narrows = not read_twice(select)
         handed = handed_down(select, known, outer, self.statement.text)
         conditions = zip(self._predicates.of_sources(select, known), handed, strict=True)
-        for source, said in zip(known, conditions, strict=True):
-            condition = all_of(said)
+        for source, demanded in zip(known, conditions, strict=True):
+            condition = all_of(demanded)
             self._source(source.node, condition if narrows and source.narrows else ALWAYS, scope)
             if source.join is not None:
                 self._rest(source.join, ("this",), scope)
@@ -265,13 +272,13 @@ class Reader:
             self._visit(node, scope)
 
     def _rest(self, node: exp.Expr, done: tuple[str, ...], scope: Mapping[str, Named]) -> None:
-        """All parts of *node* but those that have been read."""
+        """Read the other parts of *node*: those that are not in *done*."""
         for part, value in node.args.items():
             for child in value if isinstance(value, list) else [value]:
                 if part not in done and isinstance(child, exp.Expr):
                     self._visit(child, scope)
 
-    # KnownTables, views and CTEs.
+    # Tables, views and CTEs.
 
     def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
         """*source* with what is known of it, if it is a table."""
@@ -363,14 +370,14 @@ class Reader:
         self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts", step="")
 
     def _refuse(self, node: exp.Expr, why: str, step: str = NEXT_STEP) -> NoReturn:
-        """:raises InvalidRequest: showing the place of *node*, as far as sqlglot has kept it."""
+        """:raises InvalidRequest: with the place of *node*, if sqlglot has kept it."""
         meta: dict[str, Any] = next((part.meta for part in node.walk() if "start" in part.meta), {})
         start = meta.get("start", self.statement.tokens[0].start if self.statement.tokens else 0)
         raise InvalidRequest(placed(self.statement.text, start, why, step))
 
 
 def _by_path(node: exp.Table) -> bool:
-    """Whether that is Spark's ``json.`/path```. To Hive a name may have a ``/``, so the format must be one."""
+    """Whether that is Spark's ``json.`/path```. A name in Hive can contain a ``/``, so the format must be a known one."""
     return node.args.get("catalog") is None and node.db.lower() in _FORMATS and "/" in node.name
 
 

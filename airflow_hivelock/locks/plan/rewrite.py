@@ -19,7 +19,7 @@ MOST_NESTED = 100
 TOO_DEEP = "unknown of this depth"
 
 _COLLAPSED = 25
-"""How deep an expression may nest before what is deeper in it is taken for unknown; but for queries in it."""
+"""The depth from which parts of an expression count as unknown. Queries in it are still read."""
 
 _NAMES = re.compile(r"(?:`[^`\\]+`|\w+)(?:\.(?:`[^`\\]+`|\w+))*")
 _OPENS, _CLOSES = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
@@ -193,7 +193,7 @@ def _transforms(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _begins_transform(tokens: Sequence[Token], at: int) -> bool:
-    """Whether MAP or REDUCE stands after a source, before a list of columns, and is no function, type or alias."""
+    """Whether MAP or REDUCE is between a source and a list of columns, and no function, type or alias."""
     before, after = tokens[at - 1].token_type, tokens[at + 1].token_type
     name_before = before in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN)
     return name_before and after in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STAR)
@@ -203,7 +203,7 @@ def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
     """``SELECT … FROM (query) …`` for Spark's ``query |> …``."""
     if not any(token.token_type is TokenType.PIPE_GT for token in tokens):
         return tokens
-    groups: list[list[Token]] = [[]]  # what stands in each open parenthesis
+    groups: list[list[Token]] = [[]]  # the tokens in each open parenthesis
     operators: list[list[Token] | None] = [None]  # and after the last |> there
     for token in tokens:
         if token.token_type is TokenType.PIPE_GT:
@@ -213,11 +213,11 @@ def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
             operators.append(None)
         elif token.token_type is TokenType.R_PAREN and len(groups) > 1:
             inner = _piped(groups.pop(), operators.pop())
-            said = operators[-1]
-            (groups[-1] if said is None else said).extend([_like(token, TokenType.L_PAREN, "("), *inner, token])
+            operator = operators[-1]
+            (groups[-1] if operator is None else operator).extend([_like(token, TokenType.L_PAREN, "("), *inner, token])
         else:
-            said = operators[-1]
-            (groups[-1] if said is None else said).append(token)
+            operator = operators[-1]
+            (groups[-1] if operator is None else operator).append(token)
     while len(groups) > 1:  # not closed: what follows refuses it
         inner = _piped(groups.pop(), operators.pop())
         groups[-1] += [_like(tokens[-1], TokenType.L_PAREN, "("), *inner]
@@ -247,7 +247,7 @@ def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
     if not any(_is(tokens, at, TokenType.ON) for at in range(len(tokens))):
         return tokens
     found: list[Token] = []
-    opened: list[int | None] = []  # where in it each open parenthesis stands, if ON follows
+    opened: list[int | None] = []  # the place in it of each open parenthesis, if ON follows
     for at, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
             is_ptf = _is(tokens, at + 1, TokenType.ON) and at > 0 and tokens[at - 1].token_type is TokenType.VAR
@@ -274,9 +274,9 @@ def _source(tokens: Sequence[Token]) -> int:
 
 
 def _shallow(tokens: Sequence[Token]) -> Sequence[Token]:
-    """One name for what stands in parentheses deeper than is read, unless queries do.
+    """One name for the contents of parentheses that are too deep, unless they contain queries.
 
-    A condition of which that is a part is not known, and so narrows nothing.
+    A condition with such a part is unknown, and so narrows nothing.
     """
     closes: dict[int, int] = {}
     queries: list[int] = []  # how many there are before each token

@@ -172,16 +172,16 @@ def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition, t
 
     :param text: of the statement that *select* is in.
     """
-    given: dict[str, dict[str, exp.Column]] = {}
+    by_mark: dict[str, dict[str, exp.Column]] = {}
     for name, column in _handed_columns(select, outer.columns(), text).items():
-        given.setdefault(mark(column), {})[name] = column
+        by_mark.setdefault(mark(column), {})[name] = column
     done: dict[Hashable, Condition] = {}
 
     def of(source: Source) -> Condition:
         names = {
             name: column.name.lower()
-            for each in marks(source, known, given)
-            for name, column in given.get(each, {}).items()
+            for each in marks(source, known, by_mark)
+            for name, column in by_mark.get(each, {}).items()
             if belongs(column, source, known)
         }
         if not names or not source.where:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sqlglot import Token
 
-    from airflow_hivelock.locks.plan.cursor import Statement
+    from airflow_hivelock.locks.plan.sql import Statement
 
 _ALONE = frozenset({"BEGIN", "ELSE", "LOOP", "REPEAT"})
 _ENDED = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})

@@ -1,11 +1,12 @@
-"""What the statements of one text know of one another: the current database, and what is temporary."""
+"""The state that statements of one text share: the current database, and temporary objects."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TxnSettings
@@ -13,7 +14,7 @@ from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import CATALOG
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_hivelock.locks.plan.tables import KnownTables
 
@@ -28,8 +29,19 @@ def is_global(parts: Sequence[str]) -> bool:
     return len(parts) == 2 and parts[0].lower() == GLOBAL
 
 
+_KEPT = ("variables", "texts", "prepared", "functions", "made", "materialized", "_temporary")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A point in the time of a session, and what it had then."""
+
+    at: int
+    kept: Mapping[str, Any]
+
+
 class SessionState(Generic[View]):
-    """It keeps queries of views, and looks into none.
+    """The state of a session. It keeps the queries of views, and reads none.
 
     :param database: what names without a database are in.
 
@@ -45,7 +57,7 @@ class SessionState(Generic[View]):
     :ivar functions: by name, the queries of functions that statements so far have made.
     :ivar made: the tables that statements so far have made, under the name that they have now.
     :ivar materialized: of those, the materialized views.
-    :ivar being_read: the views of it that are read just now, each by the one before.
+    :ivar being_read: the views that are being read now, each from the previous one.
     """
 
     def __init__(self, tables: KnownTables, database: str = "default", txn: TxnSettings = DEFAULT_TXN) -> None:
@@ -70,8 +82,19 @@ class SessionState(Generic[View]):
         self._then: int | None = None
         self._references = itertools.count(1)
 
+    def remember(self) -> Moment:
+        """The state as it is now, to :meth:`undo` what comes."""
+        return Moment(next(self._clock), {name: copy.copy(getattr(self, name)) for name in _KEPT})
+
+    def undo(self, before: Moment, after: Moment) -> None:
+        """Take back what came between the two: statements that were planned, and then failed."""
+        for name, value in before.kept.items():
+            setattr(self, name, value)
+        for found in self._meanings.values():
+            found[:] = [each for each in found if not before.at < each[0] < after.at]
+
     def frozen(self) -> SessionState[View]:
-        """What is known now, of which nothing changes any more: for EXPLAIN, and for what a view was made with."""
+        """A copy of the state that no later statement changes: for EXPLAIN, and for the state that a view was made in."""
         session = copy.copy(self)
         session.texts = dict(self.texts)
         if self._then is None:
@@ -79,7 +102,7 @@ class SessionState(Generic[View]):
         return session
 
     def inside(self, view: LockObject) -> SessionState[View]:
-        """What the text of *view* knows: neither USE nor what is temporary."""
+        """The state for the text of *view*: without USE and temporary objects."""
         table = self.tables.table(view)
         session = copy.copy(self)
         session.database = LockObject((table and table.view_database) or view.database).database
@@ -109,7 +132,7 @@ class SessionState(Generic[View]):
         return table in self._temporary
 
     def meanings(self, parts: tuple[str, ...]) -> tuple[View | None, ...]:
-        """What the name stands for: the query of a view that this session has made, or None for what else has it.
+        """The meanings of the name: the query of a view that this session has made, or None for any other object.
 
         More than one in a view: what the name meant when the view was made, and what it has come to mean since.
         """
@@ -123,6 +146,11 @@ class SessionState(Generic[View]):
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
+
+    def forget_stored_views(self) -> None:
+        """Ask the catalog for the views in it from now on: other sessions may change them."""
+        for name in [each for each in self._meanings if isinstance(each, LockObject) and each.database != GLOBAL]:
+            del self._meanings[name]
 
     def add_temporary(self, table: LockObject) -> None:
         if self._then is None:
@@ -148,11 +176,11 @@ class SessionState(Generic[View]):
         return was_view
 
     def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
-        """Whether the name stands for a temporary view of this session."""
+        """Whether the name is a temporary view of this session."""
         return is_global(parts) or (len(parts) == 1 and self._since(parts[0].lower())[0] is not None)
 
     def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
-        """The query that *target* stands for; None where it is no view of that *kind*, or its text is not known."""
+        """The query of *target*; None if it is no view of that *kind*, or its text is unknown."""
         table = self.tables.table(target)
         return (table.view_text or None) if table and table.table_type == kind else None
 

@@ -1,25 +1,49 @@
-"""SET, and variables of Spark's sessions: what changes how the statements after them are read."""
+"""What changes how later statements are read: SET, variables of Hive and Spark, and EXECUTE IMMEDIATE.
+
+Hive and Spark put the values of ``${hivevar:day}`` into a text before they read it. SET lines give these values. The
+variables of Spark's sessions are parts of expressions.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
 
-from airflow_hivelock.locks.hive.settings import CONCURRENCY, Setting
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.properties import CONCURRENCY
+from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.create import pass_no_query
+from airflow_hivelock.locks.plan.query import MOST_REFERENCES
+from airflow_hivelock.locks.plan.sql import Sql, placed
 from airflow_hivelock.locks.plan.texts import variable
-from airflow_hivelock.locks.plan.variables import is_set_by
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airflow_hivelock.locks.plan.cursor import Cursor
     from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.sql import Statement
 
 _NAMES_IN_DOUBLE_QUOTES = (
     ("hive.support.quoted.identifiers", "standard"),
     ("spark.sql.ansi.doublequotedidentifiers", "true"),
 )
+
+_TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
+_VARIABLE = re.compile(r"\$\{(?:(hivevar|hiveconf):)?([\w.\-]+)\}")
+_SET = re.compile(r"set\s+(?:(hivevar|hiveconf):)?([\w.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
+_NOT_KNOWN = (
+    "the value of this variable is not known here: set it before, as in SET hivevar:day=2024-01-01; or render the SQL "
+    "before it is planned; or name reads and writes instead"
+)
+_MOST_ROUNDS = 10
+"""How often a value may hold another variable."""
+
+_STEP = "give it as a text, or DECLARE and SET the variable in the same SQL; or name reads and writes instead"
+_PARAMETER = (":", "?")
 
 
 def setting(cursor: Cursor, planner: Planner) -> None:
@@ -44,7 +68,7 @@ def setting(cursor: Cursor, planner: Planner) -> None:
 def _session_setting(text: str, planner: Planner) -> None:
     """What a SET line changes for the statements after it. What RESET undoes is taken for set: that locks no less."""
     session = planner.session
-    if (found := is_set_by(text.replace("`", ""))) is None:
+    if (found := _is_set_by(text.replace("`", ""))) is None:
         return
     name, value = found
     if "${" in value:
@@ -58,8 +82,7 @@ def _session_setting(text: str, planner: Planner) -> None:
 
 def raw_text(cursor: Cursor) -> str:
     """The text of a statement that is no SQL."""
-    statement = cursor.statement
-    text = statement.text[statement.tokens[0].start : statement.end].rstrip()
+    text = cursor.statement.written.rstrip()
     for comment in ("--", "/*"):
         if comment in text:
             # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
@@ -75,7 +98,7 @@ def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
     while True:
         names = [] if cursor.sees("IDENTIFIER", "(") or not cursor.is_name() else [variable(cursor.name()[0])]
         if not (names and cursor.take("=")):
-            after = dict.fromkeys(texts)  # a list of variables, or one whose name is not known
+            after = dict.fromkeys(texts)  # a list of variables, or a variable of unknown name
             break
         after[names[0]] = _value(cursor, texts)
         if not cursor.comma():
@@ -124,6 +147,104 @@ def declare(cursor: Cursor, planner: Planner) -> None:
 
 def expressions(cursor: Cursor, planner: Planner) -> None:
     """Add what the rest, expressions of Spark's variables, reads in subqueries."""
+    if not cursor.statement.tokens:
+        cursor.refuse("an expression is wanted here")
     first = cursor.statement.tokens[0]
     select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
     planner.read(cursor.statement, [select, *cursor.rest()])
+
+
+def _is_set_by(text: str) -> tuple[str, str] | None:
+    """The variable that the statement *text* sets, as ``hivevar:day``, and its value; None for any other statement."""
+    found = _SET.fullmatch(text.strip())
+    return (f"{(found[1] or 'hiveconf').lower()}:{found[2]}", found[3].strip()) if found else None
+
+
+def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
+    """*statement* with the values of its variables.
+
+    :raises InvalidRequest: showing a variable without a known value, or a template's expression.
+    """
+    if _unknown(statement) is None:
+        return statement
+    text = statement.written
+    for _ in range(_MOST_ROUNDS):
+        text, last = _VARIABLE.sub(lambda found: _substitute(found, variables), text), text
+        if text == last:
+            break
+    parts = Sql(text).statements
+    if len(parts) == 1 and (_unknown(parts[0]) is None or _is_set_by(text)):
+        return parts[0]
+    place = _unknown(statement)
+    assert place is not None
+    raise InvalidRequest(placed(statement.text, place, _NOT_KNOWN, step=""))
+
+
+def _substitute(found: re.Match[str], variables: Mapping[str, str]) -> str:
+    """Hive looks a name without a kind up among one kind, and Spark among the other: they must agree."""
+    kinds = [found[1]] if found[1] else ["hivevar", "hiveconf"]
+    values = {variables[name] for kind in kinds if (name := f"{kind}:{found[2]}") in variables}
+    return values.pop() if len(values) == 1 else found[0]
+
+
+def _unknown(statement: Statement) -> int | None:
+    """Where a variable is, outside of comments."""
+    for token in statement.tokens:
+        if (found := _TEMPLATE.search(statement.text, token.start, token.end + 2)) is not None:
+            return found.start()
+    return None
+
+
+def execute_immediate(cursor: Cursor, planner: Planner, add: Callable[[Statement, Planner], None]) -> None:
+    """``text [INTO variable, …] [USING value [AS name], …]``, after EXECUTE IMMEDIATE.
+
+    :param add: plans each statement of the text.
+    """
+    texts = planner.session.texts
+    text = cursor.constant(texts)
+    if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
+        cursor.refuse("what this runs is not known", step=_STEP)
+    if planner.session.refers_again() > MOST_REFERENCES:  # a text may run itself
+        cursor.refuse(f"the SQL runs and reads more than {MOST_REFERENCES:,} things", step="plan it in parts")
+    changed = _changed(cursor)
+    found: dict[str, str | None] = {}
+    if cursor.take("USING"):
+        start = cursor.at
+        found = _parameters(cursor, texts)
+        if None in found.values():
+            cursor.at = start
+            expressions(cursor, planner)
+    outer = {name: texts.pop(name) for name in list(texts) if name.startswith(_PARAMETER)}
+    texts |= found
+    for statement in Sql(text).statements:
+        add(statement, planner)
+    for name in found:
+        texts.pop(name, None)
+    texts |= outer
+    texts |= dict.fromkeys(changed & texts.keys())
+
+
+def _changed(cursor: Cursor) -> set[str]:
+    """The variables after INTO."""
+    found = set()
+    while not cursor.done() and not cursor.sees("USING"):
+        cursor.next()
+        if cursor.is_name():
+            found.add(variable(cursor.name()[0]))
+    return found
+
+
+def _parameters(cursor: Cursor, texts: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The values of ``?1``, ``?2``, …, and of those that have a name."""
+    found: dict[str, str | None] = {}
+    while not cursor.done():
+        text, depth, name = cursor.constant(texts), 0, ""
+        cursor.take("AS")
+        if text is not None and cursor.is_name():
+            name = cursor.identifier().lower()
+        while not cursor.done() and (depth or not cursor.is_type(TokenType.COMMA)):
+            kind, text = cursor.next().token_type, None
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        cursor.comma()
+        found[f":{name}" if name else f"?{len(found) + 1}"] = text
+    return found

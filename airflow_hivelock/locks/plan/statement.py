@@ -10,22 +10,28 @@ from sqlglot import TokenType, exp
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
-from airflow_hivelock.locks.plan.cursor import Cursor, with_quoted_names
-from airflow_hivelock.locks.plan.immediate import execute_immediate
+from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.insert import insert, inserts
 from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
 from airflow_hivelock.locks.plan.rewrite import identifiers
 from airflow_hivelock.locks.plan.script import begins, opened, parts
-from airflow_hivelock.locks.plan.settings import declare, expressions, raw_text, setting
-from airflow_hivelock.locks.plan.variables import rendered
+from airflow_hivelock.locks.plan.settings import (
+    declare,
+    execute_immediate,
+    expressions,
+    raw_text,
+    rendered,
+    setting,
+)
+from airflow_hivelock.locks.plan.sql import with_quoted_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_hivelock.locks.plan.cursor import Statement
     from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.sql import Statement
 
 
 _SETTINGS = frozenset(
@@ -41,7 +47,7 @@ _EXPLAIN = frozenset(
     OPERATOR REOPTIMIZATION SUMMARY VECTORIZATION
     """.split()  # noqa: SIM905
 )
-"""How EXPLAIN tells it; and ANALYZE, unless that is ANALYZE TABLE, and told itself."""
+"""The options of EXPLAIN. ANALYZE is also an option, except in ANALYZE TABLE."""
 
 _NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
 """DFS commands that look at names, or make what is empty."""
@@ -71,7 +77,7 @@ def add(statement: Statement, planner: Planner) -> None:
     else:
         _explained(statement, planner)
     if not planner.session.concurrency and had != [len(each) for each in collected]:
-        planner.unlocked.append(statement.text[statement.tokens[0].start : statement.end].strip())
+        planner.unlocked.append(statement.written.strip())
         for each, length in zip(collected, had, strict=True):
             del each[length:]
 
@@ -96,9 +102,9 @@ def _explained(statement: Statement, planner: Planner) -> None:
             runs = True  # it runs what it explains
         elif not cursor.take_any(*_EXPLAIN):
             break
-    session, planner.session = planner.session, planner.session.frozen()  # what is told is not done
+    session, planner.session = planner.session, planner.session.frozen()  # EXPLAIN does not run it
     written = len(planner.writes)
-    _add(Cursor(type(statement)(tuple(cursor.rest()), statement.text, statement.end)), planner)
+    _add(Cursor(replace(statement, tokens=tuple(cursor.rest()))), planner)
     planner.session = session
     if not (runs or planner.as_hive):
         planner.looks += planner.writes[written:]
@@ -120,7 +126,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
-    """A query; or UPDATE, DELETE or MERGE, whose target is locked whole: which rows they change is known too late."""
+    """A query, or UPDATE, DELETE or MERGE. These lock their target as a whole, because the changed rows are unknown."""
     statement = cursor.statement
     if cursor.take("MERGE", "WITH", "SCHEMA", "EVOLUTION"):
         statement = replace(statement, tokens=(statement.tokens[0], *cursor.rest()))

@@ -24,7 +24,7 @@ class KnownTables:
 
     :param unpartitioned: names of tables known to have no partitions.
     :param partition_columns: by table name, the partition columns of others, outermost first, each with its type or
-        without: ``["dt date", "hr"]``. A type that is given here counts, whatever the catalog says.
+        without: ``["dt date", "hr"]``. A type here has precedence over the catalog's.
     """
 
     def __init__(
@@ -51,6 +51,11 @@ class KnownTables:
                 )
             self._declared[table] = _table(name, columns)
 
+    @property
+    def declared(self) -> frozenset[tuple[LockObject, Table]]:
+        """What the user has declared, whatever the catalog knows."""
+        return frozenset(self._declared.items())
+
     def table(self, target: LockObject) -> Table | None:
         """What is known of the table of *target*; None: nothing, or, with a catalog, that it does not exist.
 
@@ -71,7 +76,7 @@ class KnownTables:
     def respelt(self, table: LockObject) -> dict[LockObject, LockObject]:
         """Partitions of *table* that exist under another name than their values are kept under, and that name.
 
-        Hive's inserts into dynamic partitions make them: ``n=07`` of an int, which a read of ``n = 7`` reads, too.
+        Hive's inserts into dynamic partitions make them: ``n=07`` of an int. A read of ``n = 7`` reads it as well.
         """
         known = self.table(table)
         if self.catalog is None or known is None or all(map(as_written, known.partition_types)):
@@ -81,6 +86,11 @@ class KnownTables:
     def meant_by(self, target: LockObject) -> list[LockObject]:
         """Partitions that exist under another name, and are kept as *target* or below it."""
         return self._meant(LockObject(target.database, target.table)).get(target, []) if target.partition else []
+
+    def forget(self) -> None:
+        """Ask the catalog again from now on."""
+        for answers in ("_meant", "_respelt", "_existing", "_table", "_partitions"):
+            self.__dict__.pop(answers, None)
 
     @cached_property
     def _meant(self) -> Callable[[LockObject], dict[LockObject, list[LockObject]]]:
@@ -100,7 +110,7 @@ class KnownTables:
             kinds = known.partition_types if known else ()
             found = {}
             for partition in self._partitions(table):
-                with suppress(InvalidRequest):  # a value that has no one name is asked for by none
+                with suppress(InvalidRequest):  # no request can name a value with several names
                     levels = zip(partition.partition, kinds, strict=True)
                     kept = tuple((column, canonical(value, kind)) for (column, value), kind in levels)
                     if kept != partition.partition:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.hive.settings import (
-    CONCURRENCY,
-    DEFAULT_TXN,
-    NUMRETRIES,
-    OFF,
-    RISK,
-    SLEEP,
-    TxnSettings,
-    patience_s,
-)
+from airflow_hivelock.locks.hive.properties import CONCURRENCY, NUMRETRIES, SLEEP
+from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, OFF, RISK, TxnSettings, patience_s
 from airflow_hivelock.locks.model import LockObject, LockType
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.data import Follows, as_kept, check_follows, plan_reads, plan_writes, read
@@ -40,7 +32,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True)
 class Plan:
-    """What SQL locks; parents are left to :func:`.rules.request`.
+    """The locks of SQL, without parents: :func:`.rules.request` adds those.
 
     :param reads: SHARED. :param writes: EXCLUSIVE. Each sorted.
     :param types: as :class:`~airflow_hivelock.locks.model.LockRequest` takes them; empty unless Hive's table is followed.
@@ -62,23 +54,23 @@ def plan_statements(
     limit: int = MAX_OBJECTS,
     always: bool = False,
 ) -> tuple[list[LockObject], list[LockObject]]:
-    """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for HiveQL or Spark SQL that is about to run.
+    """The objects to lock SHARED and those to lock EXCLUSIVE, each sorted, for HiveQL or Spark SQL.
 
-    Parents are left to :func:`.rules.request`, which takes the two as its reads and writes.
+    :func:`.rules.request` takes the two as its reads and writes, and adds the parents.
 
-    :param sql: statements separated by ``;``, all of which run under the one set of locks. What follows
-        ``SET hive.support.concurrency=false`` locks nothing, as in Hive, and the log says so.
+    :param sql: statements separated by ``;``. All of them run under one set of locks. Statements after
+        ``SET hive.support.concurrency=false`` lock nothing, as in Hive, and a warning is logged.
     :param catalog: without one, WHERE narrows only the reads of tables in *partition_columns*.
-    :param database: what names without a database are in, until USE.
+    :param database: the database of names without one, until USE.
     :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
     :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
-        ``{"dw.flights": ["dt date", "hr string"]}``. A type that is given here counts, whatever the catalog says.
-    :param locks: whose table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
-        where a table's serializer or file format is set, which readers notice; ``hive`` takes SHARED for
-        dynamic partitions below a given one (HIVE-3509), for ADD and TOUCH PARTITION and for properties, which does *not*
-        keep others from the partitions that are written. ``stricter``: the larger of the two locks; of LOAD DATA
-        into a partition that is not there yet the documented one, so that loads of a table run at once.
-    :param limit: lock a table that is read as a whole, rather than its partitions, when it has more.
+        ``{"dw.flights": ["dt date", "hr string"]}``. A type here has precedence over the catalog's.
+    :param locks: the table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
+        to set a table's serializer or file format, although readers notice that. ``hive`` takes SHARED for dynamic
+        partitions below a static one (HIVE-3509), for ADD and TOUCH PARTITION and for properties. That does *not* keep
+        others from the partitions that are written. ``stricter`` takes the larger of the two locks. For LOAD DATA into
+        a new partition it takes the documented one, so that loads of one table run at the same time.
+    :param limit: the largest number of partitions to lock one by one. A table with more is locked as a whole.
     :param always: lock although the SQL says ``SET hive.support.concurrency=false``, so that Hive does not.
     :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
     :raises StoreUnavailable: the catalog did not answer.
@@ -108,9 +100,9 @@ def plan_sql(
     always: bool = False,
     txn: TxnSettings = DEFAULT_TXN,
 ) -> Plan:
-    """As :func:`plan_statements`, and with what a metastore is to be asked for with ``locks="hive"``.
+    """As :func:`plan_statements`, with the types of locks to ask a metastore for if ``locks="hive"``.
 
-    :param txn: Hive's settings that change what it asks for, until the SQL sets them.
+    :param txn: Hive's settings that change these types, until the SQL sets them.
     """
     if not isinstance(sql, str):
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
@@ -123,25 +115,33 @@ def plan_sql(
         for setting in planner.settings:
             if setting.name != CONCURRENCY:
                 log.info("%s", setting)
-        looks = set(planner.looks)
-        reads = read(planner.scans, tables, looks, limit)
+        return plan_touched(planner)
+
+
+def plan_touched(planner: Planner) -> Plan:
+    """The locks for what *planner* has collected, from SQL or from an engine's own plan."""
+    tables, limit = planner.session.tables, planner.limit
+    looks = set(planner.looks)
+    reads = read(planner.scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
-    if catalog is not None:
-        warn_of_missing((each for each in reads if each not in made), catalog, tables)
+    if tables.catalog is not None:
+        warn_of_missing((each for each in reads if each not in made), tables.catalog, tables)
     shared, unlisted = plan_reads([each for each in reads if each not in made], tables, limit)
     exclusive = plan_writes([*planner.writes, *made], tables) | unlisted
     whole = {target for target in exclusive if not target.partition}
-    above = {parent for target in (*shared, *exclusive) for parent in target.parents}  # stay with what lies in them
+    above = {
+        parent for target in (*shared, *exclusive) for parent in target.parents
+    }  # they are locked with the objects in them
     kept = {each for each in (looks - above).union(shared) if each not in exclusive and not _below(each, whole)}
     return Plan(sorted(kept), sorted(exclusive), _types(planner.types, shared, unlisted.union(made), tables))
 
 
 def _types(
-    given: Mapping[LockObject, LockType], shared: set[LockObject], whole: set[LockObject], tables: KnownTables
+    written: Mapping[LockObject, LockType], shared: set[LockObject], whole: set[LockObject], tables: KnownTables
 ) -> dict[LockObject, LockType]:
-    """*given*, by the names that are locked; what is read as well, or below, is kept for its readers, too."""
+    """The *written* types, by the names that are locked. An object that is also read keeps its readers' lock."""
     types: dict[LockObject, LockType] = {}
-    for target, kind in given.items():
+    for target, kind in written.items():
         (name,) = plan_writes([target], tables)
         kind = kind if name == as_kept(target, tables) else LockType.EXCLUSIVE
         types[name] = max(kind, types.get(name, kind))
@@ -159,15 +159,14 @@ def check_statements(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Refuse what :func:`plan_statements` refuses whatever a catalog says; and names of tables that cannot be meant.
+    """Refuse the SQL that :func:`plan_statements` refuses with any catalog, and invalid declarations of tables.
 
     :raises InvalidRequest: showing the place that is not understood.
     """
     tables = KnownTables(None, unpartitioned, partition_columns)
     LockObject(database)
     if sql:
-        with _not_too_deep():
-            patience_s(_planner(sql, tables, database, "stricter", MAX_OBJECTS).settings)
+        patience_s(_without_catalog(sql, tables, database).settings)
 
 
 def turned_off(
@@ -176,15 +175,13 @@ def turned_off(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> bool:
-    """Whether the SQL turns locking off, by ``SET hive.support.concurrency=false``, before all that it would lock.
+    """Whether the SQL sets ``hive.support.concurrency=false`` before each statement that it would lock for.
 
     :raises InvalidRequest: showing the place that is not understood.
     """
     if CONCURRENCY not in sql.lower():
         return False
-    with _not_too_deep():
-        tables = KnownTables(None, unpartitioned, partition_columns)
-        planner = _planner(sql, tables, database, "stricter", MAX_OBJECTS)
+    planner = _without_catalog(sql, KnownTables(None, unpartitioned, partition_columns), database)
     return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
 
 
@@ -195,13 +192,12 @@ def same_in(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> bool:
-    """Whether the SQL touches the same, whichever of two databases its names without a database are in.
+    """Whether the SQL touches the same objects with either of two databases as the default.
 
     :raises InvalidRequest: showing the place that is not understood.
     """
     tables = KnownTables(None, unpartitioned, partition_columns)
-    with _not_too_deep():
-        found = [_planner(sql, tables, database, "stricter", MAX_OBJECTS, always=True) for database in (one, other)]
+    found = [_without_catalog(sql, tables, database, always=True) for database in (one, other)]
     first, second = ((each.scans, each.writes, each.looks) for each in found)
     return first == second
 
@@ -212,15 +208,26 @@ def tries_s(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> float | None:
-    """For how long Hive would try to lock, by the SQL's own SET lines; None where it has none of those.
+    """How long Hive would try to lock by the SQL's own SET lines, in seconds; None without such lines.
 
     :raises InvalidRequest: showing the place that is not understood, or a value that cannot be meant.
     """
     if not any(name in sql.lower() for name in (NUMRETRIES, SLEEP)):
         return None
-    with _not_too_deep():
-        tables = KnownTables(None, unpartitioned, partition_columns)
-        return patience_s(_planner(sql, tables, database, "stricter", MAX_OBJECTS).settings)
+    return patience_s(_without_catalog(sql, KnownTables(None, unpartitioned, partition_columns), database).settings)
+
+
+def _without_catalog(text: str, tables: KnownTables, database: str, always: bool = False) -> Planner:
+    """Plan the statements without a catalog, once for each text."""
+    from airflow_hivelock.locks.plan.sql import latest
+
+    sql = latest(text)
+    key = (database, tables.declared, always)
+    if (found := sql.planned.get(key)) is None:
+        with _not_too_deep():
+            found = _planner(text, tables, database, "stricter", MAX_OBJECTS, always)
+        sql.planned[key] = found
+    return found
 
 
 def _planner(
@@ -232,14 +239,14 @@ def _planner(
     always: bool = False,
     txn: TxnSettings = DEFAULT_TXN,
 ) -> Planner:
-    """What the statements touch."""
-    # It takes a while to import sqlglot, and a DAG that names its data has no need of it.
-    from airflow_hivelock.locks.plan.cursor import statements
+    """Plan the statements."""
+    # Importing sqlglot takes a while, and a DAG that names its data does not need it.
     from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.sql import latest
     from airflow_hivelock.locks.plan.statement import add
 
     planner = Planner(SessionState(tables, database, txn), locks, limit, always)
-    for statement in statements(sql):
+    for statement in latest(sql).statements:
         add(statement, planner)
     return planner
 
@@ -255,7 +262,7 @@ def _not_too_deep() -> Iterator[None]:
 
 
 def _below(target: LockObject, whole: set[LockObject]) -> bool:
-    """Whether EXCLUSIVE on what lies above it covers *target*."""
+    """Whether EXCLUSIVE on a parent covers *target*."""
     return not whole.isdisjoint(target.parents)
 
 

@@ -20,16 +20,20 @@ BEGINNINGS = (
     "UNLOCK DATABASE",
     "SHOW LEASE",
     "GRAB LEASE",
+    "RESERVE",
     "EXTEND LEASE",
     "DROP LEASE",
     "SHOW WAITERS",
     "DROP FORCE LEASE",
+    "DROP FORCE REQUEST",
+    "SHOW HISTORY",
+    "SHOW AUDIT",
     "SHOW TRANSACTIONS",
     "ABORT TRANSACTIONS",
     "DROP FORCE LOCK",
     "EXPLAIN LOCKS",
 )
-"""The words that tell the statements apart, but for USE and SET."""
+"""The first words of the statements, without USE and SET."""
 
 
 def of(text: str) -> str:
@@ -51,7 +55,7 @@ def beginning(text: str) -> str:
     for whole in (True, False):  # or without its first word
         for each in BEGINNINGS:
             meant = each.split() if whole else each.split()[1:]
-            if len(words) >= len(meant) and all(map(_alike, words, meant)):
+            if meant and len(words) >= len(meant) and all(map(_alike, words, meant)):
                 return f" Did you mean {each}?"
     return ""
 

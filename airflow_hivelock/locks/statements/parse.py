@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from sqlglot import Token, TokenType
-from sqlglot.dialects.hive import Hive
-from sqlglot.errors import TokenError
+from sqlglot import TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
+from airflow_hivelock.locks.plan.cursor import Tokens
+from airflow_hivelock.locks.plan.sql import LockDialect, Sql
 from airflow_hivelock.locks.statements import hints
 from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
@@ -20,11 +20,15 @@ from airflow_hivelock.locks.statements.statement import (
     AcquireLock,
     DropForceLease,
     DropForceLock,
+    DropForceRequest,
     DropLease,
     ExplainLocks,
     ExtendLease,
     GrabLease,
+    Reserve,
     SetLine,
+    ShowAudit,
+    ShowHistory,
     ShowLease,
     ShowLocks,
     ShowTransactions,
@@ -37,6 +41,8 @@ from airflow_hivelock.locks.statements.statement import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_hivelock.locks.plan.sql import Statement as Part
+
 T = TypeVar("T")
 
 MAX_TEXT_LENGTH = 1_000_000
@@ -44,13 +50,9 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes th
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
-_QUERY_ID = re.compile(r"\S+")
+_QUERY_ID = _OWNER = re.compile(r"\S+")
 _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
 """Words that are no names here; in back quotes they are."""
-
-
-class _Tokenizer(Hive.Tokenizer):
-    COMMANDS: ClassVar[set[TokenType]] = set()  # or all that follows SHOW would be one string
 
 
 def parse(text: str, database: str = "default") -> list[Statement]:
@@ -60,16 +62,16 @@ def parse(text: str, database: str = "default") -> list[Statement]:
     :raises InvalidRequest: saying what was expected where. The statements are then none, not those before it.
     """
     statements: list[Statement] = []
-    for tokens in _split(text):
-        statement = _Parser(text, tokens, database).parse()
+    for part in _split(text):
+        statement = _Parser(part, database).parse()
         if isinstance(statement, Use):
             database = statement.database
         statements.append(statement)
     return statements
 
 
-def _split(text: str) -> list[list[Token]]:
-    """The tokens of each statement that is not empty.
+def _split(text: str) -> tuple[Part, ...]:
+    """The statements of *text* that are not empty, as tokens.
 
     :raises InvalidRequest: a quote or a comment does not end.
     """
@@ -78,169 +80,189 @@ def _split(text: str) -> list[list[Token]]:
     if half := _HALF_CHARACTER.search(text):
         raise InvalidRequest(f"{_shown(text[half.start() :])}: the statements are not in UTF-8")
     try:
-        tokens = _Tokenizer().tokenize(text)
-    except TokenError as error:
+        return Sql(text, LockDialect).statements
+    except InvalidRequest as error:
         raise InvalidRequest(f"{_shown(text)}: a quote or a comment in it does not end") from error
-    parts: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type is TokenType.SEMICOLON:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return [part for part in parts if part]
 
 
-class _Parser:
+class _Parser(Tokens):
     """One statement, read from left to right."""
 
-    def __init__(self, text: str, tokens: list[Token], database: str) -> None:
-        self._text = text
-        self._tokens = tokens
+    def __init__(self, statement: Part, database: str) -> None:
+        super().__init__(statement)
         self._database = database
-        self._at = 0
 
     def parse(self) -> Statement:
         statement = self._statement()
-        if self._at < len(self._tokens):
+        if not self.done():
             self._refuse("the end of the statement")
         return statement
 
     def _statement(self) -> Statement:
-        if self._take("SHOW", "LOCKS"):
-            target = None if self._ended or self._sees("EXTENDED") else self._database_or_table()
-            return ShowLocks(target, self._take("EXTENDED"))
-        if self._take("LOCK"):
-            return AcquireLock(self._kind_and_object(), self._mode(), self._slice(0))
-        if self._take("UNLOCK"):
+        if self.take("SHOW", "LOCKS"):
+            target = None if self.done() or self.sees("EXTENDED") else self._database_or_table()
+            return ShowLocks(target, self.take("EXTENDED"))
+        if self.take("LOCK"):
+            return AcquireLock(self._kind_and_object(), self._mode(), self.written(0))
+        if self.take("UNLOCK"):
             return Unlock(self._kind_and_object())
-        if self._take("SHOW", "LEASE"):
-            target = None if self._take_type(TokenType.STAR) else self._table()
-            return ShowLease(target, self._take("EXTENDED"))
-        if self._take("GRAB", "LEASE"):
+        if self.take("SHOW", "LEASE"):
+            target = None if self.take_type(TokenType.STAR) else self._table()
+            return ShowLease(target, self.take("EXTENDED"))
+        if self.take("GRAB", "LEASE"):
             return GrabLease(tuple(self._listed(self._lock)))
-        if self._take("EXTEND", "LEASE"):
+        if self.take("RESERVE"):
+            target = self._database_or_table()
+            if not self.take("UNTIL"):
+                self._refuse("UNTIL")
+            until = self._string("a time in quotes, as in '06:00',")
+            return Reserve(target, until, self._string("the reason in quotes") if self.take("REASON") else "")
+        if self.take("EXTEND", "LEASE"):
             return ExtendLease(self._lease_id())
-        if self._take("DROP", "LEASE"):
+        if self.take("DROP", "LEASE"):
             lease_id = self._lease_id()
-            return DropLease(lease_id, tuple(self._listed(self._table)) if self._take("ON") else ())
-        if self._take("SHOW", "WAITERS"):
-            return ShowWaiters(None if self._ended else self._database_or_table())
-        if self._take("SHOW", "TRANSACTIONS"):
+            return DropLease(lease_id, tuple(self._listed(self._table)) if self.take("ON") else ())
+        if self.take("SHOW", "WAITERS"):
+            return ShowWaiters(None if self.done() else self._database_or_table())
+        if self.take("SHOW", "HISTORY"):
+            return ShowHistory(*self._past())
+        if self.take("SHOW", "AUDIT"):
+            return ShowAudit(*self._past())
+        if self.take("SHOW", "TRANSACTIONS"):
             return ShowTransactions()
-        if self._take("ABORT", "TRANSACTIONS"):
+        if self.take("ABORT", "TRANSACTIONS"):
             return AbortTransactions(self._numbers())
-        if self._take("DROP", "FORCE", "LEASE"):
+        if self.take("DROP", "FORCE", "LEASE"):
             return DropForceLease(self._leases())
-        if self._take("DROP", "FORCE", "LOCK"):
-            return DropForceLock(self._query_id(), self._kind_and_object() if self._take("ON") else None)
-        if self._take("EXPLAIN", "LOCKS"):
-            if self._ended:
+        if self.take("DROP", "FORCE", "REQUEST"):
+            return DropForceRequest(self._owner())
+        if self.take("DROP", "FORCE", "LOCK"):
+            return DropForceLock(self._query_id(), self._kind_and_object() if self.take("ON") else None)
+        if self.take("EXPLAIN", "LOCKS"):
+            if self.done():
                 self._refuse("the statement to explain")
-            sql, self._at = self._slice(self._at), len(self._tokens)
+            sql = self.written(self.at)
+            self.rest()
             return ExplainLocks(sql, self._database)
-        if self._take("USE"):
+        if self.take("USE"):
             return Use(LockObject(self._name()).database)
-        if self._take("SET"):
-            self._at = len(self._tokens)
-            return SetLine(Setting.parse(self._slice(0)))
-        text = self._slice(0)
+        if self.take("SET"):
+            self.rest()
+            return SetLine(Setting.parse(self.written(0)))
+        text = self.written(0)
         raise InvalidRequest(
             f"{_shown(text)} is not run here.{hints.beginning(text)} EXPLAIN LOCKS shows what another statement would lock. "
             "The statements are:",
             *SYNTAX.splitlines(),
         )
 
+    def _past(self) -> tuple[LockObject | None, str, int | None]:
+        """What selects past leases: an object, the text of an owner, and a limit. Each may be left out."""
+        named = not (self.done() or self.sees("OWNER") or self.sees("LIMIT"))
+        target = self._database_or_table() if named else None
+        owner = self._string("a part of the owner, in quotes,") if self.take("OWNER") else ""
+        if not self.take("LIMIT"):
+            return target, owner, None
+        if not _WHOLE_NUMBER.fullmatch(self._raw()):
+            self._refuse("a whole number")
+        self.at += 1
+        return target, owner, int(self._raw(-1))
+
     def _kind_and_object(self) -> LockObject:
-        if self._take("TABLE"):
+        if self.take("TABLE"):
             return self._table()
-        if not self._sees("DATABASE") and not self._sees("SCHEMA"):
+        if not self.sees("DATABASE") and not self.sees("SCHEMA"):
             self._refuse("TABLE or DATABASE")
         return self._database_or_table()
 
     def _database_or_table(self) -> LockObject:
-        if self._take("DATABASE") or self._take("SCHEMA"):
+        if self.take_any("DATABASE", "SCHEMA"):
             return LockObject(self._name())
         return self._table()
 
     def _table(self) -> LockObject:
         database, table = self._database, self._name()
-        if self._take_type(TokenType.DOT):
+        if self.take_type(TokenType.DOT):
             database, table = table, self._name()
-        return LockObject(database, table, self._partition() if self._take("PARTITION") else ())
+        return LockObject(database, table, self._partition() if self.take("PARTITION") else ())
 
     def _partition(self) -> tuple[tuple[str, str], ...]:
         self._expect(TokenType.L_PAREN, "(")
         levels = [self._level()]
-        while self._take_type(TokenType.COMMA):
+        while self.comma():
             levels.append(self._level())
         self._expect(TokenType.R_PAREN, "')' or ','")
         columns = [column for column, _ in levels]
         if len(set(columns)) != len(columns):
-            raise InvalidRequest(f"{_shown(self._slice(0))} names a partition column twice")
+            raise InvalidRequest(f"{_shown(self.written(0))} names a partition column twice")
         return tuple(levels)
 
     def _level(self) -> tuple[str, str]:
         column = self._name().lower()
         self._expect(TokenType.EQ, "=")
-        if _WHOLE_NUMBER.fullmatch(self._word()):
-            self._at += 1
-            return column, str(int(self._word(-1)))  # Hive, too, makes hr=5 of hr=05
-        self._take("DATE")
+        if _WHOLE_NUMBER.fullmatch(self._raw()):
+            self.at += 1
+            return column, str(int(self._raw(-1)))  # Hive, too, makes hr=5 of hr=05
+        self.take("DATE")
         if not (value := self._string(f"the value of {column}, a whole number or in quotes,")):
             self._refuse(f"a value of {column} that is not empty (NULL is '{DEFAULT_PARTITION}')")
         return column, value
 
     def _string(self, what: str) -> str:
-        """A string; Hive puts those together that stand in a row."""
-        if self._type() is not TokenType.STRING:
+        """A string. Hive joins strings that follow each other."""
+        if not self.is_type(TokenType.STRING):
             self._refuse(what)
         parts = []
-        while self._take_type(TokenType.STRING):
-            parts.append(unquote(self._slice(self._at - 1, self._at)))
+        while self.take_type(TokenType.STRING):
+            parts.append(unquote(self.written(self.at - 1, self.at)))
         return "".join(parts)
 
     def _mode(self) -> LockMode:
-        if self._word() not in LockMode.__members__:
+        if not (mode := self.take_any(*LockMode.__members__)):
             self._refuse("SHARED or EXCLUSIVE")
-        self._at += 1
-        return LockMode[self._word(-1)]
+        return LockMode[mode]
 
     def _leases(self) -> LockObject | str | None:
-        if self._take_type(TokenType.STAR):
+        if self.take_type(TokenType.STAR):
             return None
-        if self._type() is TokenType.STRING:
+        if self.is_type(TokenType.STRING):
             return self._string("a lease's id")
-        rest = self._slice(self._at)
+        rest = self.written(self.at)
         if _LEASE_ID.fullmatch(rest):
-            self._at = len(self._tokens)
+            self.rest()
             return rest
         return self._table()
 
     def _numbers(self) -> tuple[int, ...]:
         found: list[int] = []
-        while not found or not self._ended:
-            if not _WHOLE_NUMBER.fullmatch(self._word()):
+        while not found or not self.done():
+            if not _WHOLE_NUMBER.fullmatch(self._raw()):
                 self._refuse("a transaction's id")
-            self._at += 1
-            found.append(int(self._word(-1)))
+            self.at += 1
+            found.append(int(self._raw(-1)))
         return tuple(dict.fromkeys(found))
 
     def _lease_id(self) -> str:
         return self._id(_LEASE_ID, "a lease's id", "SHOW LEASE * lists it")
 
+    def _owner(self) -> str:
+        return self._id(_OWNER, "the owner of a request", "SHOW WAITERS lists it")
+
     def _query_id(self) -> str:
         """Hive's: ``hive_20261121215541_1d7b6662-c83a-…``; a user's name in it may be anything."""
-        return self._id(_QUERY_ID, "the id of Hive's query", "LOCK_QUERYID of SHOW LOCKS … EXTENDED has it")
+        return self._id(
+            _QUERY_ID, "the id of Hive's query, or of a lock in a metastore", "SHOW LOCKS … EXTENDED has it"
+        )
 
     def _id(self, form: re.Pattern[str], what: str, where: str) -> str:
         """In quotes or not; what follows it is ON, or nothing."""
-        if self._type() is TokenType.STRING:
+        if self.is_type(TokenType.STRING):
             return self._string(what)
-        first = self._at
-        while not self._ended and not self._sees("ON"):
-            self._at += 1
-        if not form.fullmatch(found := self._slice(first, self._at)):
-            self._at = first
+        first = self.at
+        while not self.done() and not self.sees("ON"):
+            self.at += 1
+        if not form.fullmatch(found := self.written(first, self.at)):
+            self.at = first
             self._refuse(f"{what}, as {where},")
         return found
 
@@ -248,60 +270,38 @@ class _Parser:
         return Lock(self._table(), self._mode())
 
     def _listed(self, one: Callable[[], T]) -> list[T]:
-        """One, and more of them behind commas."""
+        """One item, and more after commas."""
         found = [one()]
-        while self._take_type(TokenType.COMMA):
+        while self.comma():
             found.append(one())
         return found
 
     def _name(self) -> str:
         """A database, table or column, as it is written; in back quotes or not."""
-        quoted = self._type() is TokenType.IDENTIFIER
-        if not quoted and (not _WORD.fullmatch(self._word()) or self._word() in _RESERVED):
+        token, plain = self.token, _WORD.fullmatch(self._raw()) and self.word() not in _RESERVED
+        if token is None or not (plain or self.is_type(TokenType.IDENTIFIER)):
             self._refuse("a name (in back quotes if it is a keyword or starts with a digit)")
-        name = self._tokens[self._at].text
+        name = token.text
         if not name or not name.isascii():  # lower case would make a plain k of the Kelvin sign
             self._refuse("a name of letters, digits and '_'")
-        self._at += 1
+        self.at += 1
         return name
 
-    def _sees(self, *words: str) -> bool:
-        return all(self._word(ahead) == word for ahead, word in enumerate(words))
+    def word(self, ahead: int = 0) -> str:
+        raw = self._raw(ahead)
+        return super().word(ahead) if raw.isascii() else ""  # upper case would make a plain S of the long s
 
-    def _take(self, *words: str) -> bool:
-        if found := self._sees(*words):
-            self._at += len(words)
-        return found
-
-    def _take_type(self, kind: TokenType) -> bool:
-        found = self._type() is kind
-        self._at += found
-        return found
+    def _raw(self, ahead: int = 0) -> str:
+        """The next token as it is written, with its quotes."""
+        return self.written(self.at + ahead, self.at + ahead + 1)
 
     def _expect(self, kind: TokenType, what: str) -> None:
-        if not self._take_type(kind):
+        if not self.take_type(kind):
             self._refuse(what)
 
-    def _type(self) -> TokenType | None:
-        return None if self._ended else self._tokens[self._at].token_type
-
-    def _word(self, ahead: int = 0) -> str:
-        """What stands there, in upper case; quotes are part of it."""
-        raw = self._slice(self._at + ahead, self._at + ahead + 1)
-        return raw.upper() if raw.isascii() else ""  # upper case would make a plain S of the long s
-
-    @property
-    def _ended(self) -> bool:
-        return self._at >= len(self._tokens)
-
-    def _slice(self, first: int, last: int | None = None) -> str:
-        """The text from one token to before another, or to the end."""
-        tokens = self._tokens[first:last]
-        return self._text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
-
     def _refuse(self, expected: str) -> NoReturn:
-        at = "at its end" if self._ended else f"at {_shown(self._slice(self._at))}"
-        text = self._slice(0)
+        at = "at its end" if self.done() else f"at {_shown(self.written(self.at))}"
+        text = self.written(0)
         raise InvalidRequest(f"{_shown(text)}: {expected} is expected {at}.{hints.of(text)}")
 
 

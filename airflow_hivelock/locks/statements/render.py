@@ -10,15 +10,18 @@ import re
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
-    from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, Lock, LockObject, Tenure, Waiter
 
 HEADER = (
     "Lock ID",
@@ -35,7 +38,7 @@ HEADER = (
     "Hostname",
     "Agent Info",
 )
-MOST_TOLD = 3
+MOST_SHOWN = 3
 """How many of a waiter's objects, and of those in its way, SHOW WAITERS names; JSON has all of them."""
 
 _NOT_BLOCKED = " " * 12
@@ -98,7 +101,7 @@ def _details_lines(details: tuple[str, ...]) -> list[str]:
 _WAITS_FOR = {
     WaitsFor.LOCK: "",
     WaitsFor.LEASE: "a lease of its group, holding nothing, to lock ",
-    WaitsFor.SLOT: "a worker slot, holding nothing, to lock ",
+    WaitsFor.SLOT: "a worker slot, to lock ",
 }
 
 
@@ -106,20 +109,45 @@ def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
     """A line for each request in the queue, with what it named, and below it a line for each that is in its way."""
     lines: list[str] = []
     for waiter, wanted in waiters:
-        since = f"{waiter.since:%Y-%m-%d %H:%M:%S}Z"
+        since = _time(waiter.since)
         urgent = f", priority {waiter.priority}" if waiter.priority != 1 else ""
-        what = f"{_WAITS_FOR[waiter.waits_for]}{', '.join(_first(wanted))}"
-        lines.append(f"{waiter.place}\t{printable(f'{waiter.owner} waits for {what} since {since}{urgent}')}")
+        keeps = f"a worker slot and keeps its position until {waiter.until:%H:%M:%S}Z, to lock " if waiter.until else ""
+        what = f"{keeps or _WAITS_FOR[waiter.waits_for]}{', '.join(_first(wanted))}"
+        lines.append(f"{waiter.position}\t{printable(f'{waiter.owner} waits for {what} since {since}{urgent}')}")
         lines += [f"\t{blocker}" for blocker in _first(waiter.blocked_by)]
     return "\n".join(lines)
 
 
 def _first(items: Sequence[object]) -> list[str]:
     """The first of *items*, and how many more there are."""
-    told = [str(item) for item in items[:MOST_TOLD]]
-    if left := len(items) - len(told):
-        told[-1] += f" and {left:,} more"
-    return told
+    shown = [str(item) for item in items[:MOST_SHOWN]]
+    if left := len(items) - len(shown):
+        shown[-1] += f" and {left:,} more"
+    return shown
+
+
+def show_history(tenures: Iterable[Tenure]) -> str:
+    """A line for each lease: when it was granted, its owner, what it named, and how long it waited and was held."""
+    lines = []
+    for tenure in tenures:
+        names = ", ".join(_first(rules.named(tenure.locks)))
+        wait = f"after {span((tenure.granted - tenure.asked).total_seconds())}"
+        held = f"held for {span((tenure.ended - tenure.granted).total_seconds())}" if tenure.ended else "still held"
+        lines.append(f"{_time(tenure.granted)}\t{printable(f'{tenure.owner} got {names} {wait}, {held}')}")
+    return "\n".join(lines)
+
+
+def show_audit(entries: Iterable[ForcedRelease]) -> str:
+    """A line for each entry: when, who did it, whose lease or request it was, what that named, and the reason."""
+    lines = []
+    for entry in entries:
+        names = ", ".join(_first(rules.named(entry.locks))) or "nothing"
+        lines.append(f"{_time(entry.at)}\t{printable(f'{entry.user}, of {entry.owner}: {names}. {entry.reason}')}")
+    return "\n".join(lines)
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def render_transactional(rows: Iterable[TransactionalLock]) -> str:

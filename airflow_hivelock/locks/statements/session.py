@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import plan, queueing, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
-from airflow_hivelock.locks.hive import settings
+from airflow_hivelock.locks.hive import properties, settings
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
 from airflow_hivelock.locks.model import MAX_LEASE_S, Lock, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
-from airflow_hivelock.locks.statements import leases, render, rows
-from airflow_hivelock.locks.statements.explain import explain
+from airflow_hivelock.locks.reservations import parse_end
+from airflow_hivelock.locks.statements import answers, render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
     AcquireLock,
     DropForceLease,
     DropForceLock,
+    DropForceRequest,
     DropLease,
     ExplainLocks,
     ExtendLease,
     GrabLease,
+    Reserve,
     Result,
     SetLine,
+    ShowAudit,
+    ShowHistory,
     ShowLease,
     ShowLocks,
     ShowTransactions,
@@ -60,12 +64,12 @@ class StatementSession:
     :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
     :param partition_columns: of tables that no catalog knows, as :func:`.plan` takes them.
     :param unpartitioned: of those, the tables that have no partitions.
-    :param locks: whose table of commands EXPLAIN LOCKS follows, as :func:`.plan_statements` has it.
+    :param locks: the table of commands that EXPLAIN LOCKS follows: see :func:`.plan_statements`.
     :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
     :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
     :param priority: of those that wait for what LOCK takes, the larger goes first.
-    :param limit: how many leases of a group may stand with the one that LOCK takes.
-    :param force: UNLOCK frees the leases of others, too.
+    :param limit: the limit of leases of a group, with the one that LOCK takes.
+    :param force: whether UNLOCK also frees the leases of others.
     :param reason: why something is freed by force; the audit trail keeps it.
     :param actor: who is on record for that, where *user* is only who was named.
     """
@@ -103,7 +107,7 @@ class StatementSession:
         self.locks = locks
         self.concurrency = True
         self.txn = settings.TxnSettings()
-        self._said: list[Setting] = []
+        self._retries: list[Setting] = []
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.priority = priority
@@ -119,13 +123,18 @@ class StatementSession:
         :raises HiveLockError: from the one that fails, which is the last to run.
         """
         statements = parse(text, self.database)
-        for kind, text, keeps in (
-            (DropForceLease, "DROP FORCE LEASE", "the audit trail"),
-            (DropForceLock, "DROP FORCE LOCK", "the audit trail"),
-            (AbortTransactions, "ABORT TRANSACTIONS", "the log"),
+        keeps = "the audit trail" if self.manager.capabilities.audits else "the log"
+        for kind, text in (
+            (DropForceLease, "DROP FORCE LEASE"),
+            (DropForceLock, "DROP FORCE LOCK"),
+            (DropForceRequest, "DROP FORCE REQUEST"),
+            (AbortTransactions, "ABORT TRANSACTIONS"),
         ):
-            if any(isinstance(statement, kind) for statement in statements) and not self.reason.strip():
-                raise InvalidRequest(f"{text}: {self.user} must say why (reason); {keeps} keeps it")
+            found = [statement for statement in statements if isinstance(statement, kind)]
+            if found and not self.reason.strip():
+                ids = [statement.query_id for statement in found if isinstance(statement, DropForceLock)]
+                shown = [line for lock_id in ids for line in answers.describe_locks(self.manager, lock_id)]
+                raise InvalidRequest(f"{text}: {self.user} must say why (reason); {keeps} keeps it", *shown)
         return (self._run(statement) for statement in statements)
 
     def _run(self, statement: Statement) -> Result:
@@ -140,10 +149,14 @@ class StatementSession:
                 return self._show_lease(statement)
             case ShowWaiters():
                 return self._show_waiters(statement)
-            case GrabLease() | ExtendLease() | DropLease():
+            case GrabLease() | Reserve() | ExtendLease() | DropLease():
                 return self._lease(statement)
             case DropForceLease():
                 return self._drop_force_lease(statement)
+            case ShowHistory():
+                return answers.history(self.manager, statement.target and self._placed(statement.target), statement)
+            case ShowAudit():
+                return answers.audit(self.manager, statement.target and self._placed(statement.target), statement)
             case ShowTransactions():
                 found = self._transactional().transactions()
                 return Result(render.TRANSACTIONS, tuple(map(astuple, found)), render.show_transactions(found))
@@ -152,10 +165,12 @@ class StatementSession:
                 return Result(
                     ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
                 )
+            case DropForceRequest():
+                return self._drop_force_request(statement.owner)
             case DropForceLock():
                 return self._drop_force_lock(statement)
             case ExplainLocks():
-                return explain(
+                return answers.explain(
                     statement,
                     self.manager,
                     user=self.user,
@@ -173,17 +188,17 @@ class StatementSession:
                 return Result(("database",), ((self.database,),), "")
 
     def _set(self, setting: Setting | None) -> Result:
-        """What of Hive's settings bears on locks; the rest is passed over. Each is said."""
+        """Apply a setting of Hive that concerns locks, and log it. Other settings have no effect."""
         if setting is None:
             return Result((), (), "")
         self.txn = self.txn.after(setting)
-        if setting.name == settings.CONCURRENCY:
+        if setting.name == properties.CONCURRENCY:
             self.concurrency = setting.truth
             if not self.concurrency:
                 log.warning("NOT LOCKED from here on: %s; %s", settings.OFF, settings.RISK)
-        elif setting.name in (settings.NUMRETRIES, settings.SLEEP):
-            said = [*self._said, setting]
-            self.timeout_s, self._said = settings.patience_s(said), said
+        elif setting.name in (properties.NUMRETRIES, properties.SLEEP):
+            retries = [*self._retries, setting]
+            self.timeout_s, self._retries = settings.patience_s(retries), retries
             log.warning(
                 "LOCK waits for up to %g s from here on: SET %s=%s", self.timeout_s, setting.name, setting.value
             )
@@ -195,7 +210,7 @@ class StatementSession:
         if not self.concurrency:
             raise HiveLockError(
                 f"locking is turned off in this session, by {settings.OFF}: as in Hive, nothing is locked or unlocked. "
-                f"SET {settings.CONCURRENCY}=true turns it on"
+                f"SET {properties.CONCURRENCY}=true turns it on"
             )
 
     def _show_locks(self, statement: ShowLocks) -> Result:
@@ -209,14 +224,14 @@ class StatementSession:
             target = self._placed(statement.target)
             holders = [holder for holder in self.manager.show(target) if holder.object == target]
         if statement.extended and any(holder.lease_id for holder in holders):
-            holders = rows.with_jobs(holders, self.manager.leases())
-        return rows.locks(holders, extended=statement.extended)
+            holders = answers.with_jobs(holders, self.manager.leases())
+        return answers.locks(holders, extended=statement.extended)
 
     def _lock(self, statement: AcquireLock) -> Result:
         self._refuse_if_off()
         if not self.manager.capabilities.parents:
             raise Unsupported(
-                f"{statement.target}: LOCK has no meaning in a metastore, which frees what nobody renews; Hive refuses "
+                f"{statement.target}: LOCK has no meaning in a metastore, which frees every lease that is not renewed; Hive refuses "
                 "it there, too. Take the lock with HiveLockOperator, or from a program that renews it"
             )
         target = self._placed(statement.target, to_lock=True)
@@ -241,7 +256,7 @@ class StatementSession:
                 raise
             raise LockTimeout(f"{error}. {own}", error.blocked_by) from error
         except KeyboardInterrupt:
-            if granted := self.manager.lease_of(owner):  # at the last moment; nobody would know of it
+            if granted := self.manager.lease_of(owner):  # granted at the last moment: the user has not seen its id
                 self.manager.release(granted)
             raise
         row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
@@ -282,42 +297,31 @@ class StatementSession:
         mine = [lease for lease in on_it if self._is_mine(lease)]
         others = [lease for lease in on_it if lease not in mine]
         if not mine and not (others and self.force):
-            raise HiveLockError(self._not_unlocked(target, others))
+            raise HiveLockError(answers.not_unlocked(self.manager, self.user, target, others))
         freed = [lease for lease in mine if self.manager.release(lease)]
-        return rows.freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
-
-    def _not_unlocked(self, target: LockObject, others: list[Lease]) -> str:
-        kind = "Table" if target.table else "Database"
-        if others:
-            holders = "; ".join(f"{lease.owner} holds it with lease {lease.id}" for lease in others)
-            return (
-                f"{kind} {target} is not locked by {self.user}: {holders}. If that work is known to be over, "
-                f"DROP FORCE LEASE {others[0].id} frees it, with a reason"
-            )
-        holders_on_it = [holder for holder in self.manager.show(target) if holder.object == target]
-        if not holders_on_it:
-            return f"{kind} {target} is not locked"
-        by = "; ".join(map(str, holders_on_it[:3]))
-        return (
-            f"{kind} {target} is not locked by {self.user}: {by}. A lease that only passes through it is freed as a "
-            f"whole, with DROP FORCE LEASE; a lock of Hive's own with DROP FORCE LOCK and its query's id"
-        )
+        return answers.freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
 
     def _show_lease(self, statement: ShowLease) -> Result:
         target = statement.target and self._placed(statement.target)
-        return rows.leases(self.manager.leases(), target, extended=statement.extended)
+        return answers.leases(self.manager.leases(), target, extended=statement.extended)
 
-    def _lease(self, statement: GrabLease | ExtendLease | DropLease) -> Result:
+    def _lease(self, statement: GrabLease | Reserve | ExtendLease | DropLease) -> Result:
         self._refuse_if_off()
         match statement:
             case GrabLease():
                 locks = [Lock(self._placed(lock.object, to_lock=True), lock.mode) for lock in statement.locks]
-                return leases.grab(self.manager, self.user, locks, self.lease_s, self.timeout_s)
+                return answers.grab(self.manager, self.user, locks, self.lease_s, self.timeout_s)
+            case Reserve():
+                target = self._placed(statement.target, to_lock=True)
+                until = parse_end(statement.until, self.manager.now())
+                return answers.reserve(
+                    self.manager, target, until, self.user, statement.reason or self.reason, self.priority
+                )
             case ExtendLease():
-                return leases.extend(self.manager, self.user, statement.lease_id)
+                return answers.extend(self.manager, self.user, statement.lease_id)
             case DropLease():
                 objects = [self._placed(target) for target in statement.objects]
-                return leases.drop(self.manager, self.user, statement.lease_id, objects)
+                return answers.drop(self.manager, self.user, statement.lease_id, objects)
 
     def _show_waiters(self, statement: ShowWaiters) -> Result:
         target = statement.target and self._placed(statement.target)
@@ -328,24 +332,39 @@ class StatementSession:
             if rules.concern(waiter.locks, target)
             or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
         ]
-        return rows.waiters(waiters)
+        return answers.waiters(waiters)
 
     def _drop_force_lease(self, statement: DropForceLease) -> Result:
         if isinstance(statement.what, str):
             lease = self.manager.find(statement.what)
             freed = self._freed_by_force([lease] if lease else [])
             if not freed:
-                raise HiveLockError(f"no lease {statement.what} stands; SHOW LEASE * lists those that do")
-            return rows.freed(freed)
+                raise HiveLockError(f"no lease {statement.what} is held; SHOW LEASE * lists those that are")
+            return answers.freed(freed)
         target = statement.what and self._placed(statement.what)
-        return rows.freed(self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target)))
+        return answers.freed(
+            self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target))
+        )
+
+    def _drop_force_request(self, owner: str) -> Result:
+        if self.manager.force_withdraw(owner, reason=self.reason, user=self.actor):
+            return Result(("owner",), ((owner,),))
+        if any(waiter.owner == owner for waiter in self.manager.waiters()):
+            raise HiveLockError(
+                f"{owner} waits for a worker slot, and its task may be starting. Mark the task failed in Airflow"
+            )
+        raise HiveLockError(f"{owner} waits for nothing here; SHOW WAITERS lists the owners that do")
 
     def _drop_force_lock(self, statement: DropForceLock) -> Result:
         target = statement.target and self._placed(statement.target)
+        shown = answers.locks_of(self.manager, statement.query_id)
         freed = self.manager.force_unlock(statement.query_id, target, reason=self.reason, user=self.actor)
+        if freed and shown:
+            return answers.freed_locks(shown)
         if not freed:
+            what = "lock" if statement.query_id.isdecimal() else "Hive's query"
             raise HiveLockError(
-                f"Hive's query {statement.query_id} holds nothing{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
+                f"{what} {statement.query_id} holds nothing{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
                 "lists what is held, and by which query"
             )
         found = tuple((statement.query_id, str(lock.object), lock.mode.value) for lock in freed)
@@ -357,7 +376,7 @@ class StatementSession:
     def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
         """*target* with its partition's columns in the table's order, and their values, as Hive has them.
 
-        :param to_lock: whether it is for a lock: one on what is kept under another name, or nowhere, meets nobody.
+        :param to_lock: whether it is for a lock. A lock under another name, or on a missing table, protects nothing.
         """
         tables = KnownTables(self.catalog, self.unpartitioned, self.partition_columns)
         known = tables.table(target) if target.table else None

@@ -17,13 +17,17 @@ LOCK DATABASE d {SHARED | EXCLUSIVE}
 UNLOCK {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}
 SHOW LEASE {* | t [PARTITION (dt='2013-01-01')]} [EXTENDED]
 GRAB LEASE t [PARTITION (dt='2013-01-01')] {SHARED | EXCLUSIVE} [, ...]
+RESERVE {t [PARTITION (dt='2013-01-01')] | DATABASE d} UNTIL '06:00' [REASON 'why']
 EXTEND LEASE lease_id
 DROP LEASE lease_id [ON t [PARTITION (dt='2013-01-01')] [, ...]]
 SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
+DROP FORCE REQUEST owner
+SHOW HISTORY [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
+SHOW AUDIT [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
 SHOW TRANSACTIONS
 ABORT TRANSACTIONS id …
-DROP FORCE LOCK query_id [ON {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}]
+DROP FORCE LOCK {query_id | lock_id} [ON {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}]
 EXPLAIN LOCKS statement
 USE d
 SET name=value"""
@@ -74,6 +78,17 @@ class GrabLease:
 
 
 @dataclass(frozen=True)
+class Reserve:
+    """:param until: as :func:`airflow_hivelock.locks.reservations.parse_end` reads it.
+    :param reason: "": the session's.
+    """
+
+    target: LockObject
+    until: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class ExtendLease:
     """:param lease_id: it lasts as long from now on as it was grabbed for."""
 
@@ -90,7 +105,7 @@ class DropLease:
 
 @dataclass(frozen=True)
 class ShowWaiters:
-    """:param target: only the requests that wait for this object, for one in it, or EXCLUSIVE for what it lies in."""
+    """:param target: only the requests for this object, for one in it, or EXCLUSIVE for one of its parents."""
 
     target: LockObject | None
 
@@ -100,6 +115,36 @@ class DropForceLease:
     """:param what: the lease of that id, the leases on an object and below it, or None for all."""
 
     what: LockObject | str | None
+
+
+@dataclass(frozen=True)
+class DropForceRequest:
+    """Withdraw the request of *owner*, which waits."""
+
+    owner: str
+
+
+@dataclass(frozen=True)
+class ShowHistory:
+    """The leases of the last days, held or ended, the newest first.
+
+    :param target: only those on this object and below it.
+    :param owner: only those of owners that contain this text.
+    :param limit: how many at most.
+    """
+
+    target: LockObject | None = None
+    owner: str = ""
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class ShowAudit:
+    """The audit trail, the newest first. The parameters are those of :class:`ShowHistory`."""
+
+    target: LockObject | None = None
+    owner: str = ""
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +163,7 @@ class AbortTransactions:
 class DropForceLock:
     """Free what Hive's own session has left.
 
+    :param query_id: in a metastore, the id of the lock.
     :param target: only its lock on exactly this object; None for all locks of that query.
     """
 
@@ -147,16 +193,19 @@ class SetLine:
     setting: Setting | None
 
 
-LeaseStatement = ShowLease | GrabLease | ExtendLease | DropLease | DropForceLease
+LeaseStatement = ShowLease | GrabLease | Reserve | ExtendLease | DropLease | DropForceLease
 Statement = (
     ShowLocks
     | AcquireLock
     | Unlock
     | LeaseStatement
     | ShowWaiters
+    | ShowHistory
+    | ShowAudit
     | ShowTransactions
     | AbortTransactions
     | DropForceLock
+    | DropForceRequest
     | ExplainLocks
     | Use
     | SetLine

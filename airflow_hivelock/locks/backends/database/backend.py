@@ -1,18 +1,18 @@
-"""The database backend: the Hive lease, queued and fenced, under the Protocol that all backends have."""
+"""The database backend: the Hive lease with a queue and fencing tokens, behind the Protocol of all backends."""
 
 from __future__ import annotations
 
 import logging
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import formats, rules, validate
 from airflow_hivelock.locks.backend import Backend, Capabilities
-from airflow_hivelock.locks.backends.database import parts
+from airflow_hivelock.locks.backends.database import migrations, parts
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
@@ -20,7 +20,7 @@ from airflow_hivelock.locks.backends.database.record import BY_OTHERS, MOST_US, 
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, excluded_keys
 from airflow_hivelock.locks.backends.database.store import of, place_of
 from airflow_hivelock.locks.backends.database.waiters import listed
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import ForcedRelease, Lock, LockMode, LockObject, owner_key
 
 if TYPE_CHECKING:
@@ -29,20 +29,22 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Row, Update
 
-    from airflow_hivelock.locks.backends.database.store import Entered, Store
+    from airflow_hivelock.locks.backends.database.entered import Entered
+    from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
     from airflow_hivelock.locks.model import Holder, Lease, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
 HISTORY_S = 7 * 86_400.0
-"""How long what has ended stays: as history, and longer than any old process of an owner can live."""
+"""How long ended leases are kept, in seconds: as history, and longer than any old process of an owner can live."""
 
 WATCH_S = 1.0
-"""How often to look at what nobody holds."""
+"""How often to poll for objects that have no holder, in seconds."""
 
 KEPT_S = 86_400.0
-"""How long a sweep leaves a dead waiter its place, and an expired lease its chance of a renewal, if nobody wants it."""
+"""How long a sweep keeps the position of a dead waiter, and an expired lease that may be renewed, while neither is in
+the way."""
 
 
 class DatabaseBackend(Backend):
@@ -58,16 +60,17 @@ class DatabaseBackend(Backend):
         self.max_lease_s = max_lease_s
         self.capabilities = Capabilities(expires=store.frees)
         self._notifier = Notifier(store)
-        if not store.read(store.tables.prepared):  # to write is to wait for others
-            store.make(
-                lambda connection: store.tables.create(connection, store.dialect.sequence, store.dialect.timestamp),
-                store.tables.key,
-            )
+        if not store.read(store.tables.prepared):  # a write would wait for other clients
+            store.make(partial(migrations.make, store=store), store.tables.key)
         _backends.add(self)
 
     @classmethod
     def connect(cls, url: str) -> Self:
-        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
+        """Open the store at *url*.
+
+        :raises InvalidRequest: before anything is connected.
+        :raises StoreUnavailable: the database does not answer.
+        """
         store, max_lease_s = open_store(url)
         try:
             return cls(store, max_lease_s=max_lease_s)
@@ -100,6 +103,7 @@ class DatabaseBackend(Backend):
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         if wake is not None:
+            # Before the read: a change after the read then calls *wake*.
             self._notifier.expect(place_of(lease.id), lease.epoch, wake)
         record = self._stands(lease, self.store.standing)
         rules.check_all(lease, record.locked)
@@ -110,6 +114,7 @@ class DatabaseBackend(Backend):
         ):
             self._stands(lease, self.store.standing)
         if wake is not None:
+            # Only from here on does a missing mark mean a partial release.
             self._notifier.expect(place_of(lease.id), lease.epoch, wake, marked=True)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
@@ -134,7 +139,7 @@ class DatabaseBackend(Backend):
         return [record.lease for record in self._listed(self.store.standing)]
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        records = self._listed(or_(self.store.queued, self.store.aside, self.store.standing))
+        records = self._listed(or_(self.store.queued, self.store.away, self.store.standing))
         return [record.lease for record in records if record.state is State.GRANTED], listed(records, None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
@@ -142,6 +147,7 @@ class DatabaseBackend(Backend):
         standing = select(store.tables.request).where(_named(self.store, lease_id), store.standing)
 
         def release(transaction: StoreTransaction) -> bool:
+            store.admit(transaction)
             found = [Record.of(row) for row in transaction.ask(standing).rows]
             if not found or not (record := found[0]).lease.unchanged(seen):
                 return False
@@ -151,6 +157,21 @@ class DatabaseBackend(Backend):
             return True
 
         return store.transact(release)
+
+    def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
+        store = self.store
+        waiting = select(store.tables.request).where(store.tables.request.c.owner_key == owner_key(owner), store.queued)
+
+        def withdraw(transaction: StoreTransaction) -> bool:
+            store.admit(transaction)
+            found = [Record.of(row) for row in transaction.ask(waiting).rows]
+            if not found or not store.end(transaction, State.ENDED, "queued", of_place=found[0].place).count:
+                return False
+            store.dialect.call(transaction, found[0].process)
+            _write_audit(store, transaction, found[0], reason, user)
+            return True
+
+        return store.transact(withdraw)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         store = self.store
@@ -165,34 +186,43 @@ class DatabaseBackend(Backend):
             _write_audit(store, transaction, record, reason, user)
 
         key, change = found[0].owner_key, lambda _, record: record.recording(seen.name, application)
-        return _change(store, key, stands, change, write_audit) is not None
+        return _change(store, key, stands, change, write_audit, forced=True) is not None
 
     def audit(self) -> list[ForcedRelease]:
         table = self.store.tables.audit
         rows = self.store.read(lambda connection: connection.execute(select(table).order_by(table.c.number)).all())
         return [entry for row in rows if (entry := _audited(row))]
 
-    def forget_aside(self, owner: str, attempt: int) -> bool:
-        request = self.store.tables.request
-        it = and_(request.c.owner_key == owner_key(owner), request.c.attempt == attempt, self.store.aside)
-        forgotten = update(request).where(it).values(state=State.FREE.value)
-        return self.store.transact(lambda transaction: transaction.ask(forgotten)).count > 0
+    def forget_deferred(self, owner: str, attempt: int) -> bool:
+        store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())
+
+        def forget(transaction: StoreTransaction) -> bool:
+            record = store.enter(transaction, locks).record
+            if record is None or record.attempt != attempt:
+                return False
+            return store.end(transaction, State.FREE, "away", of_place=record.place).count > 0
+
+        return store.transact(forget)
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
         held = self._listed(self.store.standing)
         return rules.holders(((record.lease, record.query) for record in held), target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return listed(self._listed(or_(self.store.queued, self.store.aside, self.store.standing)), target)
+        return listed(self._listed(or_(self.store.queued, self.store.away, self.store.standing)), target)
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
         records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED))
-        tenures = [tenure for record in records if rules.concern((tenure := record.tenure).locks, target)]
+        leases = [record for record in records if not record.withdrawn]
+        tenures = [tenure for record in leases if rules.concern((tenure := record.tenure).locks, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
-        """See :meth:`~airflow_hivelock.locks.backend.Backend.watch`. SHARED on what other *targets* are in is left out, because
-        every request takes it. What is not held cannot be given back: then it is looked at again."""
+        """See :meth:`~airflow_hivelock.locks.backend.Backend.watch`.
+
+        It leaves out SHARED on the parents of other *targets*, because every request takes that. Objects without a
+        holder cannot be watched, and are polled.
+        """
         request, lock, store = self.store.tables.request, self.store.tables.lock, self.store
         parents = {parent for target in targets for parent in target.parents}
         wanted = [Lock(target, LockMode.EXCLUSIVE) for target in targets if target not in parents]
@@ -214,17 +244,22 @@ class DatabaseBackend(Backend):
     def sweep(self) -> int:
         store, request = self.store, self.store.tables.request
         day_ago, week_ago = (store.clock_us - later(0, age_s) for age_s in (KEPT_S, HISTORY_S))
-        late = case((store.held, request.c.end_us), else_=request.c.seen_us) < day_ago
+        old = case((store.held, request.c.end_us), else_=request.c.seen_us) < day_ago
         over = and_(
             store.tables.in_state(State.FREE, State.ENDED),
             request.c.seen_us < week_ago,
             or_(request.c.ended_us.is_(None), request.c.ended_us < week_ago),
         )
-        stays_away = update(request).where(store.aside, request.c.seen_us < day_ago).values(state=State.FREE.value)
+        stays_away = (
+            update(request)
+            .where(store.tables.in_state(State.AWAY), request.c.seen_us < day_ago)
+            .values(state=State.FREE.value)
+        )
 
         def sweep(transaction: StoreTransaction) -> int:
+            store.admit(transaction)
             left = [transaction.ask(statement) for statement in (stays_away, delete(request).where(over))]
-            return store.clear(transaction, late) + sum(answer.count for answer in left)
+            return store.clear(transaction, old) + sum(answer.count for answer in left)
 
         return store.transact(sweep)
 
@@ -246,12 +281,12 @@ class DatabaseBackend(Backend):
         return changed or _lost(self.store, lease)
 
     def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
-        """The lease's record, of which *so* must be true."""
+        """The lease's record, which must meet the condition *so*."""
         found = self.store.records(self.store.of_lease, so, **of(lease))
         return found[0] if found else _lost(self.store, lease)
 
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
-        """For listings: a row that cannot be read is logged, and hides none of the others."""
+        """The records for a listing. An unreadable row is logged, and hides none of the others."""
         return [record for row in self.store.rows(*where) if (record := _readable(row))]
 
 
@@ -261,11 +296,18 @@ def _change(
     stands: Callable[[Record], bool],
     change: Callable[[Entered, Record], Record],
     then: Callable[[StoreTransaction, Record], None] = lambda *_: None,
+    *,
+    forced: bool = False,
 ) -> Lease | None:
-    """Change the owner's lease; None: *stands* is false for it, or it has expired."""
+    """Change the owner's lease; return None if the condition ``stands`` is false for it, or it has expired.
+
+    :param forced: another user changes it, so this version must not be too old for the tables.
+    """
     owner = RequestedLocks(store.tables.name, owner_key, ())
 
     def put(transaction: StoreTransaction) -> Lease | None:
+        if forced:
+            store.admit(transaction)
         entered = store.enter(transaction, owner)
         record = entered.record
         if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
@@ -291,26 +333,30 @@ def _find(store: Store, where: ColumnElement[bool]) -> Lease | None:
 def _write_audit(store: Store, transaction: StoreTransaction, record: Record, reason: str, user: str) -> None:
     entry = {"lease_id": record.lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
     at_us = store.clock_us
-    transaction.ask(insert(store.tables.audit).values(**entry, user_name=user, at_us=at_us))
+    more = formats.WRITES.text()
+    transaction.ask(insert(store.tables.audit).values(**entry, user_name=user, at_us=at_us, more=more))
 
 
 def _lost(store: Store, lease: Lease) -> NoReturn:
-    """:raises LockLost: saying what became of it."""
+    """Find out how the lease was lost.
+
+    :raises LockLost: always, with the reason.
+    """
     request = store.tables.request.c
     found = next(iter(store.records(request.owner_key == owner_key(lease.owner))), None)
     if found is None or found.lease_id != lease.id or found.state is not State.GRANTED:
-        fate = "it was released, force-released or, once it had expired, taken by another"
+        fate = "it was released, force-released, or had expired when another request got its locks"
     elif found.epoch != lease.epoch:
         fate = f"attempt {found.attempt} of its owner has taken over"
     else:
-        fate = f"it expired at {instant(found.end_us or 0):%Y-%m-%d %H:%M:%S}Z; renewing it helps while nobody has taken it"
-    raise LockLost(f"{lease.owner}: lease {lease.id} no longer stands ({fate}); stop the work under it")
+        fate = f"it expired at {instant(found.end_us or 0):%Y-%m-%d %H:%M:%S}Z, but can still be renewed while no other request has its locks"
+    raise LockLost(f"{lease.owner}: lease {lease.id} is no longer held: {fate}. Stop the work under it")
 
 
 def _exceeds(owner: str, lease_s: float, most_s: float) -> ExceedsMaxLeaseTime:
     return ExceedsMaxLeaseTime(
-        f"{owner}: {lease_s:g} s more would make its lease longer than {most_s:g} s, the most that a lease may last here "
-        "(max_lease_s); release it in time and ask again, or have the limit raised"
+        f"{owner}: with {lease_s:g} s more its lease would last longer than {most_s:g} s, the limit of this lock store "
+        "(max_lease_s). Release the lease in time and ask again, or raise the limit"
     )
 
 
@@ -326,9 +372,13 @@ def _readable(row: Mapping[Any, Any]) -> Record | None:
 
 def _audited(row: Row[Any]) -> ForcedRelease | None:
     try:
+        formats.take_text(row.more, f"entry {row.number} of the audit trail")
         validate.texts(dict(row._mapping), ("lease_id", "owner", "locks", "user_name", "reason"))
         at = instant(validate.number(row.at_us, "at_us", MOST_US))
         return ForcedRelease(row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, at)
+    except UpgradeNeeded as error:
+        validate.complain(log, str(error), 0)
+        return None
     except (TypeError, ValueError, StoreCorrupted) as error:
         validate.complain(log, f"entry {row.number} of the audit trail was not written by a force release: {error}", 0)
         return None
@@ -338,7 +388,7 @@ _backends: WeakSet[DatabaseBackend] = WeakSet()
 
 
 def _forget_connections() -> None:
-    """A forked process has its parent's sockets but not its threads: it connects anew."""
+    """Connect again in a forked process, which has its parent's sockets but not its threads."""
     for backend in list(_backends):
         backend.forked()
 

@@ -1,11 +1,11 @@
-"""The other requests that a decision is made of: each a row of what waits or holds, and where it is in the way."""
+"""The other requests in a decision: each is a row that waits or holds, with the lock that conflicts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.backends.database.record import MOST_US, State
+from airflow_hivelock.locks import formats, invitations, validate
+from airflow_hivelock.locks.backends.database.record import MOST_US, State, instant
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker
 from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lock
 
 DEAD_US = 30_000_000
-"""How long after its last sign of life a waiter keeps others waiting."""
+"""How long after its last sign of life a waiter still blocks others, in microseconds."""
 
 
 class Candidate(NamedTuple):
@@ -24,8 +24,9 @@ class Candidate(NamedTuple):
 
     :param seen_us: the last sign of life of a waiter.
     :param end_us: when its lease ends; None while it waits.
-    :param lock: its lock that is in the way; or, where its lease is in the way, the last of its locks.
-    :param group: whose leases are waited for; "": locks are.
+    :param until_us: when its invitation ends; None: it is not invited.
+    :param lock: its conflicting lock; if it blocks by its group, the last of its locks.
+    :param group: the group if this is the queue for its leases; "": the queue for locks.
     """
 
     place: int
@@ -34,43 +35,67 @@ class Candidate(NamedTuple):
     queue_place: QueuePlace
     seen_us: int
     end_us: int | None
+    until_us: int | None
     lock: Lock
     group: str
 
     @classmethod
     def of(cls, row: Mapping[str, Any], lock: Lock, group: str = "") -> Self:
-        """:raises StoreCorrupted: another program wrote the row."""
+        """Read a row.
+
+        :raises StoreCorrupted: another program wrote the row.
+        :raises UpgradeNeeded: it is for readers of a later format.
+        """
         try:
+            formats.take_text(row["more"], f"the request of {row['owner']!r:.80}")
             validate.texts(row, ("owner",))
             turn, since = ("group_turn", "group_turn_us") if group else ("turn", "turn_us")
             validate.numbers(row, ("place", turn))
             validate.numbers(row, (since, "seen_us"), MOST_US)
             validate.number(abs(row["priority"]), "priority")
-            held = row["state"] == State.GRANTED.value
+            held, invited = (row["state"] == state.value for state in (State.GRANTED, State.INVITED))
             end_us = validate.number(row["end_us"], "end_us", MOST_US) if held else None
+            until_us = validate.number(row["until_us"], "until_us", MOST_US) if invited else None
         except (TypeError, ValueError) as error:
             raise StoreCorrupted(
-                f"{dict(row)!r:.200} is not a request of airflow-hivelock's ({error}); another program wrote it"
+                f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
             ) from error
         position = Position(row[turn], -row["priority"], row["place"])
         place = QueuePlace(position, row[since])
-        return cls(row["place"], row["state"], row["owner"], place, row["seen_us"], end_us, lock, group)
+        return cls(row["place"], row["state"], row["owner"], place, row["seen_us"], end_us, until_us, lock, group)
 
     def other(self, now_us: int, *, frees: bool) -> Other:
-        """What it is to the decision.
+        """Return this request as the decision sees it.
 
-        :param frees: an expired lease keeps no request waiting.
+        :param frees: an expired lease blocks no request.
         """
-        end_us = self.end_us
+        end_us, until_us = self.end_us, self.until_us
+        if until_us is not None:
+            over = invitations.is_over(until_us, now_us)
+            return Other(self.place, self.queue_place, holds=self.holds, invited=True, over=over)
         gone = self.seen_us < now_us - DEAD_US if end_us is None else frees and end_us <= now_us
-        return Other(self.place, self.queue_place, holds=end_us is not None, gone=gone)
+        return Other(self.place, self.queue_place, holds=self.holds, gone=gone)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds what the queue is for. In its group's queue an invited request holds its permit."""
+        return self.end_us is not None or (self.until_us is not None and bool(self.group))
 
     @property
     def parked(self) -> bool:
-        """Whether it waits for a lease of its group."""
+        """Whether it waits for a permit of its group."""
         return self.state == State.PARKED.value
 
     @property
+    def phase(self) -> str:
+        return phase(self.state)
+
+    @property
     def blocker(self) -> Blocker:
-        waits = self.end_us is None
-        return Blocker(self.owner, self.lock.object, self.lock.mode, waiting=waits, group=self.group)
+        until = None if self.until_us is None else instant(self.until_us)
+        return Blocker(self.owner, self.lock.object, self.lock.mode, not self.holds, self.group, until)
+
+
+def phase(state: str) -> str:
+    """The part of a blocker's state that a waiter remembers, to try again when it changes: parked, invited, or ""."""
+    return state if state in (State.PARKED.value, State.INVITED.value) else ""

@@ -1,8 +1,7 @@
-"""What the databases do in different ways. The rest is SQLAlchemy's Core, the same for all of them."""
+"""The differences between the databases. Everything else is SQLAlchemy's Core, the same for all of them."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select, update
+
+from airflow_hivelock.locks.pauses import jitter, pauses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What other processes have done.
+class Notified:
+    """The changes that other processes have made.
 
-    :param processes: acquisitions of this client that have to look again.
+    :param processes: acquisitions of this client that have to try again.
     :param places: requests that are gone or taken over.
     :param unsure: there may be more changes than these.
     """
@@ -36,18 +37,8 @@ class Heard:
     unsure: bool = False
 
 
-_random = random.SystemRandom()
-"""It has no state. To draw from the module's generator disturbs a program that has seeded it, and forked workers that share a
-state would pause for the same times."""
-
-
-def jitter() -> float:
-    """A factor for a pause, so that clients which wait for each other do not all ask at once."""
-    return _random.uniform(0.5, 1.5)
-
-
 class Listener:
-    """Looks for changes, soon after a waiter has come and then less and less often. One thread uses it.
+    """Polls for changes: at once after a new waiter, and then less and less often. One thread uses it.
 
     :param longest_s: the longest pause between two looks, in seconds.
     """
@@ -56,45 +47,48 @@ class Listener:
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._pause_s = self.FIRST_S
+        self._begin()
         self._rung = threading.Event()
 
-    def wait(self, most_s: float) -> Heard:
-        """What has changed since the last call, or what changes first within *most_s* seconds."""
+    def wait(self, most_s: float) -> Notified:
+        """The changes since the last call, or the first change within *most_s* seconds."""
         deadline = time.monotonic() + most_s
         while (left_s := deadline - time.monotonic()) > 0:
-            if self._rung.wait(min(left_s, jitter() * self._pause_s)):
+            if self._rung.wait(min(left_s, jitter() * next(self._pauses))):
                 self._rung.clear()
-                self._pause_s = self.FIRST_S
+                self._begin()
                 break
-            self._pause_s = min(1.5 * self._pause_s, self._longest_s)
             if self.changed():
-                return Heard(unsure=True)
-        return Heard()
+                return Notified(unsure=True)
+        return Notified()
+
+    def _begin(self) -> None:
+        self._pauses = pauses(self.FIRST_S, self._longest_s, 1.5)
 
     def changed(self) -> bool:
         """Whether there may be a change."""
         return True
 
     def sooner(self) -> None:
-        """There is a new waiter: look often again. Any thread may call this."""
+        """Poll often again because there is a new waiter. Any thread may call this."""
         self._rung.set()
 
     def interrupt(self) -> None:
-        """Have :meth:`wait` return. Any thread may call this."""
+        """Make :meth:`wait` return. Any thread may call this."""
         self._rung.set()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class DatabaseDialect(ABC):
-    """One kind of database, for one set of tables in it. By default one row, the store's, keeps requests apart and draws
-    numbers, and waiters look for changes.
+    """One kind of database, for one set of tables in it.
+
+    The default methods use one row, the store's, to keep requests apart and draw numbers. Waiters poll for changes.
 
     :cvar clock_us: the database's clock when a statement is run.
     :ivar sequence: draws numbers; None: the row of the store does.
-    :ivar timeout_s: how long to wait for a connection, a lock or a statement.
+    :ivar timeout_s: how long to wait for a connection, a lock or a statement, in seconds.
     """
 
     clock_us: ColumnElement[int]
@@ -106,31 +100,36 @@ class DatabaseDialect(ABC):
 
     @property
     def number(self) -> ColumnElement[int]:
-        """A number larger than any that was drawn before; after :meth:`enter`."""
+        """A number larger than any that was drawn before; valid after :meth:`enter`."""
         return select(self.tables.store.c.number).scalar_subquery()
 
     def warnings(self, connection: Connection) -> list[str]:
-        """Who else may change what the tables are in; see :class:`~airflow_hivelock.locks.backend.Warns`."""
+        """Warnings about other roles that may change the schema; see :class:`~airflow_hivelock.locks.backend.Warns`."""
         return []
 
     @abstractmethod
     def engine(self, url: URL) -> Engine:
-        """The connections. Each statement is a transaction unless one is begun."""
+        """Make the pool of connections. Each statement is a transaction unless one is begun."""
 
     @abstractmethod
     def making(self, engine: Engine, key: int) -> AbstractContextManager[Connection]:
-        """A connection that makes tables. It keeps out other processes that name the same *key*."""
+        """A connection for making tables. It keeps out other processes that use the same *key*."""
+
+    def alone(self, connection: Connection) -> None:  # noqa: B027
+        """Keep out all transactions that use the tables until this one ends. By default nothing: :meth:`making`, or a
+        write of the store's row, does."""
 
     @abstractmethod
     def send(self, session: Any, statements: Sequence[Sent], *, begins: bool, commits: bool) -> list[Received]:
         """Send *statements* on the driver's connection, and read their answers.
 
-        :param begins: and *commits*: begin the transaction before them, and commit it after them. Each statement reads what
-            is committed when it begins.
+        :param begins: and *commits*: begin the transaction before them, and commit it after them. Each statement reads
+            what is committed when it begins.
         """
 
     def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
-        """Keep out, until the transaction ends, the others that name one of *keys*. Two may share a key if both have False."""
+        """Keep out, until the transaction ends, the others that use one of *keys*. Two may share a key if both have
+        False."""
         transaction.ask(self._draw)
 
     @abstractmethod
@@ -143,36 +142,43 @@ class DatabaseDialect(ABC):
 
     @abstractmethod
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Microseconds, as this database shows a time."""
+        """A column of microseconds as a time, in this database's form."""
 
     @property
     @abstractmethod
     def insert_locks(self) -> TextClause:
-        """Writes rows of locks, bound to ``rows`` as JSON, for the request at ``of_place``; see :meth:`.StoreTables.insert_locks`."""
+        """The statement that writes rows of locks, bound to ``rows`` as JSON, for the request at ``of_place``.
+
+        See :meth:`.StoreTables.insert_locks`.
+        """
 
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
         """Run *ended*, which ends a request, and *without_locks*.
 
-        The answer counts the request. Where waiters are notified, its row tells by whom the request is ``watched``.
+        The answer counts the request. In a database with notifications, its row has the value of ``watched``.
         """
         answer = transaction.ask(ended, **values)
         transaction.ask(without_locks, of_place=values["of_place"])
         return answer
 
     def call(self, transaction: StoreTransaction, process: str) -> None:  # noqa: B027
-        """Have that acquisition look again when this is committed. By default it looks by itself."""
+        """Notify that acquisition when this is committed, so that it tries again. By default nothing: it polls."""
 
     def tell(self, transaction: StoreTransaction, place: int) -> None:  # noqa: B027
         """Notify the waiters of the request at *place*, and the processes that watch it, when this is committed."""
 
     @abstractmethod
     def listener(self, engine: Engine, client: str) -> Listener:
-        """Hears or looks, from now on, for what concerns the acquisitions of *client*."""
+        """Start to listen or poll for changes that concern the acquisitions of *client*."""
 
     def passing(self, error: BaseException | None) -> bool:
         """Whether the transaction was the victim of another, and may be tried again."""
         return False
 
+    def changed(self, error: BaseException | None) -> bool:
+        """Whether a table or a column is missing."""
+        return False
+
     def denied(self, error: BaseException | None) -> bool:
-        """Whether the database refuses this login, and would the next time."""
+        """Whether the database refuses this login, so that trying again does not help."""
         return False

@@ -1,4 +1,4 @@
-"""From a URL to a store: ``sqlite:///leases.db``, ``postgresql://user:password@host/database?expiry=frees``,
+"""Make a store from a URL: ``sqlite:///leases.db``, ``postgresql://user:password@host/database?expiry=frees``,
 ``mysql://…``."""
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 EXPIRY = ("suspect", "frees")
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
 SCHEMAS = {"postgresql": "airflow_hivelock"}
-"""The schema where the URL names none: one of its own, so that no other role's functions or tables are in it."""
+"""The default schema: one of its own, so that it contains no functions or tables of other roles."""
 
 OPTIONS = ("expiry", "max_lease_s", "passing_s", "prefix", "schema", "timeout_s")
 
 
 def open_store(text: str) -> tuple[Store, float | None]:
-    """The store behind the URL, and the longest that a lease may last in it.
+    """Return the store at the URL, and the longest that a lease may last in it.
 
-    What is not an option of ours is the driver's (``sslmode``, say).
+    Options that this package does not know are the driver's, such as ``sslmode``.
 
-    :raises InvalidRequest: a URL that cannot be meant; the password is not repeated.
+    :raises InvalidRequest: the URL is malformed; the message does not contain the password.
     :raises Unsupported: a library is missing.
     """
     try:
         url = make_url(text)
         shown = without_passwords(text)
-    except (exc.ArgumentError, ValueError):  # which repeat the URL
+    except (exc.ArgumentError, ValueError):  # their messages repeat the URL
         raise InvalidRequest(
-            "the URL of the lock store cannot be read; write postgresql://user:password@host:5432/database"
+            "the URL of the lock store cannot be read. Write postgresql://user:password@host:5432/database"
         ) from None
     ours = {name: value for name, value in url.query.items() if name in OPTIONS}
     if twice := [name for name, value in ours.items() if not isinstance(value, str)]:
@@ -47,7 +47,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
     options = {name: str(value) for name, value in ours.items()}
     expiry = options.get("expiry", EXPIRY[0])
     if expiry not in EXPIRY:
-        raise InvalidRequest(f"{shown}: expiry={expiry!r}; there are {' and '.join(EXPIRY)}")
+        raise InvalidRequest(f"{shown}: expiry={expiry!r} is unknown. Use {' or '.join(EXPIRY)}")
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
     schema = options.get("schema") or SCHEMAS.get(url.get_backend_name(), "")
@@ -59,8 +59,10 @@ def open_store(text: str) -> tuple[Store, float | None]:
         store = Store(url, dialect, tables, frees=expiry == "frees", passing_s=passing_s)
     except InvalidRequest:
         raise
-    except (exc.ArgumentError, ValueError, TypeError):  # which repeat the URL
-        raise InvalidRequest(f"{shown} is no URL of {url.get_backend_name()}'s: an option, or its form") from None
+    except (exc.ArgumentError, ValueError, TypeError):  # their messages repeat the URL
+        raise InvalidRequest(
+            f"{shown} is not a URL for {url.get_backend_name()}. Check its form and its options"
+        ) from None
     return store, seconds("max_lease_s", most) if most is not None else None
 
 
@@ -68,8 +70,7 @@ def _dialect(url: URL, tables: StoreTables, timeout_s: float) -> DatabaseDialect
     name, _, driver = url.drivername.partition("+")
     if driver and driver != DRIVERS.get(name, driver):
         raise InvalidRequest(
-            f"{url.drivername}:// names a driver whose time-outs are not known to hold here; write {name}://, for which "
-            f"{DRIVERS[name]} is used"
+            f"{url.drivername}:// names a driver that may ignore time-outs. Write {name}://, which uses {DRIVERS[name]}"
         )
     match name:
         case "sqlite":
@@ -90,6 +91,6 @@ def _dialect(url: URL, tables: StoreTables, timeout_s: float) -> DatabaseDialect
             return MySQL(tables, timeout_s)
         case other:
             raise InvalidRequest(
-                f"{other}:// is not a lock store; use postgresql://user@host/database, mysql://user@host/database or "
+                f"{other}:// is not a lock store. Use postgresql://user@host/database, mysql://user@host/database or "
                 "sqlite:///leases.db"
             )

@@ -1,20 +1,20 @@
 """MySQL and MariaDB, by PyMySQL.
 
-One row, the store's, keeps apart the requests that may conflict. The first statement of a transaction draws its number there,
-by UPDATE … SET number = number + 1. That locks the row until the transaction ends, so one request at a time is decided.
-A client that stops in between keeps the others waiting until the server ends its transaction, after ``timeout_s``. Finer ways
-do not serve:
+One row, the store's, keeps apart the requests that may conflict. The first statement of a transaction draws its number
+there, by UPDATE … SET number = number + 1. That locks the row until the transaction ends, so one request at a time is
+decided. A client that stops in between keeps the others waiting until the server ends its transaction, after
+``timeout_s``. Finer locks do not work:
 
 - *GET_LOCK* belongs to the session, outlives the transaction, and exists on each server of a cluster separately.
-- *A row for each table and owner* must exist before it is locked, and no transaction knows when it may go.
+- *A row for each table and owner* must exist before it is locked. No transaction knows when it may be deleted.
 - *AUTO_INCREMENT* numbers are committed in any order.
 
-The row is written and not only locked, because servers that compare what transactions have written (Galera) then refuse the
-second of two. Releases, renewals and signs of life do not enter: each is one row's UPDATE.
+The row is written and not only locked. Servers that compare what transactions have written (Galera) then refuse the
+second of two. Releases, renewals and signs of life do not touch that row: each is one row's UPDATE.
 
-What a transaction asks without waiting for an answer goes to the server as one text of several statements. The driver escapes
-the values as literals, as it does for one statement. A victim of a deadlock (1213) is tried again. A transaction that waited too
-long for a row (1205) is not: its caller knows for how long to wait.
+Statements go together until an answer is read, to the server as one text of several statements. The driver escapes the
+values as literals, as it does for one statement. A victim of a deadlock (1213) is tried again. A transaction that
+waited too long for a row (1205) is not: its caller knows for how long to wait.
 """
 
 from __future__ import annotations
@@ -41,25 +41,29 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.transaction import Received, Sent
 
 LOOK_S = 1.0
-"""The longest pause between two looks for changes."""
+"""The longest pause between two looks for changes, in seconds."""
 
 FRESH_S = 1.0
-"""A session that was used within this time is used again without a ping, which would cost a round trip."""
+"""A session that was used within this time, in seconds, is used again without a ping, which would cost a round trip."""
 
 _PASSING = (1213, 3101)
-"""ER_LOCK_DEADLOCK, which Galera says of a conflict too; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
+"""ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
+
+_CHANGED = (1054, 1146)
+"""ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
 
 _DENIED = (1044, 1045, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 2026, 2061, 3118, 3159, 4151)
-"""Of logins, accounts, hosts and grants; of TLS, which the server (2026) or this login (3159) lacks; of a plugin (2061)."""
+"""Codes about logins, accounts, hosts and grants; TLS that the server (2026) or this login (3159) lacks; a plugin
+(2061)."""
 
 _DENIED_SAID = re.compile(r"certificate|SSL|TLS")
-"""The driver has one code for all that keeps it from connecting."""
+"""The driver has only one code for every failure to connect, so the text has to distinguish them."""
 
 
 class MySQL(DatabaseDialect):
     """See :class:`DatabaseDialect`."""
 
-    # No time zone has a say in it.
+    # UTC_TIMESTAMP does not depend on a time zone.
     clock_us: ColumnElement[int] = literal_column(
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
@@ -70,7 +74,7 @@ class MySQL(DatabaseDialect):
             url.set(drivername="mysql+pymysql", query={}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=self.timeout_s,
-            pool_reset_on_return=None,  # each transaction is ended here
+            pool_reset_on_return=None,  # this package ends each transaction
             skip_autocommit_rollback=True,
         )
 
@@ -87,8 +91,8 @@ class MySQL(DatabaseDialect):
         with engine.connect() as connection:
             named = {"name": f"airflow_hivelock {key:x}", "most_s": self.timeout_s}
             if connection.execute(text("SELECT GET_LOCK(:name, :most_s)"), named).scalar() != 1:
-                raise StoreUnavailable("another process has been making the tables for too long; try again")
-            connection.detach()  # the lock ends with the session, which now ends with this block
+                raise StoreUnavailable("another process takes too long to create the tables. Try again")
+            connection.detach()  # the lock ends with the session, and the detached session ends with this block
             yield connection
 
     def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
@@ -104,7 +108,7 @@ class MySQL(DatabaseDialect):
         return column.op("IN")(bindparam(name))  # the driver writes a tuple as a list of literals
 
     def numbers(self, given: Iterable[int]) -> tuple[int | None, ...]:
-        return tuple(given) or (None,)  # which no number equals
+        return tuple(given) or (None,)  # no number equals NULL, and MySQL does not accept an empty list
 
     def timestamp(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return func.timestampadd(
@@ -126,6 +130,9 @@ class MySQL(DatabaseDialect):
     def passing(self, error: BaseException | None) -> bool:
         return _code(error) in _PASSING
 
+    def changed(self, error: BaseException | None) -> bool:
+        return _code(error) in _CHANGED
+
     def denied(self, error: BaseException | None) -> bool:
         code = _code(error)
         return code in _DENIED or (code == 2003 and bool(_DENIED_SAID.search(str(error))))
@@ -136,7 +143,7 @@ def _given_back(session: Any, record: Any) -> None:
 
 
 def _ping(session: Any, record: Any, proxy: object) -> None:
-    """Find out whether the server has ended an idle session; then the pool opens another."""
+    """Find out whether the server has ended an idle session; if so, the pool opens another."""
     if time.monotonic() - record.info.get("used", time.monotonic()) > FRESH_S:
         try:
             session.ping(reconnect=False)

@@ -1,6 +1,7 @@
-"""The thread that waits for others: it hears or looks for changes, wakes whom they concern, and gives signs of life.
+"""The thread that waits for other clients: it hears or polls for changes, wakes the waiters concerned, and gives signs
+of life.
 
-One for each backend, started by the first waiter. Whatever it does not hear, it finds every few seconds.
+Each backend has one, started by the first waiter. It finds a change that it does not hear within a few seconds.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from airflow_hivelock.locks.errors import HiveLockError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_hivelock.locks.backends.database.dialect import Heard, Listener
-    from airflow_hivelock.locks.backends.database.store import Living, Store
+    from airflow_hivelock.locks.backends.database.dialect import Listener, Notified
+    from airflow_hivelock.locks.backends.database.entered import Living
+    from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.queueing import Position
 
     Wake = Callable[[], None]
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""How often it looks although it has heard nothing, and gives signs of life for the waiters of this process."""
+"""How often it polls although it has heard nothing, and gives signs of life for this process's waiters, in seconds."""
 
 RECONNECT_S = 1.0
 
@@ -46,23 +48,23 @@ class Expected(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """What an acquisition waits for.
+    """The wait of an acquisition.
 
     :param position: its own, in the queue that it is in.
     :param place: its own.
-    :param epoch: its own, too.
-    :param watch: the places of the requests that it waits for, each with whether that waits for a lease of its group. A
-        change of one of them is worth another look.
+    :param epoch: its own.
+    :param watch: the places of the requests that it waits for, each with its :func:`.candidate.phase`. A change of one
+        of them is worth another look.
     """
 
     position: Position
     place: int
     epoch: int
-    watch: Mapping[int, bool]
+    watch: Mapping[int, str]
 
 
 class Waiting(Protocol):
-    """An acquisition, as far as it is woken here."""
+    """The parts of an acquisition that the notifier uses."""
 
     process: str
     waits: Waits | None
@@ -72,9 +74,9 @@ class Waiting(Protocol):
 
 
 class Notifier:
-    """Wakes whatever waits in this process.
+    """Wakes the waiters of this process.
 
-    :ivar client: names this process among all that use the store.
+    :ivar client: identifies this process among all clients of the store.
     """
 
     def __init__(self, store: Store) -> None:
@@ -88,28 +90,29 @@ class Notifier:
         self._over = threading.Event()
 
     def know(self, acquisition: Waiting) -> None:
-        """Wake it when it is called, as long as it is there."""
+        """Register an acquisition, to wake it when it is called. The notifier does not keep it alive."""
         with self._lock:
             self._acquisitions[acquisition.process] = acquisition
 
     def expect(self, place: int, epoch: int | None, wake: Wake, *, marked: bool = False) -> None:
-        """Call *wake* once when the request at *place* is gone or expired, or no longer of that *epoch* (None: any).
+        """Call *wake* once when the request at *place* is gone or expired, or has another *epoch* (None: any).
 
-        :param marked: the request is marked as watched. It loses the mark when a part is given back: then, too.
+        :param marked: the request is marked as watched. A partial release removes the mark, and then *wake* is called
+            too.
         """
         with self._lock:
             self._expected[place][wake] = Expected(epoch, marked)
         self.begin()
 
     def waiting_before(self, mine: Waits) -> list[Waiting]:
-        """Those that wait here and go before *mine*, in their order."""
+        """The acquisitions of this process that wait before *mine*, in their order."""
         waiting = queueing.earlier(mine.position, {p: waits.position for p, waits in self._waiting().items()})
         with self._lock:
             known = [self._acquisitions.get(process) for process in waiting]
         return [acquisition for acquisition in known if acquisition is not None]
 
     def begin(self) -> None:
-        """There is a waiter."""
+        """Start the thread if necessary, and poll often, because there is a new waiter."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="hivelock-notifier", daemon=True)
@@ -130,14 +133,15 @@ class Notifier:
             try:
                 self._listen()
             except HiveLockError as error:
-                log.warning("%s; until it does, the waiters of this process are not woken", error)
+                log.warning("%s. Until it answers, the waiters of this process are not woken", error)
                 self._over.wait(RECONNECT_S)
-            except Exception:  # a notifier that ended of it would leave everybody waiting
-                log.exception("the waiters of this process are looked after again in %g s", RECONNECT_S)
+            except Exception:  # if the thread ended by an error, no waiter of this process would ever be woken
+                log.exception("trying again to wake the waiters of this process in %g s", RECONNECT_S)
                 self._over.wait(RECONNECT_S)
 
     def _listen(self) -> None:
-        """Hear, look and wake, until it is over or the connection is."""
+        """Hear, poll and wake, until it is closed or the connection ends."""
+        # The listener opens before the first look, so that no change in between is missed.
         with closing(self._store.listener(self.client)) as self._listener:
             look_at = 0.0
             while not self._over.is_set():
@@ -147,24 +151,24 @@ class Notifier:
                     look_at = time.monotonic() + LOOK_S
                 self._tell(self._listener.wait(max(0.0, look_at - time.monotonic())))
 
-    def _tell(self, heard: Heard) -> None:
-        self._wake(heard.processes, heard.places)
-        if heard.unsure:
+    def _tell(self, notified: Notified) -> None:
+        self._wake(notified.processes, notified.places)
+        if notified.unsure:
             self._look()
 
     def _look(self) -> None:
-        """Find out whom what has happened concerns."""
+        """Read the requests that are waited for, and wake the waiters of those that have changed."""
         waiting = self._waiting()
         with self._lock:
             expected = {place: set(wakes.values()) for place, wakes in self._expected.items()}
         places = {place for waits in waiting.values() for place in (waits.place, *waits.watch)}.union(expected)
         living = self._store.living(places) if places else {}
-        parked = {place: one.parked for place, one in living.items()}
+        phases = {place: one.phase for place, one in living.items()}
         living_epochs = {place: one.epoch for place, one in living.items()}
         called = [
             process
             for process, waits in waiting.items()
-            if waits.watch.items() - parked.items()
+            if waits.watch.items() - phases.items()
             or living_epochs.get(waits.place) != waits.epoch
             or not living[waits.place].waits
         ]

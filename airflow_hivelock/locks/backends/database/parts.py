@@ -1,7 +1,7 @@
-"""Giving back a part of a lease: in one transaction its rows go, and the record has fewer locks; the rest stays as it was.
+"""Partial release: in one transaction its rows are deleted, and the record gets fewer locks; the rest stays as it was.
 
-A request that is about to wait for the lease is kept out meanwhile. The waiters are notified as if the lease had ended, and
-look again. Their rows are changed too, for those that miss it.
+Meanwhile no request can start to wait for the lease. The waiters are notified as if the lease had ended, and try again.
+Their rows are changed as well, for those that miss the notification.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def release(store: Store, lease: Lease, objects: frozenset[LockObject]) -> Lease
     found = store.records(store.of_lease, **of(lease))
     if not found:
         return None
-    locks = RequestedLocks(store.tables.name, found[0].owner_key, found[0].locked)  # no grant ever gets more
+    # a lease never gains locks, so these keys suffice
+    locks = RequestedLocks(store.tables.name, found[0].owner_key, found[0].locked)
     return store.transact(partial(_release, store=store, lease=lease, locks=locks, objects=objects))
 
 
@@ -50,14 +51,15 @@ def _release(
     transaction.ask(delete(lock).where(lock.c.place == record.place))
     kept = RequestedLocks(store.tables.name, record.owner_key, left)
     if not store.put(transaction, written, record, kept).count:
-        return None  # it was released at this moment
+        return None  # another process released it at this moment
     store.dialect.tell(transaction, record.place)
+    # After the notification, which finds the waiters by the column that this clears.
     _let_go(transaction, store, record)
     return written.lease
 
 
 def _let_go(transaction: StoreTransaction, store: Store, record: Record) -> None:
-    """No request waits for it any more, and no process watches it."""
+    """Note that no request waits for the lease any more, and no process watches it."""
     request = store.tables.request
     waits = request.c.ahead == record.place, request.c.state == State.WAITING.value
     transaction.ask(update(request).where(*waits).values(ahead=None))

@@ -1,12 +1,12 @@
 """PostgreSQL, by psycopg 3.
 
-Requests that may conflict are kept apart by advisory locks, taken in the order of their numbers by one statement. Rows
-to lock (SELECT … FOR UPDATE) would have to be there first, and SERIALIZABLE aborts the whole of a transaction wherever
-another reads what it wrote: on a table that everybody wants, most of them. Advisory locks need no row, leave no dead
-one, and let readers of a table pass each other. They are the transaction's, not the session's.
+Advisory locks keep apart the requests that may conflict. One statement takes them in the order of their numbers. Rows
+to lock (SELECT … FOR UPDATE) would have to exist first. SERIALIZABLE aborts a whole transaction if another reads what
+it wrote: on a popular table, most transactions. Advisory locks need no row, leave no dead row, and let readers of a
+table pass each other. They belong to the transaction, not to the session.
 
-A waiter locks the row that it waits for until its own row is committed. So the transaction that ends that row sees every
-waiter, and notifies it. What a transaction asks without waiting for an answer goes to the server in one pipeline.
+A waiter locks the row that it waits for until its own row is committed. So the transaction that ends that row sees
+every waiter, and notifies it. Statements wait until an answer is read, and then go to the server in one pipeline.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Heard, Listener
+from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener, Notified
 from airflow_hivelock.locks.backends.database.postgresql_session import (
     ENCODING,
     PARAMETERS,
@@ -81,13 +81,16 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 _PASSING = ("40001", "40P01", "26000")
-"""serialization_failure, deadlock_detected; and invalid_sql_statement_name: what was prepared is gone, with a pooler's session say."""
+"""serialization_failure, deadlock_detected, and invalid_sql_statement_name: a prepared statement is gone with a
+pooler's session."""
+
+_CHANGED = ("42703", "42P01")  # undefined_column, undefined_table
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_SAID = re.compile(
     r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
 )
-"""libpq gives no code where it cannot connect."""
+"""libpq gives no code when it cannot connect."""
 
 
 class PostgreSQL(DatabaseDialect):
@@ -116,7 +119,8 @@ class PostgreSQL(DatabaseDialect):
             url.set(drivername="postgresql+psycopg", query={**defaults, **url.query, **ENCODING}),
             isolation_level="AUTOCOMMIT",
             pool_timeout=self.timeout_s,
-            pool_reset_on_return=None,  # each of SQLAlchemy's ends its transaction, and each of the driver's is one statement
+            # SQLAlchemy's transactions end by themselves, and each of the driver's is one statement
+            pool_reset_on_return=None,
         )
 
         @event.listens_for(engine, "do_connect")
@@ -140,10 +144,17 @@ class PostgreSQL(DatabaseDialect):
             connection.execute(_LOCK, {"keys": [key], "exclusive": [True]})
             yield connection
 
+    def alone(self, connection: Connection) -> None:
+        # A grant's first statement locks the tables in this order. In another order, the two could wait for each other.
+        tables = self.tables
+        names = (table.name for table in (tables.request, tables.store, tables.lock, tables.audit))
+        qualified = ", ".join(f"{tables.schema}.{name}" if tables.schema else name for name in names)
+        connection.execute(text(f"LOCK TABLE {qualified} IN ACCESS EXCLUSIVE MODE"))
+
     def send(self, session: Any, statements: Iterable[Sent], *, begins: bool, commits: bool) -> list[Received]:
         if begins and commits and len(asked := list(statements)) == 1:
             return [_received(session.cursor(row_factory=dict_row).execute(*asked[0]))]
-        whole = begins and commits  # to the server, a pipeline is a transaction
+        whole = begins and commits  # the server runs a pipeline as one transaction
         with session.pipeline():
             if begins and not whole:
                 session.execute(_BEGIN)
@@ -204,6 +215,9 @@ class PostgreSQL(DatabaseDialect):
     def passing(self, error: BaseException | None) -> bool:
         return getattr(error, "sqlstate", None) in _PASSING
 
+    def changed(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) in _CHANGED
+
     def denied(self, error: BaseException | None) -> bool:
         code = getattr(error, "sqlstate", None)
         return code in _DENIED or (code is None and bool(_DENIED_SAID.search(str(error))))
@@ -217,8 +231,8 @@ def _received(cursor: Any) -> Received:
 class PostgreSQLListener(Listener):
     """A session that listens, outside the pool.
 
-    :param channel: where the places of requests are told.
-    :param own: where acquisitions are called.
+    :param channel: carries the places of requests.
+    :param own: carries the names of acquisitions of this client.
     """
 
     def __init__(self, engine: Engine, channel: str, own: str) -> None:
@@ -234,28 +248,28 @@ class PostgreSQLListener(Listener):
         for source in (self._session, self._bell):
             self._selector.register(source, selectors.EVENT_READ)
 
-    def wait(self, most_s: float) -> Heard:
+    def wait(self, most_s: float) -> Notified:
         if any(key.fileobj is self._bell for key, _ in self._selector.select(most_s)):
             self._bell.recv(4096)
         try:
-            heard = list(self._session.notifies(timeout=0))
+            notices = list(self._session.notifies(timeout=0))
         except psycopg.Error as error:
             raise StoreUnavailable(f"the session that listens for changes has ended: {error}") from error
-        return Heard(
-            frozenset(notice.payload for notice in heard if notice.channel == self._own),
-            frozenset(int(notice.payload) for notice in heard if notice.channel != self._own),
+        return Notified(
+            frozenset(notice.payload for notice in notices if notice.channel == self._own),
+            frozenset(int(notice.payload) for notice in notices if notice.channel != self._own),
         )
 
     def sooner(self) -> None:
-        """It is notified."""
+        """Do nothing: the server notifies it."""
 
     def interrupt(self) -> None:
-        with suppress(OSError):  # rung so often that it is full, or closed
+        with suppress(OSError):  # the buffer is full of earlier calls, or the socket is closed
             self._button.send(b".")
 
     def close(self) -> None:
         self._selector.close()
         self._bell.close()
         self._button.close()
-        self._connection.invalidate()  # there may be nothing left to say good-bye to
+        self._connection.invalidate()  # the server may be gone, so do not end the session politely
         self._session.close()

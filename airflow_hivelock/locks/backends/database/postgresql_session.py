@@ -1,7 +1,8 @@
-"""A session with PostgreSQL: what is set in it whatever the server, the role and the URL set, and whether a pooler shares it.
+"""A session with PostgreSQL: settings that do not depend on the server, the role or the URL, and a check for a shared
+session.
 
-The settings are made by SET after the connection. PgBouncer refuses the startup parameter ``options``, or ignores it in
-silence.
+The settings are made by SET after the connection. PgBouncer refuses the startup parameter ``options``, or silently
+ignores it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 APPLICATION = "airflow_hivelock"
-"""What ``pg_stat_activity`` calls the sessions, unless the URL or the environment names them."""
+"""The sessions' name in ``pg_stat_activity``, unless the URL or the environment names them."""
 
 PARAMETERS = {
     # A session that only listens would otherwise notice a lost server after two hours.
@@ -33,7 +34,7 @@ PARAMETERS = {
 """libpq's parameters, unless the URL sets them. None of them reaches a pooler that would refuse it."""
 
 ENCODING = {"client_encoding": "utf8"}
-"""Set whatever the environment and the URL set: names may have characters that other encodings lack."""
+"""Set whatever the environment and the URL contain: names may have characters that other encodings lack."""
 
 SETTINGS = {
     # Tables that fill and empty within seconds have no statistics to plan by: each plan is made once, and uses the indexes.
@@ -70,10 +71,10 @@ class SessionFactory:
         self._trusted = False
 
     def open(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
-        """A session that no other client shares, with the settings of this class.
+        """Open a session that no other client shares, with the settings of this class.
 
-        :param args: and *settings*: the driver's, for who logs in and where.
-        :raises Unsupported: a pooler shares the session with other clients, or the settings do not hold.
+        :param args: and *settings*: the driver's settings for login and server.
+        :raises Unsupported: a pooler shares the session with other clients, or the settings have no effect.
         """
         session = self._connect(args, settings)
         try:
@@ -95,7 +96,10 @@ class SessionFactory:
         return session
 
     def _refuse_shared(self, session: DeadlineConnection, args: Any, settings: Mapping[str, Any]) -> None:
-        """:raises Unsupported: a pooler between here and the server pools transactions or statements."""
+        """Check that no pooler shares the session.
+
+        :raises Unsupported: a pooler before the server pools transactions or statements.
+        """
         pid = _server_pid(session)
         # A pooler answers with a process id of its own making.
         if pid == session.info.backend_pid:
@@ -111,16 +115,19 @@ class SessionFactory:
             )
 
     def _hears(self, session: DeadlineConnection, other: DeadlineConnection, channel: str) -> bool:
-        """Whether *session*, while it idles, hears what *other* sends: it does if the server's session is its own."""
+        """Whether *session*, while it idles, hears what *other* sends. It does if the server's session is its own."""
         session.execute(SQL("LISTEN {}").format(Identifier(channel)))
         other.execute(_NOTIFY, (channel,))
-        heard = list(session.notifies(timeout=self._timeout_s, stop_after=1))
-        with suppress(psycopg.Error):  # only a tidy-up
+        notices = list(session.notifies(timeout=self._timeout_s, stop_after=1))
+        with suppress(psycopg.Error):  # the session works without this
             session.execute(SQL("UNLISTEN {}").format(Identifier(channel)))
-        return bool(heard)
+        return bool(notices)
 
     def _set(self, session: DeadlineConnection) -> None:
-        """:raises Unsupported: what was set is not what the server has afterwards."""
+        """Apply the settings and read them back.
+
+        :raises Unsupported: the server has other values afterwards.
+        """
         session.execute(_SET, (list(self._settings), list(self._settings.values())))
         found = dict(session.execute(_READ_BACK, (list(self._settings),)).fetchall())
         if lost := [
@@ -141,8 +148,9 @@ def _server_pid(session: DeadlineConnection) -> int:
 class DeadlineConnection(psycopg.Connection[Any]):
     """A session with a deadline for each answer.
 
-    The server itself applies ``statement_timeout``. A server that is stopped, or cut off after it has taken the request, does
-    not answer, while its system still acknowledges what is sent. libpq and the driver have no deadline.
+    The server itself applies ``statement_timeout``. But a server may be stopped, or cut off after it has got the
+    request. Then it does not answer, while its operating system still acknowledges the packets. libpq and the driver
+    have no deadline.
 
     :ivar answer_s: the longest that one answer may take; then the session is over, and its outcome unknown.
     """
@@ -154,7 +162,7 @@ class DeadlineConnection(psycopg.Connection[Any]):
             return super().wait(self._bounded(gen), *args, **kwargs)
         except psycopg.OperationalError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()  # the driver has found the socket closed, and has not marked the session
+                self.pgconn.finish()  # the driver has found the socket closed, but has not marked the session as broken
             raise
 
     def _bounded(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
@@ -165,7 +173,7 @@ class DeadlineConnection(psycopg.Connection[Any]):
                 ready = yield wanted
                 if not ready and time.monotonic() > deadline:
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s; its outcome is unknown")
+                    raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s, so the outcome is unknown")
                 wanted = gen.send(ready)
         except StopIteration as end:
             result: Result = end.value

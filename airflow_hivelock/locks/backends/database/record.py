@@ -1,15 +1,19 @@
-"""The owner's record: what became of one owner's last request, as its row says.
+"""The owner's record: the state of one owner's last request, as in its row.
 
 ::
 
              ┌▶ WAITING ─┬▶ GRANTED ──▶ ENDED
-    FREE ────┤    ▲▼     │                │
-     ▲       └▶ PARKED ──┴▶ AWAY          │
-     └──────────────┴──────────┴──────────┘  (withdrawn, or asked again)
+    FREE ────┤    ▲▼     ├▶ INVITED ──▶ AWAY
+             └▶ PARKED ──┴▶ AWAY
 
-WAITING is for locks, PARKED for a lease of its group, in no lock's way: it has no rows of locks. AWAY is a late request
-that has stepped aside. FREE, AWAY and ENDED keep attempt and beginning, so that a slow first process of the owner does
-not acquire again; ENDED is the history of the lease, too.
+Each state leads back to FREE when the request is withdrawn or made again. INVITED also leads to GRANTED and WAITING.
+
+- WAITING: it waits for locks. PARKED: it waits for a permit of its group, and has no rows of locks.
+- INVITED: a deferred request that waits for a worker slot. It keeps its rows of locks, its turn and its permit. It has
+  no process.
+- AWAY: a deferred request out of the queue: its invitation has ended, or it got none. It has no rows of locks.
+- FREE, AWAY and ENDED keep attempt and beginning, so that a slow earlier process does not acquire again. ENDED is also
+  the history of the lease.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import formats, rules, validate
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -33,7 +37,6 @@ from airflow_hivelock.locks.model import (
     in_order,
     locks_from_json,
     locks_to_json,
-    owner_key,
     put_work,
     token_of,
 )
@@ -42,6 +45,7 @@ from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from airflow_hivelock.locks.model import DeferredGrant
     from airflow_hivelock.locks.queueing import Decision
 
 Read = TypeVar("Read")
@@ -49,45 +53,56 @@ Read = TypeVar("Read")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 BY_WAITERS, BY_OTHERS = 1, 2
-"""By whom a request is watched: its waiters; also other processes, which verify its lease or watch an object. 0: by none."""
+"""The watchers of a request: its waiters; also other processes, which verify its lease or watch an object. 0: none."""
 
 CLIENT_LENGTH = 16
-"""What the name of an acquisition begins with is its client's."""
+"""The name of an acquisition begins with its client's name, of this length."""
 
 
 class State(enum.StrEnum):
     FREE = "free"
     WAITING = "waiting"
     PARKED = "parked"
+    INVITED = "invited"
     AWAY = "away"
     GRANTED = "granted"
     ENDED = "ended"
+
+
+HAS_LOCKS = (State.WAITING, State.INVITED, State.GRANTED)
+"""The states of a request that has rows of locks."""
 
 
 class Record(NamedTuple):
     """A row of the request table.
 
     :param process: the acquisition that acts for the owner.
-    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
+    :param epoch: raised by every take-over and new request; larger than any that the owner had before.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
     :param place: the store's number when the request was made. 0: it has none yet.
-    :param ahead: the place of the request that it waits for; or its group's key, below 0, for any lease of that.
-    :param watched: who is notified when it ends. They write this, and its owner does not.
-    :param locks: :func:`encode`'s.
-    :param given: what its lease has held and has given back, likewise; "": nothing.
-    :param whole: what is SHARED for its own sake though other locks lie below it, a name a line.
-    :param works: as JSON.
-    :param turn: among requests that conflict, their order, with priority and place: the store's number when it began to
-        wait for locks; or, claimed, the turn of the first that it passed. 0: it does not wait for locks.
-    :param turn_us: how old the turn is: one that is claimed was there before.
-    :param lease_group: of whose leases it is one; "": of no group's.
-    :param most_leases: how many of them may be out.
-    :param group_key: the group's, while it counts there.
-    :param group_turn: and *group_turn_us*, as *turn*, among those of the group that wait for a lease; kept from the first
-        time that it is one of them. 0: it was none yet.
+    :param ahead: the place of the request that it waits for; for any lease of its group, the group's key, below 0.
+    :param watched: who is notified when it ends. The watchers write this, and its owner does not.
+    :param locks: as :func:`encode` writes them.
+    :param given: the locks that partial releases have given back, as *locks*; "": none.
+    :param whole: objects that are SHARED for their own sake although other locks are below them, one name per line.
+    :param works: the work, as JSON.
+    :param turn: with priority and place, the order among conflicting requests. It is the store's number when it began
+        to wait for locks, or the claimed turn of the first request that it overtook. 0: it does not wait for locks.
+        AWAY keeps the turn that it had while it was invited.
+    :param turn_us: when the turn was first taken; a claimed turn is older than the request.
+    :param old_turn: and *old_turn_us*: the turn that it had when its invitation ended, which it may take again. 0:
+        none.
+    :param until_us: when its invitation ends.
+    :param lease_group: the group that counts its lease; "": none.
+    :param most_leases: how many leases of that group may be held.
+    :param group_key: the group's key while the request counts there.
+    :param group_turn: and *group_turn_us*, as *turn*, in the queue for a permit of its group; kept from the first time
+        that it joins that queue. 0: it has not joined it yet.
     :param seen_us: the last sign of life of a waiter.
     :param end_us: when the lease ends unless it is renewed.
-    :param ended_us: when it was released, or taken away.
+    :param ended_us: when it was released or removed.
+    :param more: the stamp of the version that made the request, with the fields that have no column, as
+        :meth:`.Stamp.text` writes them. Later writes keep it.
     """
 
     owner_key: str
@@ -111,6 +126,9 @@ class Record(NamedTuple):
     seen_us: int
     turn: int = 0
     turn_us: int = 0
+    old_turn: int = 0
+    old_turn_us: int = 0
+    until_us: int | None = None
     group_key: int | None = None
     group_turn: int = 0
     group_turn_us: int = 0
@@ -121,12 +139,18 @@ class Record(NamedTuple):
     ended_us: int | None = None
     given: str = ""
     whole: str = ""
+    more: str | None = None
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Record:
-        """:raises StoreCorrupted: another program wrote it."""
+        """Read a row.
+
+        :raises StoreCorrupted: another program wrote it.
+        :raises UpgradeNeeded: it is for readers of a later format.
+        """
         try:
             values = {name: row[name] for name in cls._fields}
+            formats.take_text(values["more"], f"the request of {values['owner']!r:.80}")
             validate.texts(values, _TEXTS)
             validate.numbers(values, _NUMBERS)
             validate.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
@@ -135,12 +159,12 @@ class Record(NamedTuple):
             return cls(**values | {"state": State(values["state"])})
         except (KeyError, ValueError, TypeError) as error:
             raise StoreCorrupted(
-                f"{dict(row)!r:.200} is not a request of airflow-hivelock's ({error}); somebody else wrote it"
+                f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
             ) from error
 
     @property
     def queued(self) -> bool:
-        """Whether it waits, for locks or for a lease of its group."""
+        """Whether it waits, for locks or for a permit of its group."""
         return self.state in (State.WAITING, State.PARKED)
 
     @property
@@ -149,8 +173,23 @@ class Record(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Whether it waits or holds."""
-        return self.queued or self.holds
+        """Whether it waits, is invited or holds."""
+        return self.queued or self.invited or self.holds
+
+    @property
+    def invited(self) -> bool:
+        return self.state is State.INVITED
+
+    @property
+    def until(self) -> datetime | None:
+        """When its invitation ends; None: it is not invited."""
+        return instant(self.until_us or 0) if self.invited else None
+
+    @property
+    def leaves(self) -> frozenset[LockObject]:
+        """The objects that it names itself."""
+        request = LockRequest(self.owner, self.locked, whole=self.by_themselves)
+        return frozenset(lock.object for lock in rules.leaves(request))
 
     @property
     def position(self) -> Position:
@@ -158,13 +197,25 @@ class Record(NamedTuple):
         turn = self.group_turn if self.state is State.PARKED else self.turn
         return self._place(turn, 0).position
 
-    def undecided(self, number: int, now_us: int, late: bool) -> Undecided:
-        """What is to be decided of it, which has a place: now, with the next *number*."""
+    def joins(self, number: int, now_us: int) -> QueuePlace:
+        """Its place if it joins the queue for its locks now, with the next *number*."""
+        return self._place(number, now_us)
+
+    @property
+    def old(self) -> QueuePlace | None:
+        """The place that it had when its invitation ended, unless it waits for its locks again."""
+        return self._place(self.old_turn, self.old_turn_us) if self.old_turn and not self.turn else None
+
+    def undecided(self, now: QueuePlace, now_us: int, deferred: DeferredGrant | None) -> Undecided:
+        """Return this request for a decision.
+
+        :param now: its place if it joins the queue for its locks.
+        """
         parked = self._place(self.group_turn, self.group_turn_us) if self.group_turn else None
         waits = self._place(self.turn, self.turn_us) if self.turn else None
-        # In no queue yet, it arrives now, whenever its owner first asked.
-        arrival, joins = self._place(self.place, now_us), self._place(number, now_us)
-        return Undecided(arrival, joins, waits, parked, self.most_leases if self.group_key is not None else 0, late)
+        # In no queue yet, it arrives now, no matter when its owner first asked.
+        arrival, most = self._place(self.place, now_us), self.most_leases if self.group_key is not None else 0
+        return Undecided(arrival, now, waits, parked, most, deferred, self.invited)
 
     def _place(self, turn: int, since_us: int) -> QueuePlace:
         return QueuePlace(Position(turn, -self.priority, self.place), since_us)
@@ -175,12 +226,12 @@ class Record(NamedTuple):
 
     @property
     def locked(self) -> tuple[Lock, ...]:
-        """:raises StoreCorrupted: another program wrote them."""
+        """Its locks. Raises StoreCorrupted if another program wrote them."""
         return decode(self.locks, self.owner)
 
     @property
     def worked(self) -> tuple[Work, ...]:
-        """:raises StoreCorrupted: another program wrote them."""
+        """The work under its lease. Raises StoreCorrupted if another program wrote it."""
         return _read(_decoded_works, self.works, f"what runs under the lease of {self.owner}")
 
     @property
@@ -188,7 +239,7 @@ class Record(NamedTuple):
         return self.lease_of(self.locked)
 
     def lease_of(self, locks: tuple[Lock, ...]) -> Lease:
-        """The lease, whose *locks* are known."""
+        """The lease, with its *locks* already read."""
         return Lease(
             id=self.lease_id,
             token=self.token,
@@ -200,48 +251,53 @@ class Record(NamedTuple):
             since=instant(self.granted_us or 0),
             works=self.worked,
             expires=instant(self.end_us or 0),
-            given=self.gave,
+            released=self.gave,
             whole=self.by_themselves,
         )
 
     @property
     def gave(self) -> tuple[Lock, ...]:
-        """:raises StoreCorrupted: another program wrote them."""
+        """The locks that partial releases have given back. Raises StoreCorrupted if another program wrote them."""
         return decode(self.given, self.owner) if self.given else ()
 
     @property
     def by_themselves(self) -> frozenset[LockObject]:
-        """:raises StoreCorrupted: another program wrote them."""
+        """The objects that are SHARED for their own sake. Raises StoreCorrupted if another program wrote them."""
         return _read(_objects, self.whole, f"what {self.owner} reads for its own sake")
 
     def without(self, left: tuple[Lock, ...]) -> Record:
-        """This record once all but *left* has been given back."""
+        """This record after a partial release of all locks except *left*."""
         kept = set(left)
         given = (*self.gave, *(lock for lock in self.locked if lock not in kept))
         return self._replace(locks=encode(left), given=encode(in_order(given)))
 
     @property
     def tenure(self) -> Tenure:
-        ended = None if self.ended_us is None else instant(self.ended_us)
-        held = in_order((*self.locked, *self.gave))
+        ended, held = instant(self.ended_us) if self.ended_us else None, in_order((*self.locked, *self.gave))
         return Tenure(self.lease_id, self.owner, held, instant(self.asked_us), instant(self.granted_us or 0), ended)
 
-    def takes_over(self, request: LockRequest, call: Call, expired_us: int) -> bool:
-        """Whether *call* takes over this record; False: it starts afresh.
+    @property
+    def withdrawn(self) -> bool:
+        """Whether a person has withdrawn the request while it waited."""
+        return self.state is State.ENDED and self.granted_us is None
 
-        :param expired_us: a lease that ended by then is no obstacle to other locks.
+    def takes_over(self, request: LockRequest, call: Call, expired_us: int) -> bool:
+        """Whether *call* takes over this record; False: it starts a new request.
+
+        :param expired_us: a lease that ended by then does not block its owner's request for other locks. An invitation
+            never does.
         """
         own, ended = Call(self.attempt, self.began, self.process), self.state is State.ENDED
-        earlier = Earlier(own, self.active, ended, self.locked if self.active else (), self.named, bool(self.given))
-        held = self.state is State.GRANTED
+        locks = self.locked if self.active else ()
+        earlier = Earlier(own, self.active, ended, locks, self.named, bool(self.given), self.withdrawn)
         try:
-            return rules.takes_over(call, request, earlier, held=held, given=self.gave)
+            return rules.takes_over(call, request, earlier, held=self.holds, released=self.gave)
         except LeaseMismatch:
-            if held and self.expired(expired_us):
+            if self.invited or (self.holds and self.expired(expired_us)):
                 return False
             raise
 
-    def decided(self, decision: Decision, number: int, now_us: int) -> Record:
+    def decided(self, decision: Decision, number: int, now_us: int, deferred: DeferredGrant | None) -> Record:
         """This record as the *decision* leaves it, with the next *number*."""
         waits, parked = decision.among_locks, decision.in_group
         ahead = int(decision.watch[0].key) if decision.watch else None
@@ -251,31 +307,34 @@ class Record(NamedTuple):
             group_turn=parked.position.turn if parked else 0,
             group_turn_us=parked.since if parked else 0,
             ahead=ahead,
+            until_us=None,
         )
         match decision.ruling:
             case Ruling.GRANT:
-                end_us = later(now_us, self.lease_s)
-                return placed._replace(state=State.GRANTED, token=number, granted_us=now_us, end_us=end_us)
-            case Ruling.STEP_ASIDE:
+                placed = placed._replace(granted_us=now_us, end_us=later(now_us, self.lease_s))
+                return placed._replace(state=State.GRANTED, token=number)
+            case Ruling.INVITE:
+                assert deferred is not None
+                return placed._replace(state=State.INVITED, until_us=later(now_us, deferred.invitation_s), old_turn=0)
+            case Ruling.GO_AWAY:
                 return placed._replace(state=State.AWAY, turn=0, group_turn=0, group_key=None)
             case Ruling.PARK:
                 assert self.group_key is not None
-                any_lease = decision.watch[0].holds
-                return placed._replace(state=State.PARKED, ahead=-self.group_key if any_lease else ahead)
+                return placed._replace(state=State.PARKED, ahead=-self.group_key if decision.watch[0].holds else ahead)
             case _:
                 return placed._replace(state=State.WAITING)
 
     def starting(self, name: str, application: str, token: int) -> Record:
-        """This record with new work, shut off by *token* from what had that name."""
+        """This record with new work. *token* makes the guard refuse the earlier work of that name."""
         return self._replace(token=token, works=_works(put_work(self.worked, name, application, token)))
 
     def recording(self, name: str, application: str | None) -> Record:
-        """This record with what runs under that name by now."""
+        """This record with a new description of the work with that name."""
         token = token_of(self.worked, name, self.token)
         return self._replace(works=_works(put_work(self.worked, name, application, token)))
 
     def is_of(self, lease: Lease) -> bool:
-        """Whether it is this very grant, in the hands of this very process."""
+        """Whether it is exactly this grant, and the same process still acts for the owner."""
         return self.state is State.GRANTED and (self.lease_id, self.epoch) == (lease.id, lease.epoch)
 
     def expired(self, now_us: int) -> bool:
@@ -291,63 +350,6 @@ _TIMES = [name for name in COLUMNS if name.endswith("_us")]
 _NUMBERS = [name for name, kind in COLUMNS.items() if kind is int and name not in {*_TIMES, "priority"}]
 
 
-def start(
-    existing: Record | None,
-    request: LockRequest,
-    wanted: str,
-    process: str,
-    number: int,
-    began: int,
-    now_us: int,
-    frees: bool,
-    group_key: int | None,
-) -> Record:
-    """The record with which *process* starts, or takes over, the owner's request.
-
-    :param wanted: the request's locks, as :func:`encode` has them.
-    :param frees: an expired lease may be replaced by a request for other locks.
-    :param group_key: of the request's limit.
-    :return: WAITING, in a place of its own but in no queue, for a fresh start; else the existing record, taken over. That
-        keeps its priority and its group.
-    :raises Superseded: a later call acts for the owner.
-    :raises LeaseMismatch: the owner waits for or holds other locks.
-    """
-    if existing is not None and existing.takes_over(
-        request, Call(request.attempt, began, process), now_us if frees else 0
-    ):
-        taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
-        end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
-        whole = _lines(existing.by_themselves | request.whole)  # what an earlier attempt has started may run on
-        return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
-    return Record(
-        owner_key=owner_key(request.owner),
-        owner=request.owner,
-        state=State.WAITING,
-        process=process,
-        epoch=number,
-        attempt=request.attempt,
-        began=began,
-        place=number,
-        token=0,
-        lease_s=request.lease_s,
-        locks=wanted,
-        works="[]",
-        query=request.query,
-        named=request.named,
-        priority=request.priority,
-        lease_group=request.limit.group if request.limit else "",
-        most_leases=request.limit.most if request.limit else 0,
-        group_key=group_key,
-        asked_us=min(now_us, microseconds(request.asked)) if request.asked else now_us,
-        seen_us=now_us,
-        whole=_lines(request.whole),
-    )
-
-
-def _lines(objects: Iterable[LockObject]) -> str:
-    return "\n".join(sorted(map(str, objects)))
-
-
 def encode(locks: Iterable[Lock]) -> str:
     return compact(locks_to_json(locks))
 
@@ -360,7 +362,7 @@ def _works(works: Iterable[Work]) -> str:
 
 
 def decode(text: str, whose: str) -> tuple[Lock, ...]:
-    """:raises StoreCorrupted: another program wrote them."""
+    """Parse locks. Raises StoreCorrupted if another program wrote them."""
     return _read(_decoded, text, f"the locks of {whose}")
 
 
@@ -375,7 +377,7 @@ def _objects(text: str) -> frozenset[LockObject]:
     return frozenset(map(LockObject.parse, text.splitlines()))
 
 
-@lru_cache(maxsize=128)  # a process that renews leases reads the same ones over and over
+@lru_cache(maxsize=128)  # a process that renews leases reads the same ones repeatedly
 def _decoded(text: str) -> tuple[Lock, ...]:
     return locks_from_json(validate.load(text))
 

@@ -1,7 +1,7 @@
-"""A request's locks, as the statements take them: made once, before the transaction, because others wait for its end.
+"""A request's locks as the statements need them: made once, before the transaction, because others wait for its end.
 
-In an index, an advisory lock or a notification a number is used for a name: 64 bits of a hash. Two names that share a
-number would wait for each other without need, and no more.
+Indexes, advisory locks and notifications use a number in place of a name: 64 bits of a hash. Two names with the same
+number only make requests wait for each other without need.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def number(*parts: str) -> int:
 
 
 def lock_key(lock: Lock) -> int:
-    """The number by which the rows of such locks are found: of the object and the mode."""
+    """The number of a lock's object and mode. The rows of such locks are found by it."""
     return number(lock.mode.value, *lock.object.path)
 
 
 def excluded_keys(lock: Lock) -> dict[int, Lock]:
-    """The keys of the locks that *lock* excludes, each with such a lock: what SQL looks for."""
+    """The keys of the locks that *lock* excludes, each with such a lock: the keys that SQL looks for."""
     excluded = [Lock(lock.object, mode) for mode in queueing.excluded_by(lock.mode)]
     return {lock_key(other): other for other in excluded}
 
 
 def group_key(limit: LeaseLimit | None) -> int | None:
-    """What the requests of its group are found by: above 0."""
+    """The key of the group's requests: above 0."""
     return None if limit is None else 1 + number("group", limit.group) % (1 << 62)
 
 
 def units(locks: Iterable[Lock]) -> dict[int, bool]:
-    """The databases and tables in which *locks* lie, each with whether something there is locked EXCLUSIVE.
+    """The databases and tables of *locks*, each with whether something in it is locked EXCLUSIVE.
 
     Requests that conflict share a unit, and one of them has it EXCLUSIVE.
     """
@@ -59,10 +59,10 @@ class RequestedLocks:
     """The locks that an owner asks for.
 
     :param tables: the name of the set of tables.
-    :ivar locks: as the owner's record has them.
+    :ivar locks: as in the owner's record.
     :ivar rows: the rows of the locks, as JSON.
-    :ivar keys: what keeps out every request that may conflict, all others of its group, and every process that acts for the
-        owner. The record alone needs no more than the owner's key.
+    :ivar keys: these keep out every request that may conflict, all others of its group, and every process that acts for
+        the owner. The record alone needs only the owner's key.
     :ivar excluded: by their keys, the locks that these exclude.
     """
 

@@ -1,4 +1,4 @@
-"""The transactions that statements run in: begun, tried again, and their errors translated."""
+"""The transactions of the statements: begin them, try them again, and translate their errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import exc
 
 from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
-from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable, UpgradeNeeded
 from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 10
-"""How often a transaction that another one has made to fail is tried again."""
+"""How often a transaction that failed because of another one is tried again."""
 
 
 class Sessions:
     """The connections with one database.
 
-    :param tables: what those are called that are used there; for errors.
+    :param tables: the name of the tables, for errors.
     """
 
     def __init__(self, url: URL, dialect: DatabaseDialect, tables: str) -> None:
@@ -45,9 +45,9 @@ class Sessions:
         return f"{shown(self.url.render_as_string(hide_password=False))} {self._tables}*"
 
     def transact(self, work: Callable[[StoreTransaction], Result]) -> Result:
-        """What *work* returns, once its statements are committed.
+        """Return the result of *work*, after its statements are committed.
 
-        :raises StoreUnavailable: whether they were committed is not known.
+        :raises StoreUnavailable: it is unknown whether they were committed.
         """
         for tries in range(MAX_TRIES):
             try:
@@ -57,10 +57,14 @@ class Sessions:
                     transaction.flush(commits=True)
                     return result
             except self._errors as error:
-                if not self.dialect.passing(_said(error)):
+                if not self.dialect.passing(_driver_error(error)):
                     raise self._translation(error) from error
-                log.debug("transaction %d of %r was the victim of another", tries + 1, self)
-        raise StoreUnavailable(f"{self!r}: {MAX_TRIES} transactions in turn were the victims of others; try again")
+                log.debug(
+                    "transaction %d of %r was rolled back because of a conflict with another one", tries + 1, self
+                )
+        raise StoreUnavailable(
+            f"{self!r}: {MAX_TRIES} transactions in a row were rolled back because of conflicts. Try again"
+        )
 
     @contextmanager
     def _driver_session(self) -> Iterator[Any]:
@@ -68,31 +72,36 @@ class Sessions:
         try:
             yield pooled.driver_connection
         except BaseException:
-            pooled.invalidate()  # it may be cut off, or in the middle of an answer; and what it has begun must not stay
+            # it may be cut off, or in the middle of an answer; and an open transaction must not stay
+            pooled.invalidate()
             raise
         finally:
             pooled.close()
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """What *work* finds."""
+        """Return the result of *work*, which only reads."""
         with self._translated(), self.engine.connect() as connection:
             return work(connection)
 
     def make(self, work: Callable[[Connection], None], key: int) -> None:
-        """Run *work*, which makes tables, while no other process that names *key* does."""
+        """Run *work*, which makes tables. No other process that uses *key* runs at the same time."""
         with self._translated(), self.dialect.making(self.engine, key) as connection:
             work(connection)
+
+    def refusal(self) -> UpgradeNeeded | None:
+        """The reason if the tables have changed because this version is too old for them; else None."""
+        return None
 
     def close(self) -> None:
         self.engine.dispose()
 
     def forked(self) -> None:
-        """In a forked process: leave the connections to the parent, and connect anew."""
-        self._parents = self.engine.pool  # or they would be closed, once nobody has them any more
+        """In a forked process: leave the connections to the parent, and connect again."""
+        self._parents = self.engine.pool  # otherwise garbage collection would close the parent's sockets
         self.engine.dispose(close=False)
 
     def listener(self, client: str) -> Listener:
-        """A connection that hears of changes."""
+        """A connection that listens or polls for changes."""
         with self._translated():
             return self.dialect.listener(self.engine, client)
 
@@ -105,19 +114,21 @@ class Sessions:
 
     def _translation(self, error: Exception) -> HiveLockError:
         if isinstance(error, exc.TimeoutError):
-            return StoreUnavailable(f"{self!r}: all connections of the pool are busy; try again")
-        said = _said(error)
-        cause = " ".join(str(said).split())
-        if self.dialect.denied(said):
+            return StoreUnavailable(f"{self!r}: all connections of the pool are busy. Try again")
+        driver_error = _driver_error(error)
+        cause = " ".join(str(driver_error).split())
+        if self.dialect.denied(driver_error):
             return AccessDenied(
-                f"{self!r} does not let this process in: {cause}. Check login and password, the grants, and its options for TLS"
+                f"{self!r} refuses this process: {cause}. Check login and password, the grants, and the options for TLS"
             )
+        if self.dialect.changed(driver_error) and (refusal := self.refusal()):
+            return refusal
         silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
-        if isinstance(said, silent):
+        if isinstance(driver_error, silent) and not self.dialect.changed(driver_error):
             return StoreUnavailable(f"{self!r} does not answer: {cause}")
-        return StoreCorrupted(f"{self!r} is not as this version of airflow-hivelock made it: {cause}")
+        return StoreCorrupted(f"{self!r} has other tables than this version of airflow-hivelock creates: {cause}")
 
 
-def _said(error: BaseException) -> BaseException | None:
-    """What the driver has said."""
+def _driver_error(error: BaseException) -> BaseException | None:
+    """The driver's own error."""
     return error.orig if isinstance(error, exc.DBAPIError) else error

@@ -1,12 +1,13 @@
 """SQLite: a file that the processes of one host share, with the host's clock.
 
-One transaction writes at a time (BEGIN IMMEDIATE), so nothing else is locked. SQLite notifies no process. Waiters look at the
-file's change counter (``PRAGMA data_version``), which takes microseconds.
+One transaction writes at a time (BEGIN IMMEDIATE), so nothing else is locked. SQLite notifies no process. Waiters poll
+the file's change counter (``PRAGMA data_version``), which takes microseconds.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, bindparam, create_engine, event, func, literal_column, select, type_coerce
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener, jitter
+from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.pauses import jitter, pauses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,23 +29,30 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.transaction import Received, Sent
 
 BUSY_S = (0.001, 0.01)
-"""The first and the longest pause before the file is tried again while another writes; about as much is waited."""
+"""The first and the longest pause while another process writes, in seconds. A writer needs about as long."""
 
 LOOK_S = 0.05
-"""The longest pause between two looks at the change counter."""
+"""The longest pause between two looks at the change counter, in seconds."""
+
+
+_CHANGED = re.compile(r"no such (table|column)|has no column")
+"""SQLite has one code for every error in a statement."""
 
 
 class SQLite(DatabaseDialect):
     """See :class:`DatabaseDialect`."""
 
-    # Julian days hold milliseconds, and no digit more. As a column, it would lend its text to the names of parameters.
+    # Julian days are exact to a millisecond. As a plain column, SQLAlchemy would use its text in the names of
+    # parameters.
     clock_us: ColumnElement[int] = type_coerce(
         literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
 
     def engine(self, url: URL) -> Engine:
         if not url.database or url.database == ":memory:":
-            raise InvalidRequest(f"{url}: name a file, as in sqlite:///leases.db; memory:// keeps locks in memory")
+            raise InvalidRequest(
+                f"{url} names no file. Name one, as in sqlite:///leases.db. To keep locks in memory, use memory://"
+            )
         settings: dict[str, Any] = {"connect_args": {"timeout": self.timeout_s}, "pool_timeout": self.timeout_s}
         engine = create_engine(url, paramstyle="named", isolation_level="AUTOCOMMIT", **settings)
         event.listen(engine, "connect", partial(_opened, self.timeout_s))
@@ -85,12 +94,15 @@ class SQLite(DatabaseDialect):
     def insert_locks(self) -> TextClause:
         return self.tables.insert_locks("json_each(:rows)", "json_extract(value, '$.{}')")
 
+    def changed(self, error: BaseException | None) -> bool:
+        return bool(_CHANGED.search(str(error)))
+
     def listener(self, engine: Engine, client: str) -> SQLiteListener:
         return SQLiteListener(engine)
 
 
 class SQLiteListener(Listener):
-    """A connection that looks at the change counter."""
+    """A connection that polls the change counter."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(LOOK_S)
@@ -111,14 +123,17 @@ class SQLiteListener(Listener):
 
 
 def _opened(timeout_s: float, connection: Any, _record: object) -> None:
-    _in_turn(connection, "PRAGMA journal_mode=WAL", timeout_s)  # SQLite does not wait for that where the file is new
+    _in_turn(connection, "PRAGMA journal_mode=WAL", timeout_s)  # SQLite does not wait for that if the file is new
     connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
-    """Run what one connection at a time can. SQLite's own waiting soon sleeps for many transactions."""
-    deadline, pause_s = time.monotonic() + timeout_s, BUSY_S[0]
-    while True:
+    """Run a statement that one connection at a time can run.
+
+    SQLite's own wait soon sleeps longer than many transactions take.
+    """
+    deadline = time.monotonic() + timeout_s
+    for pause_s in pauses(*BUSY_S, 1.5):
         try:
             session.execute(statement).close()
             return
@@ -126,4 +141,3 @@ def _in_turn(session: Any, statement: str, timeout_s: float) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(jitter() * pause_s)
-        pause_s = min(1.5 * pause_s, BUSY_S[1])

@@ -1,16 +1,27 @@
-"""The statements: what is asked of the tables, and what is written to them."""
+"""The SQL statements that read and write the tables."""
 
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, or_, select, update
 
+from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.backends.database import candidate
 from airflow_hivelock.locks.backends.database.candidate import Candidate
-from airflow_hivelock.locks.backends.database.record import BY_OTHERS, BY_WAITERS, Record, State, decode, later
+from airflow_hivelock.locks.backends.database.entered import Entered, Living
+from airflow_hivelock.locks.backends.database.record import (
+    BY_OTHERS,
+    BY_WAITERS,
+    HAS_LOCKS,
+    Record,
+    State,
+    decode,
+    later,
+)
 from airflow_hivelock.locks.backends.database.sessions import Sessions
+from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
@@ -25,44 +36,14 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease
 
 PASSING_S = 3600.0
-"""How long a waiting request can be passed by those of higher priority, unless the URL sets another time."""
-
-
-class Living(NamedTuple):
-    """A request that keeps others waiting.
-
-    :param parked: it waits for a lease of its group.
-    :param waits: it waits for another request, which has not let it go.
-    :param watched: other processes are notified when it ends.
-    """
-
-    epoch: int
-    parked: bool
-    waits: bool
-    watched: bool
-
-
-class Entered(NamedTuple):
-    """What a transaction finds once it has kept out all others that matter.
-
-    :param number: larger than any before.
-    :param record: the owner's.
-    :param conflicting: the requests that wait for or hold what the owner's locks exclude.
-    :param group: the requests of the group that wait for or have a lease.
-    """
-
-    now_us: int
-    number: int
-    record: Record | None
-    conflicting: Sequence[Candidate] = ()
-    group: Sequence[Candidate] = ()
+"""The default of *passing_s*, in seconds."""
 
 
 class Store(Sessions):
-    """The tables behind one engine.
+    """The tables in one database.
 
     :param frees: an expired lease blocks no request.
-    :param passing_s: how long a waiting request can be passed by those of higher priority, in seconds; 0: never.
+    :param passing_s: how long requests of higher priority may overtake a waiter, in seconds; 0: never.
     """
 
     def __init__(
@@ -77,7 +58,7 @@ class Store(Sessions):
         super().__init__(url, dialect, tables.name)
         self.tables, self.frees, self.passing_us = tables, frees, later(0, passing_s)
 
-    # Conditions. Their parameters are named of_…, for SQLAlchemy keeps a column's own name to itself.
+    # Conditions. Their parameters begin with of_, because SQLAlchemy reserves a column's own name.
 
     @property
     def clock_us(self) -> ColumnElement[int]:
@@ -85,18 +66,28 @@ class Store(Sessions):
 
     @cached_property
     def held(self) -> ColumnElement[bool]:
-        """Whether a request is granted, be it expired or not."""
+        """Whether a request is granted, expired or not."""
         return self.tables.request.c.state == State.GRANTED.value
 
     @cached_property
     def queued(self) -> ColumnElement[bool]:
-        """Whether a request waits, for locks or for a lease of its group."""
+        """Whether a request waits, for locks or for a permit of its group."""
         return self.tables.in_state(State.WAITING, State.PARKED)
 
     @cached_property
-    def aside(self) -> ColumnElement[bool]:
-        """Whether a request has stepped aside."""
-        return self.tables.request.c.state == State.AWAY.value
+    def away(self) -> ColumnElement[bool]:
+        """Whether a request waits for a worker slot."""
+        return self.tables.in_state(State.AWAY, State.INVITED)
+
+    @cached_property
+    def over(self) -> ColumnElement[bool]:
+        """Whether a request is invited, and its invitation is over."""
+        return and_(self.tables.in_state(State.INVITED), self.tables.request.c.until_us <= self.clock_us)
+
+    @cached_property
+    def active(self) -> ColumnElement[bool]:
+        """Whether a request is in a queue, or is granted."""
+        return self.tables.in_state(State.PARKED, *HAS_LOCKS)
 
     @cached_property
     def standing(self) -> ColumnElement[bool]:
@@ -105,15 +96,15 @@ class Store(Sessions):
 
     @cached_property
     def void(self) -> ColumnElement[bool]:
-        """Whether a request keeps others waiting without a claim; as :meth:`.Candidate.other` has it."""
+        """Whether a request blocks others without a claim, or for too long; the rule of :meth:`.Candidate.other`."""
         request = self.tables.request.c
         dead = and_(self.queued, request.seen_us < self.clock_us - candidate.DEAD_US)
         expired = and_(self.held, request.end_us <= self.clock_us) if self.frees else false()
-        return or_(dead, expired)
+        return or_(dead, expired, self.over)
 
     @cached_property
     def of_lease(self) -> ColumnElement[bool]:
-        """Whether a request is a very grant, in the hands of a very process; bound by :func:`of`."""
+        """Whether a request is exactly one grant, and one process still acts for it; bound by :func:`of`."""
         request = self.tables.request.c
         return and_(
             request.owner_key == bindparam("of_key"),
@@ -125,9 +116,10 @@ class Store(Sessions):
     # Reading.
 
     def enter(self, transaction: StoreTransaction, locks: RequestedLocks, *, decides: bool = False) -> Entered:
-        """Keep out every request that may conflict, and every process that acts for the owner.
+        """Keep out requests that may conflict and processes that act for the owner. Then read the owner's record.
 
-        :param decides: the requests that conflict, and those of the group, are wanted, too.
+        :param decides: also read the requests that conflict, and those of the group.
+        :raises UpgradeNeeded: it *decides*, and this version is too old for the tables.
         """
         self.dialect.enter(transaction, locks.keys)
         own = transaction.ask(self._own, of_key=locks.owner_key)
@@ -138,6 +130,8 @@ class Store(Sessions):
         if decides and locks.group_key is not None:
             in_group = transaction.ask(self._in_group, of_group=locks.group_key)
         (first,) = own.rows
+        if decides and (first["min_reader"] or 0) > formats.FORMAT:
+            self.admit(transaction)
         record = None if first["owner_key"] is None else Record.of(first)
         place = record.place if record else 0
 
@@ -152,19 +146,39 @@ class Store(Sessions):
             [Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]) for row in others(in_group)],
         )
 
+    def admit(self, transaction: StoreTransaction) -> None:
+        """Check the stamp of the tables. A migration waits for the end of this transaction.
+
+        :raises UpgradeNeeded: this version is too old for the tables.
+        """
+        self.dialect.enter(transaction, {})
+        for row in transaction.ask(self.tables.stamp).rows:
+            self.tables.admit(row)
+
+    def refusal(self) -> UpgradeNeeded | None:
+        try:
+            with self.engine.connect() as connection:
+                self.tables.prepared(connection)
+        except UpgradeNeeded as error:
+            return error
+        except (*self._errors, StoreCorrupted):
+            return None
+        return None
+
     @cached_property
     def _own(self) -> Select[Any]:
         """The owner's row, or a row of nulls."""
         request = self.tables.request
         once = select(literal(1).label("one")).subquery()
-        found = select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), *request.columns)
+        lowest = select(self.tables.store.c.min_reader).scalar_subquery().label("min_reader")
+        found = select(self.clock_us.label("now_us"), self.dialect.number.label("drawn"), lowest, *request.columns)
         return found.select_from(once.outerjoin(request, request.c.owner_key == bindparam("of_key")))
 
     @cached_property
     def _conflicting(self) -> Select[Any]:
         """The requests that wait for or hold locks of the ``keys``, each with its first such lock."""
         request, lock = self.tables.request, self.tables.lock
-        place = lock.c.place + 0  # or the primary key is read from end to end, with all the rows that were
+        place = lock.c.place + 0  # otherwise the whole primary key is read, with all past rows
         nth = func.row_number().over(partition_by=place, order_by=lock.c.position)
         found = (
             select(lock.c.object_key, place.label("place"), nth.label("nth"))
@@ -179,9 +193,12 @@ class Store(Sessions):
 
     @cached_property
     def _in_group(self) -> Select[Any]:
-        """The requests that wait for or have a lease of the group; those first whose leases end first."""
+        """The requests that wait for or have a lease of the group, in the order of their ends."""
         request = self.tables.request.c
-        counted = request.group_key == bindparam("of_group"), self.tables.in_state(State.PARKED, State.GRANTED)
+        counted = (
+            request.group_key == bindparam("of_group"),
+            self.tables.in_state(State.PARKED, State.INVITED, State.GRANTED),
+        )
         wanted = (request[name] for name in (*_IN_QUEUE, "locks", "lease_group"))
         return select(*wanted).where(*counted).order_by(request.end_us)
 
@@ -190,25 +207,28 @@ class Store(Sessions):
         found = select(self.tables.request).where(*where).order_by(self.tables.request.c.place)
         return self.read(lambda connection: connection.execute(found, values).mappings().all())
 
+    def at_places(self, transaction: StoreTransaction, places: Iterable[int]) -> list[Record]:
+        """The requests at *places*."""
+        found = select(self.tables.request).where(self.dialect.among(self.tables.request.c.place, "places"))
+        return [Record.of(row) for row in transaction.ask(found, places=self.dialect.numbers(places)).rows]
+
     def records(self, *where: ColumnElement[bool], **values: Any) -> list[Record]:
-        """The same, as records."""
+        """The requests that meet all of *where*, as records."""
         return [Record.of(row) for row in self.rows(*where, **values)]
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
-        """Of the requests at *places*, those that still keep others waiting."""
+        """The requests at *places* that still block others."""
         values = {"places": self.dialect.numbers(places)}
         rows = self.read(lambda connection: connection.execute(self._living, values).all())
         return {
-            row.place: Living(
-                row.epoch, row.state == State.PARKED.value, row.ahead is not None, row.watched == BY_OTHERS
-            )
+            row.place: Living(row.epoch, candidate.phase(row.state), row.ahead is not None, row.watched == BY_OTHERS)
             for row in rows
         }
 
     @cached_property
     def _living(self) -> Select[tuple[int, int, str, int | None, int]]:
         request = self.tables.request.c
-        alive = (self.dialect.among(request.place, "places"), or_(self.queued, self.held), not_(self.void))
+        alive = (self.dialect.among(request.place, "places"), self.active, not_(self.void))
         return select(request.place, request.epoch, request.state, request.ahead, request.watched).where(*alive)
 
     # Writing.
@@ -222,7 +242,7 @@ class Store(Sessions):
     ) -> Answer:
         """Write the record over the owner's *existing* one, if that is still the same, with the rows of *locks*.
 
-        The answer counts no row if it is not the same any more; then nothing is written.
+        If it is not the same any more, the answer counts no row and nothing is written.
         """
         values: dict[str, Any] = record._asdict() | {"state": record.state.value}
         if existing is None:
@@ -238,46 +258,48 @@ class Store(Sessions):
 
     @cached_property
     def without_locks(self) -> Delete:
-        """Deletes the rows of locks of the request at ``of_place``, unless that waits for locks or holds."""
+        """Delete the rows of locks of the request at ``of_place``, unless it is in a state with locks."""
         request, lock = self.tables.request.c, self.tables.lock
         has_locks = select(request.place).where(
-            request.place == bindparam("of_place"), self.tables.in_state(State.WAITING, State.GRANTED)
+            request.place == bindparam("of_place"), self.tables.in_state(*HAS_LOCKS)
         )
         return delete(lock).where(lock.c.place == bindparam("of_place"), not_(has_locks.exists()))
 
     def wait_for(self, transaction: StoreTransaction, places: Iterable[int]) -> Answer:
-        """Mark the requests at *places*, so that their ends are told to the waiter. The answer counts those that have not ended.
+        """Mark the requests at *places*, to notify the waiter of their ends. The answer counts the unended ones.
 
-        Until this is committed none of them can end, so that whichever transaction ends it sees the waiter."""
+        None of them can end before this is committed, so the transaction that ends one sees the waiter.
+        """
         return transaction.ask(self._waited_for, places=self.dialect.numbers(places))
 
     @cached_property
     def _waited_for(self) -> Update:
         request = self.tables.request
-        there = (self.dialect.among(request.c.place, "places"), or_(self.queued, self.held))
+        there = (self.dialect.among(request.c.place, "places"), self.active)
         marked = case((request.c.watched < BY_WAITERS, BY_WAITERS), else_=request.c.watched)
         return update(request).where(*there).values(watched=marked)
 
     def mark_watched(self, *where: ColumnElement[bool], **values: Any) -> int:
-        """Have the ends of the requests that meet *where* be told to all processes that watch; how many there are."""
+        """Mark the requests that meet *where*, to notify all watching processes of their ends; return their number."""
         marked = update(self.tables.request).where(*where).values(watched=BY_OTHERS)
         return self.transact(lambda transaction: transaction.ask(marked, **values)).count
 
     def end(self, transaction: StoreTransaction, state: State, which: str, *, of_place: int, **values: Any) -> Answer:
-        """End a request, to be ENDED or FREE, and tell its waiters. The answer counts it, if there was one.
+        """End a request, as ENDED, FREE or AWAY, and notify its waiters. The answer counts it, if there was one.
 
-        :param which: ``standing``, ``queued``, ``aside``, ``held``, ``void``; or ``of_lease``.
+        :param which: ``standing``, ``queued``, ``away``, ``over``, ``held``, ``void``; or ``of_lease``.
         """
         ended = self.dialect.end(transaction, self._ends[state, which], self.without_locks, of_place=of_place, **values)
         self.dialect.tell(transaction, of_place)
         return ended
 
     def release(self, lease: Lease) -> bool:
-        """End a grant; False if there is none, or if it is another process's now."""
+        """End a grant; False if there is none, or if another process has taken it over."""
         update, values = self._ends[State.ENDED, "of_lease"], of(lease)
         ended = self.transact(lambda one: self.dialect.end(one, update, self.without_locks, **values))
         if any(row["watched"] for row in ended.rows):
-            # In a transaction of its own: few leases are waited for. Without it, the waiters find out at their next look.
+            # In a transaction of its own, because few leases have waiters. If it fails, the waiters find out at their
+            # next look.
             self.transact(lambda transaction: self.dialect.tell(transaction, values["of_place"]))
         return ended.count > 0
 
@@ -291,12 +313,12 @@ class Store(Sessions):
             (state, which): update(request)
             .where(at_place, getattr(self, which))
             .values(state=state.value, ended_us=ended_us if state is State.ENDED else None)
-            for which in ("standing", "queued", "void", "held", "aside", "of_lease")
-            for state in (State.ENDED, State.FREE)
+            for which in ("standing", "queued", "void", "held", "away", "over", "of_lease")
+            for state in (State.ENDED, State.FREE, State.AWAY)
         }
 
     def clear(self, transaction: StoreTransaction, *where: ColumnElement[bool], **values: Any) -> int:
-        """Take away the void requests that meet *where*, except those that another transaction is at; how many."""
+        """End the void requests that meet *where*; return their number. Rows that others have locked are left out."""
         request = self.tables.request
         found = select(request.c.place, request.c.state).where(self.void, *where).order_by(request.c.place)
         rows = transaction.ask(found.with_for_update(skip_locked=True), **values).rows
@@ -307,18 +329,18 @@ class Store(Sessions):
         return sum(answer.count for answer in ended)
 
     def take_away(self, void: Iterable[int]) -> None:
-        """:meth:`clear` what is at those places."""
+        """:meth:`clear` the requests at those places."""
         at_places = self.dialect.among(self.tables.request.c.place, "places")
         places = self.dialect.numbers(void)
         self.transact(lambda transaction: self.clear(transaction, at_places, places=places))
 
     def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
-        """Give a sign of life for requests by place and epoch; for those that another transaction is at, the next time."""
+        """Give a sign of life for requests, by place and epoch. Rows that others have locked get it the next time."""
         if waiting:
             self.transact(lambda transaction: self._sign(transaction, dict(waiting)))
 
     def declare_dead(self, owner_key: str, process: str) -> None:
-        """Take the sign of life from a request that waits, if that process still acts for its owner."""
+        """Remove the sign of life of a waiting request, if that process still acts for its owner."""
         request = self.tables.request
         mine = (request.c.owner_key == owner_key, request.c.process == process, self.queued)
         self.transact(lambda transaction: transaction.ask(update(request).where(*mine).values(seen_us=0)))
@@ -333,7 +355,8 @@ class Store(Sessions):
     def _signing(self) -> tuple[Select[tuple[int, int]], Update]:
         request = self.tables.request
         among = self.dialect.among(request.c.place, "places")
-        mine = (among, self.queued, request.c.seen_us > 0)  # or one that was just handed over would live on
+        # a request that was just handed over has 0, and must not get a new sign
+        mine = (among, self.queued, request.c.seen_us > 0)
         waiting = select(request.c.place, request.c.epoch).where(*mine).order_by(request.c.place)
         return waiting.with_for_update(skip_locked=True), update(request).where(among).values(seen_us=self.clock_us)
 
@@ -349,23 +372,25 @@ _IN_QUEUE = (
     "group_turn_us",
     "seen_us",
     "end_us",
+    "until_us",
+    "more",
 )
-"""The columns that tell a request's place in a queue."""
+"""The columns that give a request's place in a queue."""
 
 
 @lru_cache(maxsize=256)
 def _change(request: Table, names: tuple[str, ...]) -> Update:
-    """Changes the columns *names* of an owner's row, if its epoch and state are still the same."""
+    """Change the columns *names* of an owner's row, if its epoch and state are still the same."""
     same = {f"of_{name}": request.c[name] for name in ("epoch", "state")} | {"of_key": request.c.owner_key}
     changed: dict[str, Any] = {name: bindparam(f"to_{name}") for name in names}
     return update(request).where(*(column == bindparam(name) for name, column in same.items())).values(changed)
 
 
 def of(lease: Lease) -> dict[str, Any]:
-    """What :attr:`Store.of_lease` is bound to."""
+    """The parameters of :attr:`Store.of_lease`."""
     return {"of_key": owner_key(lease.owner), "of_place": place_of(lease.id), "of_epoch": lease.epoch}
 
 
 def place_of(lease_id: str) -> int:
-    """The place of the request, whose lease has that number; -1 for what is not an id of this backend's."""
+    """The place of the request of a lease, which is the number in its id; -1 for an id of another backend."""
     return int(lease_id) if lease_id.isascii() and lease_id.isdecimal() and len(lease_id) < 19 else -1

@@ -1,12 +1,13 @@
-"""What lies in the database, and how it comes there.
+"""The tables in the database, and how they are made.
 
 ::
 
-    store      one row: the version of all this, and a number that only grows where there are no sequences
-    request    a row an owner: what became of its last request, as the record in ZooKeeper
-    lock       a row an object that a request waits for or holds, until it is over
-    audit      a row a force release, or a work that was declared over
-    lease      a view: the Hive lease as it is documented, a row an object that is held
+    store      one row: the version of the tables, the lowest format that a reader needs, and, without sequences, a
+               number that only grows
+    request    a row per owner: the state of its last request, like the record in ZooKeeper
+    lock       a row per object that a request waits for or holds, until it ends
+    audit      a row per force release, or per work that was declared over
+    lease      a view: the documented Hive lease, a row per object that is held
 
 PostgreSQL draws its numbers from a sequence.
 
@@ -39,12 +40,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateSchema, CreateSequence
 
-from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, COLUMNS
+from airflow_hivelock.locks import formats
+from airflow_hivelock.locks.backends.database.record import CLIENT_LENGTH, COLUMNS, HAS_LOCKS
 from airflow_hivelock.locks.backends.database.request import number
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy import ColumnElement, Connection, Insert, Select, Sequence, TextClause
 
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     """How a database shows microseconds as a time."""
 
 _TEXT = Text().with_variant(Text(0xFFFF_FFFF), "mysql")
-"""There it is made a LONGTEXT, where a TEXT ends after 64 KiB."""
+"""MySQL makes it a LONGTEXT, because its TEXT ends after 64 KiB."""
 
 _SHORT = {"owner_key": 16, "state": 8, "process": 2 * CLIENT_LENGTH}
 """The lengths of texts that are in an index, or that have a bound."""
@@ -62,22 +64,22 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
 
 def _column(name: str, kind: Any) -> Column[Any]:
     """A column for a field of :class:`.Record`."""
-    types: dict[Any, Any] = {str: _TEXT, float: Float(53)}
+    types: dict[Any, Any] = {str: _TEXT, str | None: _TEXT, float: Float(53)}
     own = String(_SHORT[name]) if name in _SHORT else types.get(kind, BigInteger())
-    return Column(name, own, primary_key=name == "owner_key", nullable=kind == int | None)
+    return Column(name, own, primary_key=name == "owner_key", nullable=kind in (int | None, str | None))
 
 
 class StoreTables:
-    """The tables under one prefix in one schema; several sets of them lie in a database side by side.
+    """The tables with one prefix in one schema. A database may have several such sets.
 
-    :param schema: "" for the connection's own.
+    :param schema: "": the connection's own.
     :raises InvalidRequest: a name that would have to be quoted.
     """
 
     def __init__(self, prefix: str = "hivelock_", schema: str = "") -> None:
         for option, name in (("prefix", prefix), ("schema", schema)):
             if name and not _NAME.fullmatch(name):
-                raise InvalidRequest(f"{option}={name!r}: use up to 40 lower-case letters, digits and '_'")
+                raise InvalidRequest(f"{option}={name!r} is invalid. Use up to 40 lower-case letters, digits and '_'")
         self.prefix, self.schema = prefix, schema
         self.metadata = MetaData(schema=schema or None)
         in_mysql: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
@@ -87,6 +89,8 @@ class StoreTables:
             self.metadata,
             Column("version", Integer, primary_key=True, autoincrement=False),
             Column("number", BigInteger, nullable=False),
+            Column("min_reader", Integer),
+            Column("raised_by", String(40)),
             **in_mysql,
         )
         self.request = Table(
@@ -121,22 +125,23 @@ class StoreTables:
             Column("user_name", _TEXT, nullable=False),
             Column("reason", _TEXT, nullable=False),
             Column("at_us", BigInteger, nullable=False),
+            Column("more", _TEXT),
             **in_mysql,
         )
 
     @property
     def name(self) -> str:
-        """Tells this set of tables from others of the same database."""
+        """The name of this set of tables, unique in the database."""
         return f"{self.schema}.{self.prefix}"
 
     @property
     def qualified(self) -> str:
-        """What the name of each begins with, in a statement."""
+        """The beginning of each table's name in a statement."""
         return f"{self.schema}.{self.prefix}" if self.schema else self.prefix
 
     @cached_property
     def key(self) -> int:
-        """The same as a number."""
+        """The name of this set as a number."""
         return number("tables", self.name)
 
     def in_state(self, *states: str) -> ColumnElement[bool]:
@@ -152,32 +157,50 @@ class StoreTables:
         return and_(waits_for, self.in_state("waiting", "parked"))
 
     def prepared(self, connection: Connection) -> bool:
-        """Whether the tables are there.
+        """Whether the tables are there, and are this version's or a later one's.
 
-        :raises StoreCorrupted: another version made them.
+        :raises StoreCorrupted: they are too old to be migrated.
+        :raises UpgradeNeeded: they are for readers of a later format.
         """
-        if not inspect(connection).has_table(self.store.name, schema=self.schema or None):
-            return False
-        found = connection.scalar(select(self.store.c.version))
+        found = self.version(connection)
         if found is None:
             return False
-        if not isinstance(found, int) or found > VERSION:
+        if not isinstance(found, int) or found < formats.OLDEST:
             raise StoreCorrupted(
-                f"the tables {self.name}* are of version {found}, and this airflow-hivelock knows version {VERSION}: upgrade "
-                "it here too"
+                f"the tables {self.name}* are of version {found}, but this airflow-hivelock needs version {formats.OLDEST}. "
+                "When no lease is held, drop them and connect again. Or name another prefix in the URL (prefix=…)"
             )
-        if found < VERSION:
-            raise StoreCorrupted(
-                f"the tables {self.name}* are of version {found}, and this airflow-hivelock needs version {VERSION}. Once no "
-                "lease is held, drop them and connect again, or name another prefix in the URL (prefix=…)"
+        if found >= formats.FORMAT:
+            self.admit(connection.execute(self.stamp).mappings().one())
+        return found >= formats.FORMAT
+
+    def version(self, connection: Connection) -> int | None:
+        """The version of the tables; None: they are not there, or a process has ended while it made them."""
+        if not inspect(connection).has_table(self.store.name, schema=self.schema or None):
+            return None
+        return connection.scalar(select(self.store.c.version))
+
+    @cached_property
+    def stamp(self) -> Select[tuple[int, int | None, str | None]]:
+        """Reads the stamp of the tables."""
+        return select(self.store.c.version, self.store.c.min_reader, self.store.c.raised_by)
+
+    def admit(self, stamp: Mapping[Any, Any]) -> None:
+        """Check the row that :attr:`stamp` reads.
+
+        :raises UpgradeNeeded: the tables are for readers of a later format.
+        """
+        lowest = stamp["min_reader"] or stamp["version"]
+        if lowest > formats.FORMAT:
+            raise formats.refusal(
+                f"the set of tables {self.qualified}*", stamp["version"], lowest, stamp["raised_by"] or ""
             )
-        return True
 
     def create(self, connection: Connection, sequence: Sequence | None, timestamp: Timestamp) -> None:
-        """Make what is missing; a second process finds it made. MySQL commits each of its statements, so that what a process
-        has made that died here stays."""
-        if self.prepared(connection):
-            return
+        """Make the missing tables.
+
+        MySQL commits each statement, so the tables of a process that died here stay.
+        """
         if self.schema and not inspect(connection).has_schema(self.schema):
             connection.execute(CreateSchema(self.schema))
         self.metadata.create_all(connection)
@@ -192,9 +215,10 @@ class StoreTables:
         if connection.scalar(select(self.store.c.version)) is None:
             if connection.scalar(select(self.request.c.place).limit(1)) is not None:
                 raise StoreCorrupted(
-                    f"the number of the tables {self.name}* is gone, and tokens would not grow; restore {self.store}"
+                    f"the counter in the tables {self.name}* is missing, so tokens would not grow. Restore {self.store}"
                 )
-            connection.execute(insert(self.store).values(version=VERSION, number=0))
+            stamp = {"version": formats.FORMAT, "min_reader": formats.MIN_READER, "raised_by": formats.release()}
+            connection.execute(insert(self.store).values(number=0, **stamp))
 
     @cached_property
     def insert_request(self) -> Insert:
@@ -202,20 +226,21 @@ class StoreTables:
         return insert(self.request).values({each.name: bindparam(each.name) for each in self.request.columns})
 
     def insert_locks(self, source: str, column: str) -> TextClause:
-        """The statement that writes rows of locks for the request at ``of_place``, if that waits for locks or holds.
+        """The statement that writes rows of locks for the request at ``of_place``, if that is in a state with locks.
 
-        :param source: what the database reads JSON rows from, bound to ``rows``.
-        :param column: how it reads a column of them, by name.
+        :param source: the expression that makes rows of the JSON that is bound to ``rows``.
+        :param column: the expression for a column of them, by name.
         """
         names = [each.name for each in self.lock.columns if each.name != "place"]
+        states = ", ".join(f"'{state}'" for state in HAS_LOCKS)
         return text(
             f"INSERT INTO {self.qualified}lock (place, {', '.join(names)}) "
             f"SELECT :of_place, {', '.join(map(column.format, names))} FROM {source} WHERE EXISTS (SELECT 1 FROM "
-            f"{self.qualified}request WHERE place = :of_place AND state IN ('waiting', 'granted'))"
+            f"{self.qualified}request WHERE place = :of_place AND state IN ({states}))"
         )
 
     def leases(self, timestamp: Timestamp) -> Select[tuple[object, ...]]:
-        """The Hive lease as it is documented."""
+        """The query of the documented Hive lease."""
         request, lock = self.request.c, self.lock.c
         return (
             select(
@@ -231,7 +256,3 @@ class StoreTables:
             .join_from(self.lock, self.request, lock.place == request.place)
             .where(request.state == "granted")
         )
-
-
-VERSION = 2
-"""Raised with every change of the tables. Tables of another version are refused."""

@@ -1,8 +1,8 @@
 """Transactions on the driver's own connection, in few round trips.
 
-A statement that is asked is sent when an answer is read, or with the commit: all that wait are sent together. So code reads
-step by step, and a lease costs few round trips. The statements are SQLAlchemy's and are compiled once. Its own execution
-takes longer than the driver and the database.
+A statement is sent when an answer is read, or with the commit, together with all waiting ones. So code reads step by
+step, while a lease costs few round trips. The statements are SQLAlchemy's and are compiled once. SQLAlchemy's own
+execution takes longer than the driver and the database.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     Sent = tuple[str, Mapping[str, Any]]
-    """A statement as the driver takes it, with its bound values."""
+    """A statement in the driver's form, with its bound values."""
 
     Received = tuple[int, Sequence[Mapping[str, Any]]]
     """How many rows a statement has changed or found, and the rows that it has returned."""
 
 
 class Answer:
-    """The answer to one statement; to read it sends what is waiting."""
+    """The answer to one statement; to read it sends the waiting statements."""
 
     __slots__ = ("_transaction", "received")
 
@@ -51,7 +51,7 @@ class Answer:
 class StoreTransaction:
     """One transaction; begun with its first statement. Used by one thread.
 
-    :param send: sends statements, as :meth:`.DatabaseDialect.send` does on the driver's connection.
+    :param send: sends statements; :meth:`.DatabaseDialect.send` on the driver's connection.
     :param compiler: SQLAlchemy's own part for this database.
     """
 
@@ -61,14 +61,14 @@ class StoreTransaction:
         self._begun = False
 
     def ask(self, statement: Executable, /, **values: Any) -> Answer:
-        """Have *statement* be sent with the next answer that is read, or with the commit."""
+        """Send *statement* together with the next answer that is read, or with the commit."""
         compiled = compiled_for(self._compiler, statement)
         answer = Answer(self)
         self._waiting.append(((compiled.string, compiled.construct_params(values)), answer))
         return answer
 
     def flush(self, *, commits: bool = False) -> None:
-        """Send what is waiting, in one round trip where the database can."""
+        """Send the waiting statements, in one round trip where the database can."""
         waiting, self._waiting = self._waiting, []
         begins, self._begun = not self._begun and bool(waiting), self._begun or bool(waiting)
         if not self._begun:
@@ -80,15 +80,15 @@ class StoreTransaction:
 
 @lru_cache(maxsize=256)
 def compiled_for(compiler: Dialect, statement: Any) -> SQLCompiler:
-    """The text of *statement*, and its parameters, some of which have values of their own."""
+    """The text of *statement*, and its parameters, some with values of their own."""
     compiled: SQLCompiler = statement.compile(dialect=compiler)
     return compiled
 
 
 def received(cursor: Any) -> Received:
-    """What a cursor of a driver has."""
+    """The result of a driver's cursor."""
     if cursor.description is None:
         return cursor.rowcount, ()
     names = [column[0] for column in cursor.description]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return max(cursor.rowcount, len(rows)), rows  # SQLite does not count what is returned
+    return max(cursor.rowcount, len(rows)), rows  # SQLite does not count the rows that a statement returns

@@ -1,4 +1,4 @@
-"""The list of waiters: what each one waits for, by the rules that also decide."""
+"""The list of waiters, each with its blockers, by the rules that also decide."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backends.database.record import State, instant
+from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State, instant
 from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
+from airflow_hivelock.locks.queueing import Other, QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,22 +16,31 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.model import Lock, LockObject
 
-WAITS_FOR = {State.WAITING: WaitsFor.LOCK, State.PARKED: WaitsFor.LEASE, State.AWAY: WaitsFor.SLOT}
+WAITS_FOR = {
+    State.WAITING: WaitsFor.LOCK,
+    State.PARKED: WaitsFor.LEASE,
+    State.INVITED: WaitsFor.SLOT,
+    State.AWAY: WaitsFor.SLOT,
+}
 
 
 def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
-    """Those of *records* that wait for *target* or something below it, in their order. *records* are all that wait or hold."""
+    """The waiters for *target* or something below it, in their order.
+
+    :param records: all requests that wait or hold.
+    """
     locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
     groups: defaultdict[str, list[Record]] = defaultdict(list)
+    by_place = {record.place: record for record in records}
     for record in records:
-        if record.state in (State.WAITING, State.GRANTED):
+        if record.state in HAS_LOCKS:
             for lock in record.locked:
                 locks[lock.object].append((record, lock))
-        if record.state in (State.PARKED, State.GRANTED):
+        if record.state in (State.PARKED, State.INVITED, State.GRANTED):
             groups[record.lease_group].append(record)
 
     def blockers(record: Record) -> Iterator[Blocker]:
-        if record.state is State.WAITING:
+        if record.state in (State.WAITING, State.INVITED):
             met = {
                 other.place: (other, theirs)
                 for mine in reversed(record.locked)
@@ -39,12 +49,13 @@ def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]
             }
             for other in queueing.in_the_way(record.position, (other for other, _ in met.values())):
                 lock = met[other.place][1]
-                yield Blocker(other.owner, lock.object, lock.mode, not other.holds)
+                yield Blocker(other.owner, lock.object, lock.mode, not other.holds, until=other.until)
         elif record.state is State.PARKED:
-            others = [other for other in groups[record.lease_group] if other is not record]
-            for other in queueing.in_the_way_of_permit(record.position, record.most_leases, others):
+            others = [_in_group(other) for other in groups[record.lease_group] if other is not record]
+            for found in queueing.in_the_way_of_permit(record.position, record.most_leases, others):
+                other = by_place[int(found.key)]
                 lock = other.locked[-1]
-                yield Blocker(other.owner, lock.object, lock.mode, not other.holds, record.lease_group)
+                yield Blocker(other.owner, lock.object, lock.mode, not found.holds, record.lease_group, other.until)
 
     return [
         _waiter(record, tuple(blockers(record)))
@@ -55,9 +66,16 @@ def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]
 
 def _waiter(record: Record, blockers: tuple[Blocker, ...]) -> Waiter:
     what = WAITS_FOR[record.state]
-    place = 0 if what is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
+    place = 0 if record.state is State.AWAY else 1 + sum(blocker.waiting for blocker in blockers)
     asked = instant(record.asked_us)
-    return Waiter(record.owner, record.locked, place, asked, blockers, record.priority, what, record.attempt)
+    return Waiter(
+        record.owner, record.locked, place, asked, blockers, record.priority, what, record.attempt, record.until
+    )
+
+
+def _in_group(record: Record) -> Other:
+    """Return it as the requests for a permit of its group see it. An invited request has its permit."""
+    return Other(record.place, QueuePlace(record.position, 0), holds=record.holds or record.invited)
 
 
 def _order(record: Record) -> tuple[int, int, int]:

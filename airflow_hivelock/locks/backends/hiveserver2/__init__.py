@@ -1,4 +1,4 @@
-"""Hive's locks as HiveServer2 lists them: to look, not to take."""
+"""Hive's locks as HiveServer2 lists them. This backend lists locks and takes none."""
 
 from airflow_hivelock.locks.backends.hiveserver2.backend import HiveServer2Backend
 

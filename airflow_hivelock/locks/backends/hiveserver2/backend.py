@@ -1,8 +1,7 @@
-"""Looks at Hive's locks through HiveServer2, in SQL: ``SHOW LOCKS EXTENDED``.
+"""Lists Hive's locks through HiveServer2, in SQL: ``SHOW LOCKS EXTENDED``.
 
-It takes none. Hive's ``LOCK TABLE`` belongs to nobody once it is granted: ``UNLOCK TABLE`` frees *every* lock on the
-object, whoever made it, so that whoever released a lock would release everybody's; and under ``DbTxnManager`` both are
-refused.
+It takes none, because Hive's ``LOCK TABLE`` has no owner after its grant. ``UNLOCK TABLE`` frees *every* lock on the
+object, of any client, so a release would free the locks of others. ``DbTxnManager`` refuses both statements.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import sql
+from airflow_hivelock.locks.hive.properties import IN_METASTORE, TXN_MANAGER
 from airflow_hivelock.locks.hive.thrift import failure, transport
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
 from airflow_hivelock.locks.url import need, seconds, truth
@@ -30,12 +30,11 @@ if TYPE_CHECKING:
 
 PORT = 10_000
 AUTH = ("NONE", "NOSASL", "LDAP", "KERBEROS")
-IN_METASTORE = "DbTxnManager"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where HiveServer2 is, and who asks.
+    """The address of HiveServer2, and the login.
 
     :param auth: its ``hive.server2.authentication``; a password belongs to LDAP.
     """
@@ -52,11 +51,11 @@ class Address:
     ca: str | None = None
 
     def __post_init__(self) -> None:
-        LockObject(self.database)  # it goes into a statement
+        LockObject(self.database)  # it becomes part of a statement
         if self.auth not in AUTH:
-            raise InvalidRequest(f"auth={self.auth!r} of {self}: use one of {', '.join(AUTH)}")
+            raise InvalidRequest(f"auth={self.auth!r} of {self} is unknown. Use one of {', '.join(AUTH)}")
         if (self.password is not None) != (self.auth == "LDAP"):
-            raise InvalidRequest(f"{self}: give a password with auth=LDAP, and with nothing else")
+            raise InvalidRequest(f"{self}: give a password only with auth=LDAP, and always with it")
         need(f"to ask {self}", "pyhive.hive", "thrift_sasl", "puresasl", extra="hiveserver2")
 
     def __str__(self) -> str:
@@ -64,9 +63,9 @@ class Address:
 
 
 class HiveServer2Backend(Backend):
-    """See :class:`~airflow_hivelock.locks.backend.Backend`: what looks is there, what takes raises Unsupported.
+    """See :class:`~airflow_hivelock.locks.backend.Backend`: calls that list work, calls that acquire raise Unsupported.
 
-    :param recheck_s: how often :meth:`watch` has its caller look again.
+    :param recheck_s: how often the caller of :meth:`watch` has to poll, in seconds.
     :param configuration: Hive's settings for the sessions.
     """
 
@@ -75,6 +74,8 @@ class HiveServer2Backend(Backend):
         seen_by_hive=False,
         fair=False,
         prioritized=False,
+        invites=False,
+        withdraws=False,
         limits=False,
         watched=False,
         remembers=False,
@@ -89,7 +90,7 @@ class HiveServer2Backend(Backend):
         self.address = address
         self.recheck_s = recheck_s
         self._configuration = configuration
-        txn_manager = self.settings(["hive.txn.manager"])["hive.txn.manager"] or ""
+        txn_manager = self.settings([TXN_MANAGER])[TXN_MANAGER] or ""
         self.capabilities = replace(self.capabilities, parents=not txn_manager.endswith(IN_METASTORE))
 
     @classmethod
@@ -103,10 +104,12 @@ class HiveServer2Backend(Backend):
         ssl: str = "false",
         **given: str,
     ) -> Self:
-        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
+        """Connect to HiveServer2.
 
         :param url: ``hiveserver2://[user[:password]@]host[:10000][/database]``
         :param auth: its ``hive.server2.authentication``; default ``LDAP`` with a password, ``NONE`` without.
+        :raises InvalidRequest: before anything is connected.
+        :raises StoreUnavailable: the server does not answer.
         """
         try:
             port = url.port or PORT
@@ -134,7 +137,7 @@ class HiveServer2Backend(Backend):
         return rules.as_shown(holder for holder in held if rules.concern([Lock(holder.object, holder.mode)], target))
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        """Those of the metastore's lock manager; who waits in ZooKeeper's stands in no list."""
+        """The waiters of the metastore's lock manager. Waiters of ZooKeeper's are in no list."""
         listed = self._locks()
         asked = {holder.token for holder, waiting in listed if waiting and holder.token}
         return [
@@ -148,22 +151,22 @@ class HiveServer2Backend(Backend):
         return self.recheck_s
 
     def now(self) -> datetime:
-        """Of the machine that HiveServer2 runs on."""
+        """The clock of HiveServer2's host."""
         return datetime.fromtimestamp(int(self._ask("SELECT unix_timestamp()")[0][0]), UTC)
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Hive's settings as they are for a session of ours; None for those that are not set."""
+        """Hive's settings in a session of this client; None for those that are not set."""
         with self._cursor() as cursor:
             return {name: sql.setting(cursor, name) for name in wanted}
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> NoReturn:
         raise Unsupported(
-            f"{request.owner}: {self.address} is there to look at locks, not to take them: Hive's UNLOCK TABLE frees "
-            "every lock on its object, whoever made it. Take them in zookeeper:// or metastore://, where this Hive does"
+            f"{request.owner}: {self.address} can only show locks, not take them, because Hive's UNLOCK TABLE frees all locks "
+            "on its object. Take locks in zookeeper:// or metastore://, where this Hive takes its own"
         )
 
     def force_release(self, lease_id: str, *_: object, **__: object) -> NoReturn:
-        raise Unsupported(f"lease {lease_id}: {self.address} keeps none; it is there to look at locks only")
+        raise Unsupported(f"lease {lease_id}: {self.address} has no leases. It can only show locks")
 
     check_token = force_record = force_release
 
@@ -179,7 +182,7 @@ class HiveServer2Backend(Backend):
         return []
 
     def _locks(self) -> list[tuple[Holder, bool]]:
-        """All locks, with whether they are waited for, in the order in which Hive lists them."""
+        """All locks, each with whether it is waited for, in the order of Hive's list."""
         return list(listing.parse(self._ask("SHOW LOCKS EXTENDED")))
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
@@ -210,10 +213,10 @@ class HiveServer2Backend(Backend):
             with closing(connection), closing(connection.cursor()) as cursor:
                 yield cursor
         except exc.Error as error:
-            said = sql.said(error)
-            if "LockManager not specified" in said:
+            reason_of = sql.reason_of(error)
+            if "LockManager not specified" in reason_of:
                 raise Unsupported(f"{at} takes no locks: its hive.support.concurrency is false") from error
-            raise StoreUnavailable(f"{at} refused: {said}") from error
+            raise StoreUnavailable(f"{at} refused: {reason_of}") from error
         except (TException, OSError, EOFError, AssertionError) as error:
             raise failure(str(at), error) from error
 

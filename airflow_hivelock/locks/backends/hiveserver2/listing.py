@@ -1,7 +1,7 @@
-"""What ``SHOW LOCKS EXTENDED`` prints, read.
+"""Parses the output of ``SHOW LOCKS EXTENDED``.
 
-From ZooKeeper's lock manager, a line ``dw@flights@dt=2013-01-01``, ``EXCLUSIVE`` and lines of details after it; from the
-metastore's, thirteen columns a lock, after a header where Hive is older than 4.
+ZooKeeper's lock manager prints a line ``dw@flights@dt=2013-01-01``, ``EXCLUSIVE`` and lines of details after it. The
+metastore's prints thirteen columns per lock, and before Hive 4 a header.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 
 
 def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
-    """Locks, each with whether it is waited for, from what either lock manager's ``SHOW LOCKS EXTENDED`` gives."""
+    """The locks in the output of either lock manager, each with whether it is waited for."""
     listed = [row for row in rows if len(row) > 1]
     if listed and len(listed[0]) > 2:
         yield from filter(None, map(_transactional, listed))
@@ -51,7 +51,8 @@ _MILLISECONDS = re.compile(r"[0-9]{1,14}")
 
 
 def _transactional(row: Row) -> tuple[Holder, bool] | None:
-    """A row of thirteen columns, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the header."""
+    """Parse a row of thirteen columns, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the
+    header."""
     if len(row) < 13:
         return None
     fields = [str(value or "").strip() for value in row]
@@ -71,7 +72,7 @@ def _transactional(row: Row) -> tuple[Holder, bool] | None:
 
 
 def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:
-    """Who waits with the lock request of that *number*; earlier ones are in its way, nearest first."""
+    """The waiter with the lock request of that *number*; earlier conflicting ones are its blockers, nearest first."""
     mine = [holder for holder, _ in listed if holder.token == number]
     locks = tuple(Lock(holder.object, holder.mode) for holder in mine)
     excludes = rules.excluder(locks)

@@ -1,8 +1,9 @@
-"""Locks in this process's memory: for trying things out, and the plainest statement of what a backend does.
+"""Locks in this process's memory: for tests and first steps, and the simplest example of a backend.
 
-``memory://`` is shared by all who connect within the process; ``memory://name`` keeps apart.
+All clients of ``memory://`` within the process share one store; each ``memory://name`` is a store of its own.
 """
 
-from airflow_hivelock.locks.backends.memory.backend import MemoryAcquisition, MemoryBackend
+from airflow_hivelock.locks.backends.memory.acquisition import MemoryAcquisition
+from airflow_hivelock.locks.backends.memory.backend import MemoryBackend
 
 __all__ = ["MemoryAcquisition", "MemoryBackend"]

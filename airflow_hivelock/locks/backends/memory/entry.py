@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import invitations
 from airflow_hivelock.locks.model import Lease, LockRequest, Tenure, Waiter, WaitsFor, in_order
 from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Entry:
-    """An owner's request, for as long as it waits or holds.
+    """An owner's request while it waits or holds.
 
     :param number: its own number, drawn when it was made.
     :param among_locks: its place in the queue for its locks, while it waits for them or holds them.
     :param in_group: its place in the group's queue, from the first time that it waits there.
-    :param left: its process has handed it over, and no other process has taken it up.
+    :param left: its process has handed it over, and no other process has continued it yet.
+    :param until: it is invited until then, and keeps its place among the locks and its permit.
+    :param old: its place among the locks when its invitation ended.
     """
 
     request: LockRequest
@@ -37,6 +40,8 @@ class Entry:
     renewed: datetime | None = None
     losses: list[Callable[[], None]] = field(default_factory=list)
     left: bool = False
+    until: datetime | None = None
+    old: QueuePlace | None = None
 
     @property
     def asked(self) -> datetime:
@@ -59,19 +64,37 @@ class Entry:
         return place or self.arrival
 
     @property
-    def other(self) -> Other:
-        """What it is to another request in its queue."""
-        waits = self.lease is None
-        return Other(self.request.owner, self.place, holds=not waits, gone=waits and self.left)
+    def holds_permit(self) -> bool:
+        """Whether it holds one of its group's permits, if it is in a group."""
+        return self.lease is not None or self.until is not None
+
+    def other(self, at: datetime, *, in_group: bool = False) -> Other:
+        """Return this request as another request in its queue sees it at that time."""
+        waits, until = self.lease is None, self.until
+        return Other(
+            self.request.owner,
+            self.place,
+            holds=self.holds_permit if in_group else not waits,
+            gone=waits and self.left,
+            invited=until is not None,
+            over=until is not None and invitations.is_over(microseconds(until), microseconds(at)),
+        )
+
+    def wait_for_slot(self, until: datetime | None = None, old: QueuePlace | None = None) -> None:
+        """Become invited *until* then, or away if it is None."""
+        self.waits_for, self.until, self.old, self.left = WaitsFor.SLOT, until, old, False
+        if until is None:
+            self.among_locks = None
 
     def waiting(self, what: WaitsFor) -> bool:
-        """Whether it waits for just that."""
+        """Whether it waits for exactly that."""
         return self.lease is None and self.waits_for is what
 
     def waiter(self, blockers: tuple[Blocker, ...]) -> Waiter:
-        """As it is listed, with the requests in its way."""
+        """Return the listing's entry, with its blockers."""
         request = self.request
-        place = 0 if self.waits_for is WaitsFor.SLOT else 1 + sum(blocker.waiting for blocker in blockers)
+        queued = self.waits_for is not WaitsFor.SLOT or self.until
+        place = 0 if not queued else 1 + sum(blocker.waiting for blocker in blockers)
         return Waiter(
             request.owner,
             request.locks,
@@ -81,11 +104,12 @@ class Entry:
             request.priority,
             self.waits_for,
             request.attempt,
+            self.until,
         )
 
     def tenure(self, lease: Lease, ended: datetime | None) -> Tenure:
-        """The history of its *lease*."""
-        return Tenure(lease.id, lease.owner, in_order((*lease.locks, *lease.given)), self.asked, lease.since, ended)
+        """Return the history entry of its *lease*."""
+        return Tenure(lease.id, lease.owner, in_order((*lease.locks, *lease.released)), self.asked, lease.since, ended)
 
     def expires(self, lease: Lease) -> datetime:
         """When its *lease* is no longer trusted."""

@@ -1,8 +1,9 @@
-"""One request on its way through the metastore's queue."""
+"""One request that waits in the metastore's queue."""
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from airflow_hivelock.locks.backends.metastore.row import (
 )
 from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
+from airflow_hivelock.locks.pauses import pauses
 from airflow_hivelock.locks.queueing import Call
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RECHECK_S = 0.1
 GROWTH = 1.5
-"""How much longer each pause is than the one before: the metastore decides one request at a time, waiters' included."""
+"""The factor from one pause to the next: the metastore decides one request at a time, and the polls of waiters slow it
+down."""
 
 
 class MetastoreAcquisition:
@@ -48,26 +51,37 @@ class MetastoreAcquisition:
         self._number: int | None = None
         self._asked = False
         self._granted = False
-        self._recheck_s = FIRST_RECHECK_S
+        self._pauses = pauses(FIRST_RECHECK_S, math.inf, GROWTH)
 
     def step(self) -> Lease | Blocked:
         with self._store.client() as client:
-            granted = client.check(self._number) if self._number is not None else None
-            if granted is None:  # not asked yet; or expired, since nobody has polled for too long
-                granted = self._stand_in_line(client)
-            rows = client.rows(sorted({lock.object.database for lock in self._leaves}))
-            self._store.note_time(rows, fresh=bool(self._number))
-            mine = [row for row in rows if row.id == self._number]
-            if not mine or self._elder(rows):
+            outcome = self._step(client)
+            if isinstance(outcome, Blocked) and self._request.has_slot:
                 self._give_back(client)
-                return self._wait([])
-            in_the_way = list(filter(Conflicts(mine, excl_write=self._store.excl_write), rows))
-            if not granted:
-                return self._wait(in_the_way)
-            if in_the_way:
-                log.info("The metastore granted %s beside %s; asking again", self._request.owner, in_the_way[0].blocker)
-                self._ask_again(client)
-                return self._wait(in_the_way)
+        return outcome
+
+    def _step(self, client: LockClient) -> Lease | Blocked:
+        granted = client.check(self._number) if self._number is not None else None
+        if granted is None:  # not asked yet; or expired, because no process has polled for too long
+            granted = self._stand_in_line(client)
+        # The listing comes after the check: it then contains each conflicting lock that the server has granted as well.
+        rows = client.rows(sorted({lock.object.database for lock in self._leaves}))
+        self._store.note_time(rows, fresh=bool(self._number))
+        mine = [row for row in rows if row.id == self._number]
+        if not mine or self._elder(rows):
+            self._give_back(client)
+            return self._wait([])
+        in_the_way = list(filter(Conflicts(mine, excl_write=self._store.excl_write), rows))
+        if not granted:
+            return self._wait(in_the_way)
+        if in_the_way:
+            log.info(
+                "The metastore granted %s although it conflicts with %s. Asking again",
+                self._request.owner,
+                in_the_way[0].blocker,
+            )
+            self._ask_again(client)
+            return self._wait(in_the_way)
         self._granted = True
         held = lease(mine, self._store.timeout_s)
         return replace(held, owner=self._request.owner, attempt=self._request.attempt)
@@ -82,10 +96,10 @@ class MetastoreAcquisition:
             self._give_back(client)
 
     def hand_over(self) -> None:
-        """The metastore gives up by itself what is not asked for again: after ``hive.txn.timeout``."""
+        """Do nothing: the metastore drops a request without polls after ``hive.txn.timeout``."""
 
     def _stand_in_line(self, client: LockClient) -> bool:
-        """Take up the owner's standing request, or make one; whether it is granted."""
+        """Continue the owner's existing request, or make one; return whether it is granted."""
         if (standing := self._standing(client)) is not None:
             self._number, self._granted = standing.id, not standing.waiting
             return bool(client.check(standing.id))
@@ -99,12 +113,13 @@ class MetastoreAcquisition:
         return client.lock(self._components(client), metadata)
 
     def _ask_again(self, client: LockClient) -> None:
-        """Give back what must not be kept. A writer keeps a place: its new request waits behind the one it gives back."""
-        place, granted = None, False
+        """Give back a grant that must not be kept. A writer keeps a position: its new request waits behind the one it
+        gives back."""
+        number, granted = None, False
         if any(lock.mode is LockMode.EXCLUSIVE for lock in self._leaves):
-            place, granted = self._ask(client)
+            number, granted = self._ask(client)
         self._give_back(client)
-        self._number = place
+        self._number = number
         if granted:
             self._give_back(client)
 
@@ -112,7 +127,7 @@ class MetastoreAcquisition:
         """A row of what the owner holds or waits for already.
 
         :raises Superseded: a later attempt has asked for it.
-        :raises LeaseMismatch: it is something else.
+        :raises LeaseMismatch: the existing request is for other locks.
         """
         owner, request = known_as(self._request.owner), self._request
         for rows in requests(client.rows()):
@@ -126,7 +141,7 @@ class MetastoreAcquisition:
             else:
                 asked = {folded(target): kind for target, kind in self._components(client).items()}
                 same = {folded(row.lock.object): row.kind for row in rows} == asked
-                # Whoever takes a lease over as it is listed knows its modes only.
+                # A listed lease has only modes and no types, so a take-over by its listing compares these.
                 same = same or (bool(first.metadata.named) and theirs == set(request.locks))
             if not same:
                 raise rules.mismatch(request.owner, sorted(theirs, key=str), self._leaves, held=not first.waiting)
@@ -134,9 +149,9 @@ class MetastoreAcquisition:
         return None
 
     def _components(self, client: LockClient) -> dict[LockObject, LockType]:
-        """What to ask for, with the table for a prefix of its partitions' levels.
+        """The locks to ask for, with the table for a prefix of its partitions' levels.
 
-        The metastore compares names of partitions as text, so that ``dt=1`` would not meet ``dt=1/hr=2``.
+        The metastore compares names of partitions as text, so that ``dt=1`` would not conflict with ``dt=1/hr=2``.
         """
         types = self._store.components(self._request)
         tables = {target.parents[1] for target in types if target.partition}
@@ -144,13 +159,15 @@ class MetastoreAcquisition:
         raised: dict[LockObject, LockType] = {}
         for target, kind in types.items():
             if target.partition and len(target.partition) < (depths[target.parents[1]] or 0):
-                log.warning("%s is a prefix of partitions, which the metastore cannot lock; locking the table", target)
+                log.warning(
+                    "%s is a prefix of partitions, which the metastore cannot lock. Locking the table instead", target
+                )
                 target = target.parents[1]
             raised[target] = max(kind, raised.get(target, kind))
         return rules.uncovered(raised)
 
     def _elder(self, rows: list[Row]) -> bool:
-        """Whether another process of the owner was first to ask."""
+        """Whether another process of the owner was the first to ask."""
         owner, number = known_as(self._request.owner), self._number or 0
         return any(row.id < number and row.metadata is not None and row.metadata.owner == owner for row in rows)
 
@@ -161,18 +178,16 @@ class MetastoreAcquisition:
             self._number = None
 
     def _wait(self, rows: list[Row]) -> Blocked:
-        """Blocked by *rows*, nearest first; where there are none, by what must just have ended."""
+        """The request is blocked by *rows*, nearest first; without any, by a request that must just have ended."""
         first = self._leaves[0]
         by = blockers(rows) or (Blocker("a request that has just ended", first.object, first.mode, waiting=True),)
-        recheck_s = self._recheck_s
-        self._recheck_s = min(recheck_s * GROWTH, self._store.recheck_s)
-        return Blocked(by, passing=not rows, recheck_s=recheck_s)
+        return Blocked(by, passing=not rows, recheck_s=min(next(self._pauses), self._store.recheck_s))
 
 
 def lockable(leaves: tuple[Lock, ...]) -> tuple[Lock, ...]:
     """*leaves* without SHARED on databases, which would hide older locks from metastores before Hive 4.0.
 
-    :raises InvalidRequest: where nothing else keeps the database.
+    :raises InvalidRequest: no other lock keeps such a database.
     """
     kept: list[Lock] = []
     databases: dict[LockObject, Lock] = {}
@@ -184,7 +199,7 @@ def lockable(leaves: tuple[Lock, ...]) -> tuple[Lock, ...]:
     kept_for = {lock.object.parents[0] for lock in kept if lock.object.table}
     if alone := databases.keys() - kept_for:
         raise InvalidRequest(
-            f"reads={[str(database) for database in sorted(alone)]}: SHARED on a database hides older locks from "
-            "metastores before Hive 4.0; name the tables that are read, each of which keeps its database, too"
+            f"reads={[str(database) for database in sorted(alone)]}: before Hive 4.0, SHARED on a database hides older locks "
+            "from the metastore. Name the tables that you read instead. Each of them also locks its database"
         )
     return tuple(kept)

@@ -1,8 +1,8 @@
-"""Locks in a Hive metastore, where Hive with ``DbTxnManager`` keeps its own.
+"""Locks in a Hive metastore, together with those of Hive's ``DbTxnManager``.
 
 A lease is one lock request of the metastore's, and its token is the request's number. The server has the queue, the
-hierarchy and the clock; it has no room for more than a few words (:mod:`.row`). So what a backend may keep on record
-is here what the request itself tells: who asked first, at which attempt, for what; see :class:`Capabilities`.
+hierarchy and the clock. It stores only a few words of text (:mod:`.row`). So the only record is the request itself: who
+asked first, the attempt, and the locks; see :class:`Capabilities`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition, lockable
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
-from airflow_hivelock.locks.errors import HiveLockError, LockLost, Unsupported
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
@@ -40,15 +40,17 @@ log = logging.getLogger(__name__)
 class MetastoreBackend(Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
-    :param timeout_s: after how long without a heartbeat the server frees a lock: its ``hive.txn.timeout``; None to ask
-        the server.
-    :param recheck_s: how often a waiter asks again, once it has waited for a while.
+    :param timeout_s: after how many seconds without a heartbeat the server frees a lock: its ``hive.txn.timeout``;
+        None: ask the server.
+    :param recheck_s: how often a waiter polls after its first, shorter pauses, in seconds.
     """
 
     capabilities = Capabilities(
         seen_by_hive=True,
         parents=False,
         prioritized=False,
+        invites=False,
+        withdraws=False,
         limits=False,
         watched=False,
         expires=True,
@@ -74,7 +76,11 @@ class MetastoreBackend(Backend):
         ssl: str = "false",
         ca: str | None = None,
     ) -> Self:
-        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers."""
+        """Connect to a metastore.
+
+        :raises InvalidRequest: before anything is connected.
+        :raises StoreUnavailable: the metastore does not answer.
+        """
         metastore = Metastore.parse(
             hosts,
             timeout_s=seconds("answer_s", answer_s),
@@ -110,24 +116,28 @@ class MetastoreBackend(Backend):
             self._look(client, lease, fresh=True)
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
-        """*wake* is not called: the metastore tells nobody of a loss. Verify again every few seconds."""
+        """See :meth:`.Backend.verify`. *wake* is not called, because the metastore notifies no client. Verify again
+        every few seconds."""
         with self.store.client() as client:
             self._look(client, lease)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
-        """Recorded nowhere but in what is returned: the token is that of the lease."""
+        """Return the lease with the work. The metastore records nothing, and the token is that of the lease."""
         return self.record_work(lease, name, application)
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """As :meth:`start_work`."""
+        """Return the lease with the work, like :meth:`start_work`."""
         self.verify(lease)
         return replace(lease, works=put_work(lease.works, name, application, lease.token))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        """The token is that of the lease: it tells one lease from the next, not the starts under one lease."""
+        """Compare the token with that of the lease. It distinguishes leases, and not the starts of work under one
+        lease."""
         held = self.find(lease_id)
         if held is None or held.token != token:
-            raise LockLost(f"lease {lease_id} no longer stands for {name} with token {token}, which must not publish")
+            raise LockLost(
+                f"lease {lease_id} is no longer held, so {name} with token {token} must not publish. Clear the task"
+            )
         self.verify(held)
 
     def release(self, lease: Lease) -> bool:
@@ -141,7 +151,7 @@ class MetastoreBackend(Backend):
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> NoReturn:
         raise Unsupported(
-            f"{lease.owner}: the metastore frees lease {lease.id} whole, by its number, and no part of it"
+            f"{lease.owner}: the metastore cannot release a part of lease {lease.id}. Release the whole lease"
         )
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
@@ -157,12 +167,12 @@ class MetastoreBackend(Backend):
             return client.transactions()
 
     def abort(self, ids: Sequence[int], *, reason: str, user: str) -> list[TxnInfo]:
-        """Of the reason only the log is told: the metastore keeps none."""
+        """Abort transactions. Only the log keeps the reason, because the metastore has no room for it."""
         with self.store.client() as client:
             open_now = {each.id: each for each in client.transactions() if each.state == "OPEN"}
             if wrong := [str(number) for number in ids if number not in open_now]:
                 raise HiveLockError(
-                    f"transaction {', '.join(wrong)} is not open, and none was aborted; SHOW TRANSACTIONS lists those that are"
+                    f"transaction {', '.join(wrong)} is not open, so none was aborted. SHOW TRANSACTIONS lists the open ones"
                 )
             held = client.rows()
             client.abort(ids)
@@ -185,7 +195,7 @@ class MetastoreBackend(Backend):
         ]
 
     def history(self, target: LockObject | None = None) -> list[Tenure]:
-        """What is held: of what has ended, and of how long it had waited, the metastore keeps nothing."""
+        """The held leases. The metastore keeps no ended leases, and no times of requests."""
         held = [lease for lease in self.leases() if rules.concern(lease.locks, target)]
         return [Tenure(lease.id, lease.owner, lease.locks, lease.since, lease.since) for lease in held]
 
@@ -208,27 +218,56 @@ class MetastoreBackend(Backend):
         return found and replace(found, owner=owner)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        """Free a lease, or a lock of Hive's own by its number, ``metastore-17``; the log is the only audit trail.
-
-        :raises Unsupported: the lock belongs to a transaction.
-        """
+        """Free a lease; the log is the only audit trail."""
         number = _number(lease_id)
         with self.store.client() as client:
-            standing = [row for row in client.rows() if row.id == number]
+            standing = [row for row in client.rows() if row.id == number and row.metadata]
             if not standing:
                 return False
             if seen is not None and not any(lease.unchanged(seen) for lease in self._leases(standing)):
                 return False
             client.unlock(number)
-        locks = ", ".join(str(row.lock) for row in standing[:6])
-        log.warning(
-            "%s force-released lock %d of %s (%s): %s", user, number, printable(standing[0].owner), locks, reason
-        )
+        _log_force(standing, reason, user)
         return True
+
+    def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
+        """Free the lock with that id, which another client of the metastore has taken; the log is the only audit trail.
+
+        The server refuses to unlock a granted lock of a transaction, but not a waiting one. So this looks first.
+
+        :raises InvalidRequest: *query_id* is no id of a lock, or that of a lease.
+        :raises Unsupported: the lock belongs to a transaction, or *target* is only a part of it.
+        """
+        if not re.fullmatch("[0-9]{1,18}", query_id):
+            raise InvalidRequest(
+                f"{query_id[:80]!r} is no lock of a metastore. Give a number: SHOW LOCKS has it in the column Lock ID"
+            )
+        number = int(query_id)
+        with self.store.client() as client:
+            standing = [row for row in client.rows() if row.id == number]
+            if not standing or (target and not any(row.lock.object == target for row in standing)):
+                return []
+            if standing[0].metadata:
+                lease_id = row.lease_id(number)
+                raise InvalidRequest(
+                    f"lock {number} is lease {lease_id} of {standing[0].owner}. DROP FORCE LEASE {lease_id} frees it"
+                )
+            if transaction := standing[0].transaction:
+                raise Unsupported(
+                    f"lock {number} of {standing[0].owner} belongs to transaction {transaction} of Hive, and ends with it. If its "
+                    f"session is known to be gone: ABORT TRANSACTIONS {transaction}"
+                )
+            if target and any(row.lock.object != target for row in standing):
+                raise Unsupported(
+                    f"lock {number} is on {len(standing)} objects, and a metastore frees it whole. Leave out ON {target}"
+                )
+            client.unlock(number)
+        _log_force(standing, reason, user)
+        return [row.lock for row in standing]
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
         raise Unsupported(
-            f"{lease_id}: a metastore records nothing of the work under a lease, and frees what is not renewed"
+            f"{lease_id}: a metastore does not record the work under a lease. It frees a lease that is not renewed"
         )
 
     def now(self) -> datetime:
@@ -246,7 +285,10 @@ class MetastoreBackend(Backend):
         return self.store.excl_write
 
     def _look(self, client: LockClient, lease: Lease, *, fresh: bool = False) -> None:
-        """:raises LockLost: it is gone; or the server has let somebody in beside it."""
+        """Check that a lease is held alone.
+
+        :raises LockLost: it is gone, or the server has granted a conflicting lock next to it.
+        """
         rows = client.rows(sorted({lock.object.database for lock in lease.locks}))
         self.store.note_time(rows, fresh=fresh)
         number = _number(lease.id)
@@ -255,9 +297,15 @@ class MetastoreBackend(Backend):
             raise _lost(lease)
         if intruder := next(filter(row.Conflicts(mine, excl_write=self.store.excl_write), rows), None):
             raise LockLost(
-                f"{lease.owner}: the metastore has let in {intruder.blocker} beside lease {lease.id}; stop the work "
-                "under it. Metastores before Hive 4.0 do so"
+                f"{lease.owner}: {intruder.blocker}, although that conflicts with lease {lease.id}. The metastore has granted both: "
+                "stop the work under the lease. Metastores before Hive 4.0 have this fault"
             )
+
+
+def _log_force(freed: Sequence[Row], reason: str, user: str) -> None:
+    """Log a force release of *freed*, the rows of one lock request."""
+    first, locks = freed[0], ", ".join(str(row.lock) for row in freed[:6])
+    log.warning("%s force-released lock %d of %s (%s): %s", user, first.id, printable(first.owner), locks, reason)
 
 
 def _number(lease_id: str) -> int:
@@ -272,4 +320,4 @@ def _rows_of(client: LockClient, lease: Lease) -> list[Row]:
 
 
 def _lost(lease: Lease) -> LockLost:
-    return LockLost(f"{lease.owner}: lease {lease.id} no longer stands; stop the work under it")
+    return LockLost(f"{lease.owner}: lease {lease.id} is no longer held. Stop the work under it")

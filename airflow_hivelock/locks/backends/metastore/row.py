@@ -1,14 +1,15 @@
-"""Locks as the metastore lists them: ours and Hive's own, and which of them are in the way of a request.
+"""Locks as the metastore lists them, this package's and Hive's own, and which of them block a request.
 
-A lock of ours says of itself, in the columns that the metastore has for text::
+A lock of this package has its metadata in the text columns of the metastore::
 
     user        prod:flights/2013-01-01         the owner, or its first 128 characters
-    hostname    worker-3                        where it was asked for; or ~ and the next characters of the owner
+    hostname    worker-3                        the host that asked; or ~ and the next characters of the owner
     agentInfo   hivelock/1 a=2 s=300 n=5f3a91c2 r=9b1d0e77 insert overwrite …
 
-``a`` attempt, ``s`` the lease's seconds, ``n`` which acquisition asked, ``r`` what for (a digest), and as much of the query
-as there is room for. An owner that does not fit ends in ``~`` and a digest. Each column holds 128 bytes; metastores
-before 4.0 paste what they are given into their SQL, so that nothing may stand here that ends a string there.
+``a`` is the attempt, ``s`` the lease's seconds, ``n`` the acquisition, ``r`` a digest of the request's text. Then
+follows as much of the query as fits. An owner that does not fit ends in ``~`` and a digest. Each column holds 128
+bytes. Metastores before 4.0 paste these texts into their SQL, so they must not contain a character that ends a string
+there.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Metadata:
-    """Who holds or wants a lock of ours.
+    """The metadata of a lock of this package.
 
-    :param nonce: tells the acquisitions of one owner apart.
-    :param named: :func:`digest` of what the locks were planned from.
+    :param nonce: distinguishes the acquisitions of one owner.
+    :param named: :func:`digest` of the text that the locks were planned from.
     """
 
     owner: str
@@ -62,7 +63,7 @@ class Metadata:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The text of a lock request, by its fields' names."""
+        """The text columns of a lock request, by their fields' names."""
         owner = _fitted(self.owner)
         host = f"~{owner[COLUMN_CHARS:]}" if len(owner) > COLUMN_CHARS else quote(socket.gethostname(), safe=_SAFE)
         info = f"hivelock/1 a={self.attempt} s={self.lease_s:g} n={self.nonce} r={self.named} "
@@ -71,7 +72,7 @@ class Metadata:
 
     @classmethod
     def parse(cls, user: str | None, host: str | None, info: str | None) -> Self | None:
-        """The inverse of :attr:`columns`; None for what is not ours."""
+        """The inverse of :attr:`columns`; None for a lock of another client."""
         form = _FORM.fullmatch(info or "")
         if form is None or not user:
             return None
@@ -82,12 +83,12 @@ class Metadata:
 
 
 def known_as(owner: str) -> str:
-    """What is read back of *owner*: the same, unless it is too long."""
+    """The owner as it is read back: the same, unless it is too long."""
     return unquote(_fitted(owner))
 
 
 def digest(text: str) -> str:
-    """Eight characters that tell one text from another; none for none."""
+    """Eight characters that distinguish texts; ``""`` for an empty text."""
     return hashlib.sha256(text.encode()).hexdigest()[:8] if text else ""
 
 
@@ -117,10 +118,10 @@ TYPES = {number: kind.name for kind, number in NUMBERS.items()}
 class Row:
     """One component of a lock request, by the server's clock.
 
-    :param lock: with the mode that its type amounts to.
+    :param lock: with the mode that its type corresponds to.
     :param transaction: 0 for none.
     :param heartbeat: None for a transaction's lock, which lives as long as its transaction.
-    :param metadata: None for what is not ours.
+    :param metadata: None for a lock of another client.
     """
 
     id: int
@@ -136,38 +137,38 @@ class Row:
 
     @property
     def position(self) -> Position:
-        """In the server's queue, which knows no priorities."""
+        """Its position in the server's queue, which has no priorities."""
         return Position(self.id, 0, self.id)
 
     @property
     def holds(self) -> bool:
-        """Whether it keeps out requests that were asked for earlier, too: Hive's own gives nothing back."""
+        """Whether it blocks even older requests. A lock of Hive's own does, because Hive gives nothing back."""
         return not self.waiting and self.metadata is None
 
     @property
     def kind(self) -> LockType:
-        """What is not known counts as EXCLUSIVE."""
+        """Its type. An unknown one counts as EXCLUSIVE."""
         return LockType.__members__.get(self.type, LockType.EXCLUSIVE)
 
     @property
     def owner(self) -> str:
-        """Ours: the request's owner; Hive's: its query id, or who asked where that says nothing."""
+        """The request's owner; for a lock of Hive, its query id, or the user if there is none."""
         if self.metadata:
             return self.metadata.owner
         return transactional.owner(self.agent, self.user)
 
     @property
     def blocker(self) -> Blocker:
-        """As what stands in somebody's way."""
+        """This row as a blocker."""
         return Blocker(self.owner, self.lock.object, self.lock.mode, self.waiting)
 
     def expires(self, timeout_s: float) -> datetime | None:
-        """Until when it is trusted without a further heartbeat."""
+        """When it is no longer trusted without a further heartbeat."""
         trusted_s = min(self.metadata.lease_s, timeout_s) if self.metadata else timeout_s
         return self.heartbeat and self.heartbeat + timedelta(seconds=trusted_s)
 
     def holder(self, timeout_s: float) -> Holder:
-        """As ``show`` has it."""
+        """This row as ``show`` lists it."""
         query = [self.metadata.query] if self.metadata and self.metadata.query else []
         return Holder(
             self.lock.object,
@@ -179,11 +180,13 @@ class Row:
             self.expires(timeout_s),
             None,
             ", ".join(query + transactional.notes(self.type, str(self.transaction))),
+            hive_id="" if self.metadata or self.transaction else str(self.id),
+            heartbeat=self.heartbeat,
         )
 
 
 def parse(element: Any) -> Row | None:
-    """A row from a ``ShowLocksResponseElement``; None for what lies in no database that could be locked here."""
+    """Parse a ``ShowLocksResponseElement``; None if its database could not be locked here."""
     kind = TYPES.get(element.type, f"LockType {element.type}")
     target = transactional.locked(element.dbname or "", element.tablename or "", element.partname or "")
     if target is None or element.lockid is None:
@@ -203,7 +206,7 @@ def parse(element: Any) -> Row | None:
 
 
 def listed(element: Any) -> TransactionalLock:
-    """A ``ShowLocksResponseElement`` as Hive lists it, of whatever version."""
+    """A ``ShowLocksResponseElement`` in Hive's own form, of any version."""
     by = (element.blockedByExtId, element.blockedByIntId)
     return TransactionalLock(
         element.lockid,
@@ -224,19 +227,19 @@ def listed(element: Any) -> TransactionalLock:
 
 
 def transaction(info: Any) -> TxnInfo:
-    """A ``TxnInfo``."""
+    """Parse a ``TxnInfo``."""
     state = {2: "ABORTED", 3: "OPEN"}.get(info.state, f"TxnState {info.state}")
     times = (info.startedTime or 0, info.lastHeartbeatTime or 0)
     return TxnInfo(info.id, state, *times, info.user or "", info.hostname or "")
 
 
 class Conflicts:
-    """Those rows that keep the locks of one request, *asked*, from its owner.
+    """A filter for the rows that block the locks of one request, *asked*.
 
-    Metastores before Hive 4.0 may grant EXCLUSIVE beside SHARED, and the later of two conflicting requests before the
-    earlier one. So a grant counts only while nothing that conflicts is held, or was asked for earlier. Of two requests of
-    ours that were both granted this leaves the one with the lower number: the other one has seen it, held or waiting, and
-    gives back. Hive's own look at nothing, so with those in the way it is always ours that gives back.
+    Metastores before Hive 4.0 may grant EXCLUSIVE next to SHARED, and the later of two conflicting requests before the
+    earlier one. So a grant counts only while no conflicting lock is held, or was asked for earlier. If two requests of
+    this package were both granted, the one with the lower number stays: the other one sees it, held or waiting, and
+    gives back. Hive's own requests check nothing, so against those it is always this package's that gives back.
     """
 
     def __init__(self, asked: Sequence[Row], *, excl_write: bool) -> None:
@@ -249,7 +252,7 @@ class Conflicts:
 
 
 def folded(target: LockObject) -> LockObject:
-    """*target* for comparison: Hive 3.1 lower-cases partition values, too."""
+    """*target* for comparison: Hive 3.1 also lower-cases partition values."""
     if all(value == value.lower() for _, value in target.partition):
         return target
     return LockObject(
@@ -258,18 +261,18 @@ def folded(target: LockObject) -> LockObject:
 
 
 def requests(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows by lock request, in the order in which they were asked for."""
+    """The rows by lock request, in the order of the requests."""
     by_id = attrgetter("id")
     return [sorted(group, key=lambda row: row.lock.object) for _, group in groupby(sorted(rows, key=by_id), key=by_id)]
 
 
 def blockers(rows: Iterable[Row]) -> tuple[Blocker, ...]:
-    """Who stands in the way, one a request, nearest first."""
+    """The rows as blockers, one per request, nearest first."""
     return tuple(asked[0].blocker for asked in reversed(requests(rows)))
 
 
 def lease(rows: list[Row], timeout_s: float) -> Lease:
-    """The lease that the rows of one granted request of ours make."""
+    """The lease that consists of the rows of one granted request of this package."""
     first = rows[0]
     assert first.metadata is not None
     since = max(row.acquired or _instant(0) for row in rows)
@@ -287,7 +290,7 @@ def lease(rows: list[Row], timeout_s: float) -> Lease:
 
 
 def lease_id(number: int) -> str:
-    """What a lock request is called as a lease."""
+    """The lease id of a lock request."""
     return f"metastore-{number}"
 
 

@@ -1,4 +1,5 @@
-"""A metastore's locks below the backend and its acquisitions: its lock calls in our own values, its time-out, its clock."""
+"""A metastore's locks below the backend and its acquisitions: its lock calls with this package's values, its time-out,
+its clock."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import thrift
-from airflow_hivelock.locks.hive.duration import seconds
+from airflow_hivelock.locks.hive.properties import TXN_TIMEOUT, seconds
 from airflow_hivelock.locks.model import LockObject, LockType
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ PARTITION_CHARS = 767
 class LockClient:
     """One connection, for a few calls by one thread.
 
-    :param client: as :meth:`.hive.thrift.Metastore.client` gives it.
-    :param escapes_again: whether the server escapes the names of partitions that it is given.
+    :param client: from :meth:`.hive.thrift.Metastore.client`.
+    :param escapes_again: whether the server escapes the names of partitions that it receives.
     """
 
     def __init__(self, client: Any, escapes_again: Callable[[], bool]) -> None:
@@ -43,9 +44,9 @@ class LockClient:
         self._escapes_again = escapes_again
 
     def lock(self, types: Mapping[LockObject, LockType], metadata: Metadata) -> tuple[int, bool]:
-        """Ask for locks of these *types*, all or none: the number of the request, and whether it is granted.
+        """Ask for locks of these *types*, all or none. Return the number of the request, and whether it is granted.
 
-        :raises InvalidRequest: a name that the metastore has no room for.
+        :raises InvalidRequest: a name is longer than the metastore's column.
         """
         from hmsclient.genthrift.hive_metastore.ttypes import LockRequest
 
@@ -54,7 +55,7 @@ class LockClient:
         return answer.lockid, answer.state == row.ACQUIRED
 
     def check(self, number: int) -> bool | None:
-        """Whether the request is granted by now; None when it is gone. Counts as a heartbeat."""
+        """Whether the request is granted now; None when it is gone. Counts as a heartbeat."""
         from hmsclient.genthrift.hive_metastore.ttypes import CheckLockRequest, NoSuchLockException
 
         try:
@@ -63,7 +64,7 @@ class LockClient:
             return None
 
     def heartbeat(self, number: int) -> bool:
-        """Keep the request for another time-out; whether it stood."""
+        """Keep the request for another time-out; return whether it existed."""
         from hmsclient.genthrift.hive_metastore.ttypes import HeartbeatRequest, NoSuchLockException
 
         try:
@@ -73,7 +74,7 @@ class LockClient:
         return True
 
     def unlock(self, number: int) -> None:
-        """Take the request away, granted or not; what is gone already is no error.
+        """Remove the request, granted or not; a request that is already gone is no error.
 
         :raises Unsupported: it belongs to a transaction, and ends with that.
         """
@@ -85,8 +86,8 @@ class LockClient:
             return
         except TxnOpenException as error:
             raise Unsupported(
-                f"lock {number} belongs to a transaction of Hive's and ends with it: SHOW LOCKS has the "
-                f"transaction's number, and ABORT TRANSACTIONS takes it ({error.message})"
+                f"lock {number} belongs to a transaction of Hive, and ends with it ({error.message}). SHOW LOCKS shows the "
+                "transaction's number. End it with ABORT TRANSACTIONS"
             ) from error
 
     def rows(self, databases: Iterable[str | None] = (None,)) -> list[Row]:
@@ -101,14 +102,14 @@ class LockClient:
         return [found for element in elements if (found := row.parse(element))]
 
     def names_of(self, number: int, database: str) -> list[str]:
-        """What the server calls the partitions of that request."""
+        """The server's names of the partitions of that request."""
         from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
 
         found = self._client.show_locks(ShowLocksRequest(dbname=database)).locks or ()
         return [element.partname for element in found if element.lockid == number]
 
     def listed(self, target: LockObject | None) -> list[TransactionalLock]:
-        """As Hive lists them: on just that object, for a database on all in it, or everywhere."""
+        """The locks in Hive's own form: on exactly that object, for a database on everything in it, or everywhere."""
         from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
 
         wanted = ShowLocksRequest()
@@ -118,17 +119,17 @@ class LockClient:
         return list(map(row.listed, self._client.show_locks(wanted).locks or ()))
 
     def transactions(self) -> list[TxnInfo]:
-        """Hive's own, open or aborted."""
+        """Hive's transactions, open or aborted."""
         return list(map(row.transaction, self._client.get_open_txns_info().open_txns or ()))
 
     def abort(self, ids: Sequence[int]) -> None:
-        """End those that are open; of the others the server says nothing."""
+        """Abort the open ones among these; the server reports nothing about the others."""
         from hmsclient.genthrift.hive_metastore.ttypes import AbortTxnsRequest
 
         self._client.abort_txns(AbortTxnsRequest(list(ids)))
 
     def depth(self, table: LockObject) -> int | None:
-        """How many levels the partitions of *table* have; None where it does not exist."""
+        """How many levels the partitions of *table* have; None if it does not exist."""
         found = thrift.table(self._client, table.database, table.table)
         return None if found is None else len(found.partitionKeys or ())
 
@@ -140,7 +141,7 @@ def _component(target: LockObject, kind: LockType) -> Any:
     if max(len(target.database), len(target.table)) > NAME_CHARS or len(partition) > PARTITION_CHARS:
         raise InvalidRequest(
             f"{target}: the metastore keeps {NAME_CHARS} characters of a database's or a table's name and "
-            f"{PARTITION_CHARS} of a partition's; lock what it lies in"
+            f"{PARTITION_CHARS} of a partition's. Lock its parent instead"
         )
     return LockComponent(
         type=row.NUMBERS[kind],
@@ -153,15 +154,16 @@ def _component(target: LockObject, kind: LockType) -> Any:
 
 
 TIMEOUT_S = 300.0
-"""``hive.txn.timeout``, as Hive has it by default."""
+"""Hive's default for ``hive.txn.timeout``, in seconds."""
 
 _PROBE = LockObject("airflow_hivelock", "clock", (("name", "'"),))
 
 
 class MetastoreStore:
-    """:param timeout_s: after how long without a heartbeat the server frees a lock; None to ask the server.
+    """The locks of one metastore.
 
-    :param recheck_s: how often a waiter asks again, once it has waited for a while.
+    :param timeout_s: after how many seconds without a heartbeat the server frees a lock; None: ask the server.
+    :param recheck_s: how often a waiter polls after its first, shorter pauses, in seconds.
     """
 
     def __init__(self, metastore: Metastore, timeout_s: float | None, recheck_s: float) -> None:
@@ -175,23 +177,23 @@ class MetastoreStore:
 
     @property
     def timeout_s(self) -> float:
-        """After how long without a heartbeat the server frees a lock."""
+        """After how many seconds without a heartbeat the server frees a lock."""
         if self._timeout_s is None:
-            told = self.metastore.settings(("metastore.txn.timeout", "hive.txn.timeout"))
-            given = next(filter(None, told.values()), None)
+            settings = self.metastore.settings(("metastore.txn.timeout", TXN_TIMEOUT))
+            given = next(filter(None, settings.values()), None)
             self._timeout_s = _timeout_s(given) if given else TIMEOUT_S
         return self._timeout_s
 
     @property
     def recheck_s(self) -> float:
-        """How often a waiter asks again: in time for its own request not to expire."""
+        """How often a waiter polls, in seconds: in time for its own request not to expire."""
         return min(self._recheck_s, self.timeout_s / 3)
 
     @cached_property
     def excl_write(self) -> bool:
         """Whether the server has EXCL_WRITE: Hive 4, and vendors' earlier ones.
 
-        Nothing but a try tells: before 4.0 all call themselves ``3.0``.
+        Only a try shows it: before 4.0 all report the version ``3.0``.
         """
         from thrift.Thrift import TApplicationException
 
@@ -205,16 +207,16 @@ class MetastoreStore:
             return False
 
     def components(self, request: LockRequest) -> dict[LockObject, LockType]:
-        """What *request* takes of this server.
+        """The lock types that *request* takes on this server.
 
-        Readers take SHARED_WRITE where it keeps EXCL_WRITE away and goes with itself. Elsewhere they would keep one another
-        away by it, and SHARED_WRITE is what there is in the place of EXCL_WRITE.
+        Readers take SHARED_WRITE if it keeps EXCL_WRITE away and is compatible with itself. On other servers it would
+        keep readers apart, and SHARED_WRITE replaces EXCL_WRITE there.
         """
         reads = LockType.SHARED_WRITE if self.excl_write else LockType.SHARED_READ
         return {
             target: min(kind, LockType.SHARED_WRITE) if kind is not LockType.EXCLUSIVE and not self.excl_write else kind
             for target, kind in rules.components(request, reads).items()
-            if target.table or kind is LockType.EXCLUSIVE  # or it would hide older locks
+            if target.table or kind is LockType.EXCLUSIVE  # SHARED on a database would hide older locks
         }
 
     @contextmanager
@@ -231,14 +233,14 @@ class MetastoreStore:
         return rows
 
     def now(self) -> datetime:
-        """The server's clock: no call tells it, so that the first time a lock is made, read and given back."""
+        """The server's clock. No call returns it, so the first time a lock is made, read and given back."""
         if not self._clock_set:
             with self._probe() as (client, _):
                 self.note_time(client.rows([_PROBE.database]), fresh=True)
         return datetime.fromtimestamp(self._offset_s + time.monotonic(), UTC)
 
     def note_time(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
-        """Set the clock by the newest heartbeat: it is no later than now, and, where one is *fresh*, as good as now."""
+        """Set the clock by the newest heartbeat. It is no later than now; a *fresh* one is as good as now."""
         read = time.monotonic()
         stamps = [row.heartbeat.timestamp() - read for row in rows if row.heartbeat]
         with self._lock:
@@ -246,8 +248,9 @@ class MetastoreStore:
             self._clock_set = self._clock_set or (fresh and bool(stamps))
 
     def _escapes_again(self) -> bool:
-        """Whether the server escapes the names of partitions, which come to it escaped: Hive 4 keeps ``dt=%27`` as
-        ``dt=%2527``. Nothing but a try tells: versions are told wrongly, and vendors carry such changes into earlier ones.
+        """Whether the server escapes the names of partitions again: Hive 4 keeps ``dt=%27`` as ``dt=%2527``.
+
+        Only a try shows it: servers report wrong versions, and vendors carry such changes into earlier ones.
         """
         if self._escapes is None:
             with self._probe() as (client, number):
@@ -256,7 +259,7 @@ class MetastoreStore:
 
     @contextmanager
     def _probe(self, kind: LockType = LockType.SHARED_READ) -> Iterator[tuple[LockClient, int]]:
-        """A lock that nobody else takes, and its number, to see what the server makes of it."""
+        """Take a lock that no other client uses, to see how the server stores it; yield its number."""
         with self.client() as client:
             number, _ = client.lock({_PROBE: kind}, Metadata("clock", 0, 1, ""))
             try:
@@ -268,5 +271,5 @@ class MetastoreStore:
 def _timeout_s(text: str) -> float:
     found = seconds(text)
     if found is None:
-        raise InvalidRequest(f"hive.txn.timeout is {text!r}, which cannot be read; give its seconds as timeout_s")
+        raise InvalidRequest(f"{TXN_TIMEOUT} is {text!r}, which cannot be read. Give its seconds as timeout_s")
     return found

@@ -1,4 +1,4 @@
-"""Hive's own locks in ZooKeeper. Read :mod:`.acquisition` first; :mod:`.layout` shows what lies where."""
+"""Hive's own locks in ZooKeeper. Read :mod:`.acquisition` first; :mod:`.layout` lists the nodes."""
 
 from airflow_hivelock.locks.backends.zookeeper.backend import ZooKeeperBackend
 

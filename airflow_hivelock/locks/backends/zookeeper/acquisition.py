@@ -1,8 +1,9 @@
-"""One owner's way to its lease: create, then look. ``docs/architecture.md`` explains the protocol.
+"""The acquisition of one owner's lease: create, then look. ``docs/architecture.md`` explains the protocol.
 
-A look tells whether any other request is in the way. If not, one transaction creates the tickets and all lock nodes, and writes
-the owner's record GRANTED; the reads behind it tell whether the lease can be returned (:mod:`.nodes`). If so, the request
-takes its tickets, and waits for its turn (:mod:`.turn`). The look is only advice: what it misses, the verification sees.
+A first look finds the requests that conflict. If there are none, one transaction creates the tickets and all lock
+nodes, and writes the owner's record GRANTED. The reads after it show whether the lease can be returned (:mod:`.nodes`).
+Otherwise the request takes its tickets, and waits for its turn (:mod:`.turn`). The first look is only advice: the
+verification sees what it misses.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
-from airflow_hivelock.locks.backends.zookeeper import record as records
-from airflow_hivelock.locks.backends.zookeeper import store as stores
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
+from airflow_hivelock.locks.backends.zookeeper import nodes, permits, retry, start, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Get, Refused, Sync
 from airflow_hivelock.locks.backends.zookeeper.layout import fitting
+from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.queue import position
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.turn import Again, NotAtOnce, Turn, lost
-from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook
-from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, StoreUnavailable, Superseded
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
+from airflow_hivelock.locks.backends.zookeeper.start import Again, lost
+from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce, Turn
+from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, StoreUnavailable, Superseded, Withdrawn
 from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
+from airflow_hivelock.locks.queueing import Call, Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.queueing import Position
 
 STEP_S = 1.0
-"""How long one step goes on, though it gets on, before its manager looks at the deadline."""
+"""How long one step may continue while it makes progress, before its manager checks the deadline, in seconds."""
+
+QUICKER = "a quicker client each time"
+"""The owner in the message when another request was quicker each time. It is the name of no owner."""
 
 
 class ZooKeeperAcquisition:
@@ -44,8 +49,11 @@ class ZooKeeperAcquisition:
     def __init__(
         self, store: ZooKeeperStore, request: LockRequest, wake: Callable[[], None], patience_s: float, passing_s: float
     ) -> None:
-        """:param patience_s: how long Hive's clients may pass, when it is the request's turn, before it holds its place.
-        :param passing_s: how old a place is, by the store's clock, before which no request of higher priority goes.
+        """Prepare a request; nothing is sent.
+
+        :param patience_s: how long the request at its turn lets Hive's clients go first, before it creates a
+            placeholder, in seconds.
+        :param passing_s: how long requests of higher priority may overtake a waiter, by the store's clock, in seconds.
         """
         self._key = owner_key(request.owner)
         self.path = store.layout.record(self._key)
@@ -59,9 +67,9 @@ class ZooKeeperAcquisition:
 
     @property
     def asked(self) -> datetime | None:
-        return records.instant(self._turn.first_ms) if self._turn.first_ms else None
+        return instant(self._turn.first_ms) if self._turn.first_ms else None
 
-    def step(self) -> Lease | Free | Blocked:
+    def step(self) -> Lease | NeedsSlot | Blocked:
         store, turn = self._store, self._turn
         store.end_abandoned()
         until = store.clock() + STEP_S
@@ -73,21 +81,24 @@ class ZooKeeperAcquisition:
                 self._note_position()
             except Again:
                 turn.record = outcome = None
+            except NotAtOnce:  # of a worker, which joins no queue
+                outcome = Blocked((self._quicker(),), turn.waited_s)
             except StoreUnavailable:
-                turn.record = None  # whatever became of the last transaction, the record tells
+                # the next step reads the record, which shows whether the last transaction was applied
+                turn.record = None
                 raise
             if outcome is not None:
-                turn.vain = 0
+                turn.failures = 0
                 if isinstance(outcome, Lease):
                     turn.granting = 0
-                if isinstance(outcome, Lease | Free):
+                if isinstance(outcome, Lease | NeedsSlot):
                     store.waiters.leaves(self)
-                if isinstance(outcome, Free):
-                    turn.record = None  # another process may act for the owner by the next step
+                if isinstance(outcome, NeedsSlot) or (isinstance(outcome, Blocked) and self._request.has_slot):
+                    turn.record = None  # before the next step another process may act for the owner
                 return outcome
-            turn.vain += 1
-            if pause := stores.pause_s(turn.vain) or (stores.FIRST_S if store.clock() > until else 0.0):
-                return Blocked((self._somebody(),), turn.waited_s, passing=True, recheck_s=pause)
+            turn.failures += 1
+            if pause := retry.pause_s(turn.failures) or (retry.FIRST_S if store.clock() > until else 0.0):
+                return Blocked((self._quicker(),), turn.waited_s, passing=True, recheck_s=pause)
 
     def _note_position(self) -> None:
         record, waiters = self._turn.record, self._store.waiters
@@ -96,10 +107,9 @@ class ZooKeeperAcquisition:
         elif record and record.parked:
             waiters.leaves(self)
 
-    def _somebody(self) -> Blocker:
-        """In the way is another request, which was quicker each time."""
+    def _quicker(self) -> Blocker:
         lock = self._request.locks[-1]
-        return Blocker("somebody quicker each time", lock.object, lock.mode, waiting=True)
+        return Blocker(QUICKER, lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
         self._end(self._withdraw)
@@ -108,28 +118,29 @@ class ZooKeeperAcquisition:
         self._end(self._hand_over)
 
     def _end(self, end: Callable[[], None]) -> None:
+        # First: another thread that queues again for this process's waiters then leaves this one out.
         self._store.waiters.leaves(self)
         try:
             end()
-        except StoreUnavailable:  # its ticket must not block others for as long as this session lives
+        except StoreUnavailable:  # its ticket must not block others as long as this session lives
             self._store.abandon(partial(self._end, end))
             raise
 
     def _hand_over(self) -> None:
         mine = self._store.read(self._key, fresh=True)
         if mine is not None and mine.process == self._process and mine.waits:
-            # Refused where another process has taken over by now, or where its session has ended.
+            # Refused if another process has taken over by now, or if its session has ended.
             self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
 
     def _withdraw(self) -> None:
         withdrawing = self._store.retry(f"{self._request.owner}: its record changed while it was withdrawn")
         while True:
             mine = self._store.read(self._key, fresh=True)
-            if mine is None or mine.process != self._process:
+            if mine is None or (mine.process != self._process and not self._may_decline(mine)):
                 return
-            if mine.holds and mine.ticket_epoch == self._turn.granting:  # granted after all, but returned to no caller
+            if mine.holds and mine.ticket_epoch == self._turn.granting:  # it was granted, but no caller got the lease
                 ended = nodes.entomb(self._store, mine)
-            elif mine.waits or mine.aside:
+            elif mine.waits or mine.invited or mine.away:
                 ended = nodes.free(self._store, mine)
             else:
                 return
@@ -137,13 +148,21 @@ class ZooKeeperAcquisition:
                 return
             withdrawing.again()
 
+    def _may_decline(self, invited: Record) -> bool:
+        """Whether the owner's request is *invited* and this is its worker's call, which has written nothing."""
+        call = Call(self._request.attempt, self._begin, self._process)
+        return self._request.has_slot and invited.invited and not queueing.stale(call, invited.earlier.call)
+
     # The first transaction.
 
-    def _start(self) -> Lease | Free | Blocked | None:
+    def _start(self) -> Lease | NeedsSlot | Blocked | None:
         store, client, turn = self._store, self._store.client, self._turn
         self._session, turn.record = client.session, None
-        # A verification follows what is granted, so the look may be old; nothing follows a late request that steps aside.
-        fresh_look = [Sync()] if turn.steps_aside else []
+        if self._request.has_slot:  # another process may have changed its place since the last look
+            turn.position = None
+        # The reads of a deferred request decide, because no verification follows. So they must not come from a server
+        # that lags.
+        fresh_look = [Sync()] if queueing.reads_decide(self._request.deferred) else []
         reads = store.reads(self._request.locks)
         node, *replies = client.submit(*fresh_look, Get(self.path), *reads)[len(fresh_look) :]
         self._begin = self._begin or client.zxid
@@ -151,72 +170,103 @@ class ZooKeeperAcquisition:
             raise Again
         try:
             mine, existing = self._begins(node)
-        except (Superseded, LeaseMismatch, LockLost):
-            # A server that lags behind may have answered: only what is read after a sync decides.
+        except (Superseded, Withdrawn, LeaseMismatch, LockLost):
+            # The answer may come from a server that lags behind: only a read after a sync decides.
             mine, existing = self._begins(client.submit(Sync(), Get(self.path))[1])
-        if existing and existing.aside and existing.process == self._process:  # the reply was lost
+        own = existing and existing.process == self._process and not self._request.has_slot
+        # the reply to the transaction that wrote this was lost
+        if existing and own and (existing.away or existing.invited):
             turn.record = existing
             turn.has_waited(existing, 0)
             return None
         fresh = mine.ticket_epoch == mine.epoch
+        if fresh and existing and existing.invited:  # it asks for other locks, and so gives up its invitation
+            nodes.free(store, existing)
+            raise Again
         if not fresh:
+            if existing and self._request.has_slot and not existing.holds:
+                # A new plan may have other locks than the request that it takes over.
+                same = existing.locks == self._request.locks
+                return self._look_with_slot(mine, existing, store.snapshot(existing.locks, replies) if same else None)
             self._enter(mine, existing)
             return None
-        if turn.position is not None:  # it was taken for dead
+        if turn.position is not None:  # another waiter has removed it as dead
             self._bring_back_earlier_waiters(turn.position)
-        group = waiting.look(store, mine.share) if mine.share else None
+        group = permits.look(store, mine.share) if mine.share else None
         if group and group.free(mine, None) is None:
-            self._enter(waiting.park(store, mine, turn.passing_s), existing)
+            if self._request.has_slot:
+                return permits.wait_for_holders(store, group) or Blocked((self._quicker(),), turn.waited_s)
+            self._enter(permits.park(store, mine, turn.passing_s), existing)
             return None
-        return self._arrive(mine, existing, store.looked(self._request.locks, replies), group)
+        return self._arrive(mine, existing, store.snapshot(self._request.locks, replies), group)
 
     def _begins(self, node: Node | None) -> tuple[Record, Record | None]:
         """The record that this process writes first, and the one that exists."""
         existing = Record.decode(node, self.path) if node else None
-        # What another process holds was granted to that one, which may have got it. A server that lags behind may show a record
-        # of before the grant.
-        if existing and existing.process != self._process and existing.epoch >= self._turn.granting:
+        # A lease that another process holds was granted to that process, which may have returned it. A server that lags
+        # behind may show an older record: an earlier lease, or a request that waits.
+        granting = self._turn.granting
+        if existing and existing.process != self._process and existing.holds and existing.ticket_epoch == granting:
             self._turn.granting = 0
-        mine = records.start(existing, self._request, self._process, self._begin)
+        mine = start.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST and self._turn.granting != mine.ticket_epoch:
-            raise LockLost(lost(mine))  # and not taken over: its holder has to stop, and release it
+            raise LockLost(lost(mine))  # not taken over: its holder must stop and release it
         return mine, existing
 
     def _arrive(
         self, mine: Record, existing: Record | None, look: Snapshot, group: GroupLook | None = None
-    ) -> Lease | Free | Blocked | None:
-        """A new arrival among the requests that want its locks: granted at once, or with tickets."""
-        mine = replace(mine, entry=mine.entry + 1)
+    ) -> Lease | NeedsSlot | Blocked | None:
+        """Start as a new arrival among the requests for its locks: granted at once, or with tickets."""
+        old, mine = mine, replace(mine, entry=mine.entry + 1, old_turn=0, old_since_ms=0)
         tickets = self._store.queues.conflicting(mine, look.queues)
-        if not tickets:
+        # No verification follows an invitation. So a deferred request takes its tickets first: then the look at its turn
+        # shows every request that arrived before it.
+        if not tickets and self._turn.at_turn(mine) is Ruling.GRANT:
             try:
                 return self._at_once(mine, existing, look, group)
             except NotAtOnce:
-                pass
-        self._enter(mine, existing, waiting.claim(self._store, mine, tickets, self._turn.passing_s))
+                if self._request.has_slot:
+                    raise
+        if self._request.has_slot:
+            return self._turn.wait_for(mine, tickets)
+        self._enter(mine, existing, waiting.claim(self._store, old, tickets, self._turn.passing_s))
         return None
+
+    def _look_with_slot(
+        self, mine: Record, existing: Record, look: Snapshot | None
+    ) -> Lease | NeedsSlot | Blocked | None:
+        """Try to grant the owner's invited or waiting request to its worker; otherwise write nothing."""
+        turn = self._turn
+        if not existing.parked:
+            turn.enters(existing, created=False)
+            return turn.look_at(existing, mine, look)
+        permitted = turn.wait_for_permit(existing)
+        return self._permitted(mine, existing) if isinstance(permitted, GroupLook) else permitted
 
     def _at_once(
         self, mine: Record, existing: Record | None, look: Snapshot, group: GroupLook | None
-    ) -> Lease | Free | Blocked | None:
-        """:raises NotAtOnce: a lock of Hive's is in the way, or no permit is free, or the transaction is too large."""
+    ) -> Lease | NeedsSlot | Blocked | None:
+        """Try to be granted as a new arrival.
+
+        :raises NotAtOnce: a lock of Hive's blocks it, or no permit is free, or the transaction is too large.
+        """
         return self._turn.attempt(existing, mine, look.objects, group)
 
     def _enter(self, mine: Record, existing: Record | None, claim: Claim | None = None) -> None:
         """Write the record of a request that waits, or of a grant that is taken over."""
         store, turn = self._store, self._turn
-        done = store.transact(existing, mine, claim=claim, reads=store.reads(mine.locks))
+        done = store.transact(existing, mine, claim=claim, reads=store.reads(mine.locks), acquires=True)
         if isinstance(done, Refused):
             if done.op.path != self.path:
                 store.make_queues(mine.locks)
             raise Again
         turn.record = record = done.record
-        turn.look = store.looked(mine.locks, done.replies)
+        turn.look = store.snapshot(mine.locks, done.replies)
         if record.waits:
             turn.enters(record, claim, created=existing is None or not existing.has_tickets)
 
     def _bring_back_earlier_waiters(self, position: Position) -> None:
-        """Queue again for the waiters of this process that were taken for dead with this one and were before it."""
+        """Queue again for the waiters of this process that were before it and were removed as dead together with it."""
         before = self._store.waiters.before(position)
         _, *found = self._store.client.submit(Sync(), *(Get(other.path) for other in before))
         for other, node in zip(before, found, strict=True):
@@ -224,33 +274,39 @@ class ZooKeeperAcquisition:
                 other.queue_again(Record.decode(node, other.path))
 
     def queue_again(self, free: Record) -> None:
-        """A new ticket for a request that was taken for dead; its next step finds it. Refused if that was quicker."""
+        """Create a new ticket for a request that was removed as dead; its next step finds it. Refused if that step was
+        quicker."""
         if free.process != self._process or free.state is not State.FREE:
             return
         store = self._store
-        mine = records.start(free, self._request, self._process, self._begin)
+        mine = start.start(free, self._request, self._process, self._begin)
         claim = waiting.claim(store, mine, store.queues.conflicting(mine), self._turn.passing_s)
-        done = store.transact(free, mine, claim=claim)
+        done = store.transact(free, mine, claim=claim, acquires=True)
         if isinstance(done, Refused):
             return
         assert done.record.stat is not None
         if not store.waiters.is_back(self, position(done.record.stat.mzxid, mine.priority, claim)):
-            self._withdraw()  # it left meanwhile, and did not see this
+            self._withdraw()  # it was withdrawn meanwhile, and withdraw() did not see the new ticket
 
     # The next steps.
 
-    def _advance(self, record: Record) -> Lease | Free | Blocked | None:
-        """One step of what has been entered. None: another client was quicker, look again."""
-        store, turn = self._store, self._turn
-        if record.aside:
-            return Free(turn.waited_s)
+    def _advance(self, record: Record) -> Lease | NeedsSlot | Blocked | None:
+        """Do one more step of a request that has a record. None: another client was quicker, look again."""
+        turn = self._turn
         if record.holds:
             return turn.verify_standing(record)
+        if self._request.has_slot:  # a worker has given its grant back
+            raise Again
+        if record.away or record.invited:
+            return NeedsSlot(turn.waited_s, record.until)
         if record.queued:
             return turn.advance(record)
         permitted = turn.wait_for_permit(record)
-        if not isinstance(permitted, GroupLook):
-            return permitted
-        # Its turn: a new arrival among those that want its locks, which keeps its place in the group while it tries.
-        look = store.looked(record.locks, store.client.submit(*store.reads(record.locks)))
-        return self._arrive(replace(record, state=State.WAITING), record, look)
+        return self._permitted(record, record) if isinstance(permitted, GroupLook) else permitted
+
+    def _permitted(self, mine: Record, parked: Record) -> Lease | NeedsSlot | Blocked | None:
+        # At its turn in the group it is a new arrival among the requests for its locks. It keeps its place in the group
+        # while it tries.
+        store = self._store
+        look = store.snapshot(mine.locks, store.client.submit(*store.reads(mine.locks)))
+        return self._arrive(replace(mine, state=State.WAITING), parked, look)

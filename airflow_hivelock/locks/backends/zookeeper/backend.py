@@ -1,4 +1,4 @@
-"""The ZooKeeper backend: Hive's own locks, queued and leased beside Hive's namespace."""
+"""The ZooKeeper backend: Hive's own locks, with a queue and leases next to Hive's namespace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import nodes
+from airflow_hivelock.locks.backends.zookeeper import audit, nodes
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -51,22 +51,22 @@ log = logging.getLogger(__name__)
 _COUNT = re.compile("[0-9]{1,12}")
 
 PASSING_S = 3600.0
-"""For how long a request that waits may be passed by those of higher priority, unless the URL says otherwise."""
+"""How long requests of higher priority may overtake a waiter by default, in seconds."""
 
 MOST_PASSING_S = 366 * DAY_S
 
 WAITER_KEPT_S = 86_400.0
-"""How long a sweep leaves a dead waiter its place, where nobody behind has broken it; and a request that has stepped aside
-its mark."""
+"""How long a sweep keeps the position of a dead waiter that no other has removed, and the entry of an AWAY request, in
+seconds."""
 
 
 class ZooKeeperBackend(Listed):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param client: a session of its own; :meth:`close` ends it.
-    :param acl_bytes: what the ACL of a node takes in a request.
-    :param patience_s: how long a request, whose turn it is, lets Hive's clients pass before it holds its place among them.
-    :param passing_s: for how long requests of higher priority may go before one that waits.
+    :param acl_bytes: how many bytes the ACL of a node takes in a request.
+    :param patience_s: how long a request at its turn lets Hive's clients go first, before it creates a placeholder.
+    :param passing_s: how long requests of higher priority may overtake a waiter.
     :param clock: monotonic seconds; *sleep* waits by it.
     """
 
@@ -101,17 +101,20 @@ class ZooKeeperBackend(Listed):
         query_chars: str = str(MAX_QUERY_LENGTH),
         **security: str,
     ) -> Self:
-        """:raises InvalidRequest: before anything is connected; :raises StoreUnavailable: nothing answers.
+        """Connect to ZooKeeper.
 
         :param servers: ``[user:password@]host:port[,host:port…]``
-        :param chroot: what *namespace* and *root* lie below, as behind the servers in Hive's ``hive.zookeeper.quorum``.
-        :param query_chars: Hive's ``hive.lock.query.string.max.length``, of which up to 500 have room.
+        :param chroot: the path above *namespace* and *root*, like that after the servers in Hive's
+            ``hive.zookeeper.quorum``.
+        :param query_chars: Hive's ``hive.lock.query.string.max.length``; at most 500 are used.
         :param security: see :meth:`.Security.of`.
+        :raises InvalidRequest: before anything is connected.
+        :raises StoreUnavailable: no server answers.
         """
         login, _, hosts = servers.rpartition("@")
         try:
             for host, _ in collect_hosts(hosts)[0]:
-                host.encode("idna")  # or looking it up would end kazoo's thread
+                host.encode("idna")  # otherwise the look-up would raise in kazoo's thread, and end it
         except ValueError as error:
             raise InvalidRequest(
                 f"{hosts!r} ({error}): a ZooKeeper URL needs hosts, as in zookeeper://host:2181/hive_zookeeper_namespace"
@@ -120,7 +123,7 @@ class ZooKeeperBackend(Listed):
         path = f"/{namespace.strip('/')}" if namespace.strip("/") else Layout.namespace
         if not _COUNT.fullmatch(query_chars):
             raise InvalidRequest(
-                f"query_chars={query_chars!r:.80} is not a whole number; write hive.lock.query.string.max.length"
+                f"query_chars={query_chars!r:.80} is not a whole number. Give the value of hive.lock.query.string.max.length"
             )
         layout = Layout(f"{top}{path}", f"{top}{root}", min(int(query_chars), MAX_QUERY_LENGTH))
         session_s = seconds("timeout_s", timeout_s, most_s=DAY_S)
@@ -132,10 +135,10 @@ class ZooKeeperBackend(Listed):
             backend = cls(session, layout, acl_bytes=secured.acl_bytes, patience_s=patience, passing_s=passing)
             backend.namespace = path
             if secured.closed:
-                backend.now()  # a wrong password for DIGEST is no error of a session's, only of its first write
+                backend.now()  # a session accepts a wrong password for DIGEST; only its first write fails
                 if not session.guarded(layout.root):
                     log.warning(
-                        "%s in ZooKeeper was made without an ACL, so that everybody may still write there: zkCli.sh setAcl -R",
+                        "%s in ZooKeeper was created without an ACL, so all clients may still write there. Run zkCli.sh setAcl -R",
                         layout.root,
                     )
         except BaseException:
@@ -144,6 +147,7 @@ class ZooKeeperBackend(Listed):
         return backend
 
     def sweep(self) -> int:
+        self.store.format.read()
         now_ms = self.now().timestamp() * 1000
         keys = self.store.names(self.store.layout.records)
         swept = 0
@@ -151,9 +155,10 @@ class ZooKeeperBackend(Listed):
             if record is None or record.stat is None:
                 continue
             age_s = (now_ms - record.stat.mtime_ms) / 1000
-            if record.waits or record.aside:
-                dead = record.aside or self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None
-                # A dead waiter keeps its place for its owner's next process, but no lock nodes that would block Hive.
+            if record.waits or record.invited or record.away:
+                dead = not record.waits or self.store.client.submit(Exists(self.store.layout.alive(key)))[0] is None
+                # A dead waiter keeps its position for its owner's next process, but no lock nodes that would block
+                # Hive.
                 if dead and (record.node_zxids or age_s > WAITER_KEPT_S):
                     swept += nodes.free(self.store, record) is not None
             elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
@@ -172,7 +177,7 @@ class ZooKeeperBackend(Listed):
         return ZooKeeperAcquisition(self.store, request, wake, self.patience_s, self.passing_s)
 
     def takes(self, request: LockRequest) -> dict[Lock, str]:
-        """Each lock and its node, to whose name ZooKeeper appends ten digits; see :class:`.Explains`."""
+        """Each lock and its node. ZooKeeper appends ten digits to the node's name; see :class:`.Explains`."""
         fits = fitting(request, self.store.layout, self.store.acl_bytes)
         return {lock: f"{self.store.layout.object(lock.object)}/{LOCK_PREFIXES[lock.mode]}" for lock in fits.locks}
 
@@ -185,6 +190,7 @@ class ZooKeeperBackend(Listed):
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
         path = self.store.layout.record(owner_key(lease.owner))
+        # The watch comes before the read, so that no change in between is missed.
         if wake is not None:
             self.store.client.submit(Exists(path, wake))
         record = self.store.held(lease)
@@ -198,13 +204,14 @@ class ZooKeeperBackend(Listed):
         return self.store.change(lease, lambda record: record.recording(name, application))
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        looking = self.store.retry(f"lease {lease_id} changed while it was looked at")
+        looking = self.store.retry(f"lease {lease_id} changed while it was read")
         while True:
             record = self.store.read_lease(lease_id)
             lease = check_newest(record.lease() if record else None, lease_id, name, token)
             assert record is not None
             nodes.look_for_losses(self.store, lease, record, record.locks)
-            # Once more, for the nodes may have been another's by then: its grant changed the record.
+            # Read it again: meanwhile the nodes may have become another request's, and its grant would have changed the
+            # record.
             again = self.store.read(record.key, fresh=True)
             if again is not None and again.version == record.version:
                 return
@@ -224,7 +231,7 @@ class ZooKeeperBackend(Listed):
         releasing = self.store.retry(f"{lease.owner}: its record changed while a part of its lease was released")
         while (record := self.store.standing(lease)) is not None:
             if record.state is State.LOST:
-                record = self.store.held(lease)  # raises, and says so
+                record = self.store.held(lease)  # raises LockLost with the reason
             left = rules.left(record.lease(), objects, lease.locks)
             if left == record.locks:
                 return record.lease()
@@ -246,19 +253,29 @@ class ZooKeeperBackend(Listed):
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         def release(record: Record) -> Record | None:
-            return nodes.entomb(self.store, record, self._audit_entry(record, reason, user))
+            return nodes.entomb(self.store, record, *self._audited(record, reason, user))
 
         return self._force(lease_id, lambda record: record.lease().unchanged(seen), release)
 
-    def forget_aside(self, owner: str, attempt: int) -> bool:
+    def forget_deferred(self, owner: str, attempt: int) -> bool:
         record = self.store.read(owner_key(owner), fresh=True)
-        # Refused where somebody has acted for the owner since.
-        return bool(record and record.aside and record.attempt == attempt and nodes.free(self.store, record))
+        # Refused if another call has acted for the owner since.
+        waits = record and (record.away or record.invited) and record.attempt == attempt
+        return bool(record and waits and nodes.free(self.store, record))
+
+    def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
+        withdrawing = self.store.retry(f"the request of {owner} changed while it was withdrawn by force")
+        while (record := self.store.read(owner_key(owner), fresh=True)) and record.waits:
+            if nodes.entomb(self.store, record, *self._audited(record, reason, user)):
+                return True
+            self.store.format.read()  # a stamp that has changed refuses each try
+            withdrawing.again()
+        return False
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         def write(record: Record) -> Record | None:
             changed = record.recording(seen.name, application)
-            return self.store.rewrite(record, changed, self._audit_entry(record, reason, user))
+            return self.store.rewrite(record, changed, *self._audited(record, reason, user))
 
         return self._force(lease_id, lambda record: seen in record.works, write)
 
@@ -269,14 +286,17 @@ class ZooKeeperBackend(Listed):
         while (record := self.store.read_lease(lease_id)) is not None and allowed(record):
             if write(record):
                 return True
+            self.store.format.read()  # a stamp that has changed refuses each try
             forcing.again()
         return False
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
         return nodes.free_hives(self.store, query_id, target, reason=reason, user=user)
 
-    def _audit_entry(self, record: Record, reason: str, user: str) -> Create:
-        return nodes.audit_entry(self.store, record.lease_id, record.owner, record.locks, reason, user)
+    def _audited(self, record: Record, reason: str, user: str) -> tuple[Check, Create]:
+        """The operations of a change by force: this version must not be too old, and the audit entry."""
+        entry = audit.entry(self.store.layout, record.lease_id, record.owner, record.locks, reason, user)
+        return self.store.format.check(), entry
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.store.namespace.watch(targets, wake)

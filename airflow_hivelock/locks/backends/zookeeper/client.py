@@ -1,8 +1,9 @@
 """The seam to ZooKeeper: pipelined reads and transactions. :mod:`.session` is the real one; the simulation has another.
 
-Replies are values; failures of the *connection* are raised. A transaction whose reply was lost may have been applied, and is
-never sent again: its owner's record tells. Reads never go back, not even from one session to the next. ZooKeeper promises that
-within a session only: the next server may lag behind, and not show a ticket or a lock that the last one has shown.
+Replies are values; failures of the *connection* are raised. A transaction without a reply may have been applied, and is
+never sent again: its owner's record shows it. Reads never go back, not even from one session to the next. ZooKeeper
+promises that within a session only: the next server may lag behind, and lack a ticket or a lock that the last one has
+shown.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Get:
-    """Read a node: :class:`Node`, or None where there is none."""
+    """Read a node: :class:`Node`, or None if there is none."""
 
     path: str
     wake: Callable[[], None] | None = None
@@ -65,7 +66,7 @@ class Exists:
 
 @dataclass(frozen=True)
 class Children:
-    """List a node: :class:`Listing`, or None where there is no such node. *wake* fires when the list changes."""
+    """List a node: :class:`Listing`, or None if there is none. *wake* fires when the list changes."""
 
     path: str
     wake: Callable[[], None] | None = None
@@ -73,7 +74,7 @@ class Children:
 
 @dataclass(frozen=True)
 class Names(Children):
-    """The children's names alone, with 0 for the zxid: half the work where thousands are read."""
+    """The children's names alone, with 0 for the zxid: half the work for thousands of nodes."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ Op = Create | SetData | Check | Delete
 
 @dataclass(frozen=True)
 class Commit:
-    """One transaction: a tuple of the operations' replies, or :class:`Refused`, in which case nothing happened."""
+    """One transaction: a tuple of the operations' replies, or :class:`Refused`; then nothing happened."""
 
     ops: tuple[Op, ...]
 
@@ -144,7 +145,7 @@ class Client(Protocol):
     """A session with ZooKeeper."""
 
     def submit(self, *requests: Request) -> list[Any]:
-        """Send all *requests* at once, in order, and give their replies in order; all of them in one session.
+        """Send all *requests* at once, in order, and return their replies in order; all of them in one session.
 
         :raises StoreUnavailable: the connection failed; a transaction among them may have been applied.
         """
@@ -152,12 +153,12 @@ class Client(Protocol):
 
     @property
     def session(self) -> int:
-        """Changes when the session ends. It is not the session's id: a server may give that again."""
+        """A number that changes when the session ends. It is not the session's id: a server may give that again."""
         ...
 
     @property
     def connection(self) -> int:
-        """Changes when the connection is lost: the next server may have lost its data meanwhile."""
+        """A number that changes when the connection is lost: the next server may have lost its data meanwhile."""
         ...
 
     @property
@@ -166,5 +167,5 @@ class Client(Protocol):
         ...
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go at once."""
+        """End the session; its ephemeral nodes are deleted at once."""
         ...

@@ -1,20 +1,21 @@
-"""Where things lie in ZooKeeper, Hive's format of a lock node, and what one transaction can carry.
+"""The nodes in ZooKeeper, Hive's format of a lock node, and the size of one transaction.
 
 ::
 
     /hive_zookeeper_namespace/dw/flights/dt=2013-01-01/LOCK-SHARED-00000000007      granted locks, Hive's and ours
     /airflow_hivelock/requests/<owner key>         the owner's record
-    /airflow_hivelock/alive/<owner key>            ephemeral: the process that waits for the owner lives
-    /airflow_hivelock/away/<owner key>             the owner's request has stepped aside
+    /airflow_hivelock/alive/<owner key>            ephemeral: the liveness node of the process that waits for the owner
+    /airflow_hivelock/away/<owner key>             the owner's request is AWAY: it waits for a worker slot, without a position
     /airflow_hivelock/queue/<db.table>             the table's queue
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<entry>-<scope>  a ticket in it
-    /airflow_hivelock/groups/<group's key>/permits/<number>    one of the group's leases stands
+    /airflow_hivelock/groups/<group's key>/permits/<number>    a permit of the group is taken
     /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
     /airflow_hivelock/audit/<sequence>             force releases
+    /airflow_hivelock/format                       the store's stamp; every grant checks this node's version
 
-Below Hive's namespace only lock nodes and object nodes may exist: anything else breaks its SHOW LOCKS. A lock node of ours is
-created on ``LOCK-<MODE>-0`` and so has eleven digits where Hive's has ten: Hive reads both, and no path of ours equals one of
-Hive's.
+Below Hive's namespace only lock nodes and object nodes may exist: anything else breaks Hive's SHOW LOCKS. This package
+creates its lock nodes on ``LOCK-<MODE>-0``, so they have eleven digits where Hive's have ten. Hive reads both, and the
+paths never collide.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
 MAX_QUERY_LENGTH = 500
-"""Of the query in each lock node; a transaction has room for the nodes of a year. Hive keeps a million characters."""
+"""The part of a query in each lock node, in characters; a transaction has room for the nodes of a year. Hive keeps a
+million."""
 
 _LONGEST_NAME = 50
 _REMEMBERED_BYTES = 4_096
 
 MADE_HERE = b"airflow_hivelock"
-"""The data of Hive's namespace where it was made here: no Hive had locked below it by then. Hive makes it empty, and never
-reads it."""
+"""The data of Hive's namespace if this package made it: then no Hive had locked below it. Hive makes it empty, and
+never reads it."""
 
 LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
 """The zero makes eleven digits of the ten that ZooKeeper appends."""
@@ -56,7 +58,7 @@ LOCK_PREFIXES = {mode: f"LOCK-{mode.value}-0" for mode in LockMode}
 
 @dataclass(frozen=True)
 class LockNode:
-    """A lock node's name, taken apart. Hive 4's SEMI_SHARED excludes writers, so it counts as SHARED here."""
+    """The parts of a lock node's name. Hive 4's SEMI_SHARED excludes writers, so it counts as SHARED here."""
 
     name: str
     mode: LockMode
@@ -65,15 +67,16 @@ class LockNode:
 
     @classmethod
     def parse(cls, name: str) -> LockNode | None:
-        """None for an object node."""
+        """Parse a name; None for an object node."""
         return _lock_node(name) if name.startswith("LOCK-") and len(name) < _LONGEST_NAME else None
 
 
 @dataclass(frozen=True)
 class LockData:
-    """A lock node's data: ``queryId:lockTime:EXPLICIT|IMPLICIT:query:clientIp``, and in ours the owner's key behind it.
+    """A lock node's data: ``queryId:lockTime:EXPLICIT|IMPLICIT:query:clientIp``, and in this package's nodes the
+    owner's key.
 
-    Hive ignores what follows the fifth field (``HiveLockObject.HiveLockObjectData``, Hive 2.3 to 4).
+    Hive ignores everything after the fifth field (``HiveLockObject.HiveLockObjectData``, Hive 2.3 to 4).
     """
 
     query_id: str
@@ -96,15 +99,16 @@ class LockData:
 
     @classmethod
     def decode(cls, data: bytes) -> LockData:
-        """Never fails: what a stranger wrote is shown as far as it can be read."""
-        # All lock nodes of a request say the same; but Hive 3 keeps a million characters of a query in each.
+        """Parse data; never fails. Fields that cannot be read stay empty."""
+        # All lock nodes of a request have the same data, so it is cached. But Hive 3 keeps a million characters of a
+        # query in each.
         return _lock_data(data) if len(data) < _REMEMBERED_BYTES else cls._decode(data)
 
     @classmethod
     def _decode(cls, data: bytes) -> LockData:
         text = data.decode("utf-8", "replace")
         fields = text.split(":")
-        # Java's split leaves out empty fields at the end, and without four Hive shows none of them.
+        # Java's split drops empty fields at the end. With fewer than four fields Hive shows none of them.
         details = tuple(fields[:4]) if text.rstrip(":").count(":") >= 3 else None
         fields += [""] * (6 - len(fields))
         time_ms = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 15 else None
@@ -128,8 +132,8 @@ class Layout:
     """The paths.
 
     :param namespace: Hive's ``hive.zookeeper.namespace``.
-    :param root: where ours lies, beside it.
-    :param query_chars: how much of a query a lock node says, as ``hive.lock.query.string.max.length``.
+    :param root: this package's own nodes, outside Hive's namespace.
+    :param query_chars: how much of a query a lock node contains, like ``hive.lock.query.string.max.length``.
     """
 
     namespace: str = "/hive_zookeeper_namespace"
@@ -139,27 +143,29 @@ class Layout:
     def __post_init__(self) -> None:
         for what, path in (("namespace", self.namespace), ("root", self.root)):
             if not _NAMESPACE.fullmatch(path) or {".", ".."} & set(path.split("/")):
-                raise InvalidRequest(f"{what}={path!r} is not a ZooKeeper path; write '/hive_zookeeper_namespace'")
+                raise InvalidRequest(
+                    f"{what}={path!r} is not a ZooKeeper path. Write one, as in '/hive_zookeeper_namespace'"
+                )
         if self.root == self.namespace or self.root.startswith(f"{self.namespace}/"):
             raise InvalidRequest(
-                f"root={self.root!r} lies under Hive's namespace {self.namespace!r}, which would break SHOW LOCKS"
+                f"root={self.root!r} is below Hive's namespace {self.namespace!r}, which would break SHOW LOCKS. Keep them apart"
             )
         if self.namespace.startswith(f"{self.root}/"):
-            raise InvalidRequest(f"Hive's namespace {self.namespace!r} lies under root={self.root!r}; keep them apart")
+            raise InvalidRequest(f"Hive's namespace {self.namespace!r} is below root={self.root!r}. Keep them apart")
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """What must exist before the first request, parents first."""
+        """The nodes that must exist before the first request, parents first."""
         ours = (f"{self.root}/{name}" for name in ("requests", "alive", "away", "queue", "audit"))
         return tuple(part for path in (self.namespace, self.root, *ours) for part in _ancestry(path))
 
     @property
     def above(self) -> str:
-        """What Hive's namespace lies in. Hive's clean-up deletes the namespace as well, but nothing above it."""
+        """The path that contains Hive's namespace. Hive's clean-up deletes the namespace, but nothing above it."""
         return self.namespace.rpartition("/")[0] or "/"
 
     def lock_data(self, request: LockRequest, now_ms: int) -> bytes:
-        """What every lock node of *request* says."""
+        """The data of every lock node of *request*."""
         query = _cut(_field(request.query or f"airflow_hivelock {request.owner}"), self.query_chars)
         return LockData(request.owner, now_ms, True, query, owner_key(request.owner)).encode()
 
@@ -173,14 +179,18 @@ class Layout:
     def record(self, key: str) -> str:
         return f"{self.root}/requests/{key}"
 
+    @property
+    def alives(self) -> str:
+        return f"{self.root}/alive"
+
     def alive(self, key: str) -> str:
         return f"{self.root}/alive/{key}"
 
     @property
-    def asides(self) -> str:
+    def aways(self) -> str:
         return f"{self.root}/away"
 
-    def aside(self, key: str) -> str:
+    def away(self, key: str) -> str:
         return f"{self.root}/away/{key}"
 
     @property
@@ -192,7 +202,7 @@ class Layout:
 
     @property
     def groups(self) -> str:
-        """Made with the first request that has a limit."""
+        """The node of the groups. It is made with the first request that has a limit."""
         return f"{self.root}/groups"
 
     def permits(self, key: str) -> str:
@@ -205,6 +215,11 @@ class Layout:
     def audit(self) -> str:
         return f"{self.root}/audit"
 
+    @property
+    def format(self) -> str:
+        """The node of the store's stamp, which every grant checks."""
+        return f"{self.root}/format"
+
 
 def _ancestry(path: str) -> list[str]:
     parts = path.split("/")[1:]
@@ -212,12 +227,12 @@ def _ancestry(path: str) -> list[str]:
 
 
 def _field(text: str) -> str:
-    # Hive splits at colons, as it deletes them from its own queries; a line break would corrupt SHOW LOCKS' rows.
+    # Hive splits at colons, and deletes them from its own queries; a line break would corrupt SHOW LOCKS' rows.
     return " ".join(text.replace(":", "").split()) or "-"
 
 
 def _cut(text: str, most: int) -> str:
-    """As Hive 3 and later cut a query; they refuse a bound without room for the dots."""
+    """Cut a query like Hive 3 and later; they refuse a bound without room for the dots."""
     return f"{text[: most - 3]}..." if len(text) > most > 3 else text[:most]
 
 
@@ -227,8 +242,9 @@ def _host() -> str:
 
 
 def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:
-    """*request* as one transaction can carry it. Of too many partitions it gets EXCLUSIVE on their table, beginning with the
-    table that has the most of them.
+    """*request* as one transaction can carry it. With too many partitions it gets EXCLUSIVE on their table.
+
+    The table with the most partitions comes first.
 
     :raises RequestTooLarge: that is still too large.
     """
@@ -240,7 +256,7 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
         name_bytes = len(str(lock.object).encode())
         return fixed_bytes + 3 * name_bytes
 
-    said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # in the record
+    said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # the texts in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
     locks = request.locks
     while left_bytes < 0 and (partitions := [lock.object for lock in locks if lock.object.partition]):
@@ -249,12 +265,12 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
         left_bytes += sum(size_bytes(lock) for lock in locks if lock.object.partition and table in lock.object.parents)
         locks = rules.escalate(locks, table)
         log.warning(
-            "%s asks for %d locks below %s, too many for one transaction of ZooKeeper's: it gets EXCLUSIVE on the table",
+            "%s asks for %d locks below %s, too many for one transaction of ZooKeeper. It gets EXCLUSIVE on the table instead",
             *(request.owner, number, table),
         )
     if left_bytes < 0:
         raise RequestTooLarge(
             f"{request.owner} asks for {len(locks):,} tables and databases, {-left_bytes:,} bytes more than ZooKeeper takes "
-            "at once; lock fewer at a time"
+            "in one transaction. Lock fewer at a time"
         )
     return request if locks is request.locks else replace(request, locks=locks)

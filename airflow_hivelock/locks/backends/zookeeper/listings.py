@@ -1,4 +1,4 @@
-"""Holders, waiters, leases, history and audit, as people are shown them. What cannot be read is logged, and hides nothing else."""
+"""Listings of holders, waiters, leases, history and audit. An unreadable entry is logged, and hides no other one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import queueing, rules, validate
+from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backend import NamespaceUse
-from airflow_hivelock.locks.backends.zookeeper import waiting
+from airflow_hivelock.locks.backends.zookeeper import audit, permits
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Get, Names, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
@@ -29,38 +29,37 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     WaitsFor,
-    locks_from_json,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Node
+    from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook, Parked
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
-    from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Parked
     from airflow_hivelock.locks.queueing import Position
 
 log = logging.getLogger(__name__)
 
 _BEFORE_ALL = Claim(0, 0)
-"""The position of requests that are in the way of all others."""
+"""The position of requests that block all others."""
 
 MOST_NAMED = 1_000
-"""How many requests ahead of another a listing names: all of them for each would grow with the square of the queue."""
+"""How many blockers a listing names for one waiter. All of them would grow with the square of the queue."""
 
 MOST_NODES = 1_000
-"""How many nodes of a namespace are looked at."""
+"""How many nodes of a namespace are read."""
 
 MOST_NAMESPACES = 30
-"""How many nodes beside the namespace are looked at."""
+"""How many sibling nodes of the namespace are read."""
 
 _HIVES_NAME = "hive_zookeeper_namespace"
-"""What Hive calls its namespace by default; distributions put the name of the service behind it."""
+"""Hive's default name for its namespace; distributions append the name of the service."""
 
 
 class _Entry(NamedTuple):
-    """A request that locks an object; *waiting*: how many wait of those up to it, itself included."""
+    """A request that locks an object; *waiting*: how many of the requests up to this one wait, itself included."""
 
     position: Position
     key: str
@@ -69,34 +68,36 @@ class _Entry(NamedTuple):
 
 
 class Line:
-    """Tickets by what they lock, so that the requests ahead of another are found without comparing all with all."""
+    """Tickets by their locks, so that blockers are found without comparing all requests with all."""
 
     def __init__(
-        self, tickets: Iterable[Ticket], waiting: Callable[[Ticket], bool], wanted: Mapping[LockObject, LockMode]
+        self, tickets: Iterable[Ticket], waits: Mapping[str, datetime | None], wanted: Mapping[LockObject, LockMode]
     ) -> None:
         """:param tickets: in the order of their positions.
-        :param wanted: what will be asked for; nothing else is looked at.
+        :param waits: the keys of the requests that wait, each with the end of its invitation.
+        :param wanted: the locks that will be asked for; all others are left out.
         """
-        self._lanes: defaultdict[tuple[LockObject, LockMode], list[_Entry]] = defaultdict(list)  # by what they exclude
+        self._lanes: defaultdict[tuple[LockObject, LockMode], list[_Entry]] = defaultdict(list)  # by the excluded lock
         for ticket in tickets:
             for lock in ticket.locks:
                 if lock.object not in wanted:
                     continue
-                blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting(ticket))
+                waiting, until = ticket.key in waits, waits.get(ticket.key)
+                blocker = Blocker(ticket.owner, lock.object, lock.mode, waiting, until=until)
                 for mode in queueing.excluded_by(lock.mode):
                     lane = self._lanes[lock.object, mode]
                     count = blocker.waiting + (lane[-1].waiting if lane else 0)
                     lane.append(_Entry(ticket.position, ticket.key, blocker, count))
 
     def ahead(self, locks: Iterable[Lock], position: Position) -> tuple[tuple[Blocker, ...], int]:
-        """The requests that conflict with *locks* and come before *position*, each once, the nearest :data:`MOST_NAMED` first;
-        and how many of them all wait themselves."""
+        """The requests that conflict with *locks* and come before *position*, and how many of them wait. Each is listed
+        once, the nearest :data:`MOST_NAMED` first."""
         lanes = []
         for lock in locks:
             lane = self._lanes.get((lock.object, lock.mode), [])
             if earlier := bisect_left(lane, position, key=attrgetter("position")):
                 lanes.append((lane, earlier))
-        if len(lanes) == 1 and lanes[0][0][0].blocker.object.table:  # no request is twice in a table's queue
+        if len(lanes) == 1 and lanes[0][0][0].blocker.object.table:  # a table's queue contains no request twice
             lane, earlier = lanes[0]
             near = lane[max(0, earlier - MOST_NAMED) : earlier]
             return tuple(entry.blocker for entry in reversed(near)), lane[earlier - 1].waiting
@@ -111,7 +112,7 @@ class Line:
 class _Group(NamedTuple):
     """A group for listings, with the records of its requests.
 
-    :param holders: see :func:`.waiting.holders`.
+    :param holders: see :func:`.permits.holders`.
     :param waiters: the places, in order, with the record that each belongs to; None: it belongs to no request.
     """
 
@@ -121,7 +122,7 @@ class _Group(NamedTuple):
 
 
 class Listed:
-    """The half of the backend that shows people what is in the store.
+    """The part of the backend that lists the content of the store.
 
     :ivar namespace: Hive's ``hive.zookeeper.namespace``, without a chroot.
     """
@@ -136,13 +137,15 @@ class Listed:
         records = dict(zip(keys, self.store.read_all(keys), strict=True))
         ours = {key: (record.holds, record.node_zxids, record.lease()) for key, record in records.items() if record}
         holders = []
-        for (lock, node), said in zip(placed, data, strict=True):
-            shown = said.explicit, said.query, said.details
-            holds, zxids, lease = ours.get(said.owner_key, (False, frozenset(), None))
+        for (lock, node), lock_data in zip(placed, data, strict=True):
+            shown = lock_data.explicit, lock_data.query, lock_data.details
+            holds, zxids, lease = ours.get(lock_data.owner_key, (False, frozenset(), None))
             if not (lock.node.ours and lease and node.stat.czxid in zxids):
                 since = instant(node.stat.ctime_ms)
-                holders.append(Holder(lock.object, lock.node.mode, said.query_id, since, None, None, None, *shown))
-            elif holds:  # a placeholder is shown as no lock
+                hive_id = "" if lock.node.ours else lock_data.query_id
+                unleased = lock_data.query_id, since, None, None, None
+                holders.append(Holder(lock.object, lock.node.mode, *unleased, *shown, hive_id=hive_id))
+            elif holds:  # a placeholder is not shown as a lock
                 held = lease.owner, lease.since, lease.id, lease.token, lease.expires
                 holders.append(Holder(lock.object, lock.node.mode, *held, *shown))
         return rules.as_shown(holders)
@@ -155,8 +158,8 @@ class Listed:
         return _waiters(self.store, *_listed(self.store), parked, target)
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        """Leases and waiters of one look."""
-        parked = _groups(self.store)  # first: who is at its turn since is found among the tickets
+        """Leases and waiters, of one snapshot."""
+        parked = _groups(self.store)  # first: a request that gets its turn after this read is found among the tickets
         tickets, records = _listed(self.store)
         return _leases(records), _waiters(self.store, tickets, records, parked, None)
 
@@ -170,12 +173,12 @@ class Listed:
     def audit(self) -> list[ForcedRelease]:
         paths = [f"{self.store.layout.audit}/{name}" for name in sorted(self.store.names(self.store.layout.audit))]
         nodes = self.store.client.submit(*map(Get, paths))
-        return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := _audited(node, path))]
+        return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := audit.parse(node, path))]
 
     def namespaces(self) -> list[NamespaceUse]:
         """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
 
-        :raises AccessDenied: the own namespace may not be looked at; others are then left out.
+        :raises AccessDenied: this client may not read its own namespace. Others are then left out.
         """
         store = self.store
         chroot = store.layout.namespace.removesuffix(self.namespace)
@@ -195,9 +198,9 @@ class Listed:
 
 
 def _listed(store: ZooKeeperStore) -> tuple[list[Ticket], dict[str, Record]]:
-    """Every ticket, and by key the records of their owners and of those who have stepped aside: far fewer than there are."""
+    """Every ticket, and the records of their owners and of AWAY requests by key: far fewer than all records."""
     tickets = store.queues.listed()
-    keys = list(dict.fromkeys([*(ticket.key for ticket in tickets), *store.names(store.layout.asides)]))
+    keys = list(dict.fromkeys([*(ticket.key for ticket in tickets), *store.names(store.layout.aways)]))
     return tickets, {record.key: record for record in store.read_all(keys) if record}
 
 
@@ -219,37 +222,36 @@ def _waiters(
     queued: dict[str, Ticket] = {}
     for ticket in placed:
         record = records.get(ticket.key)
-        if record and record.queued and record.ticket_epoch == ticket.epoch:
+        if record and not record.holds and record.has_tickets and record.ticket_epoch == ticket.epoch:
             queued.setdefault(ticket.key, ticket)
     asked = {key: records[key] for key in queued if rules.concern(records[key].locks, target)}
     wanted = _strongest(lock for record in asked.values() for lock in record.locks)
-    waiting = {key for key, record in records.items() if record.queued}
-    line = Line(placed, lambda ticket: ticket.key in waiting, wanted)
+    line = Line(placed, {key: record.until for key, record in records.items() if not record.holds}, wanted)
     found = []
     for key, record in asked.items():
         blockers, ahead = line.ahead(record.locks, queued[key].position)
         since = instant(record.first_ms or queued[key].since_ms)
         priority, attempt = queued[key].priority, record.attempt
-        found.append(Waiter(record.owner, record.locks, 1 + ahead, since, blockers, priority, WaitsFor.LOCK, attempt))
+        what = WaitsFor.SLOT if record.invited else WaitsFor.LOCK
+        shown = 1 + ahead, since, blockers, priority, what, attempt, record.until
+        found.append(Waiter(record.owner, record.locks, *shown))
     front = [waiter for waiter in found if not waiter.blocked_by]
     foreign = _foreign(store, [lock for waiter in front for lock in waiter.locks])
     queue = [waiter if waiter.blocked_by else _behind_hive(waiter, foreign) for waiter in found]
-    return queue + _parked(parked, records, target) + _aside(records.values(), target)
+    return queue + _parked(parked, records, target) + _away(records.values(), target)
 
 
 def _groups(store: ZooKeeperStore) -> list[_Group]:
-    """All groups, for listings: a record that cannot be read is logged, and counts as none."""
+    """All groups, for listings: an unreadable record is logged, and treated as missing."""
     found = (_group(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
     return [group for group in found if group is not None]
 
 
 def _group(store: ZooKeeperStore, key: str, *, listing: bool) -> _Group | None:
-    """
-    :raises StoreCorrupted: a record cannot be read, and this is no *listing*.
-    """
-    if (seen := waiting.look_at(store, key)) is None:
+    """Read a group. Raises StoreCorrupted if a record cannot be read, and this is no *listing*."""
+    if (seen := permits.look_at(store, key)) is None:
         return None
-    holding = waiting.holders(store, seen, listing=listing)
+    holding = permits.holders(store, seen, listing=listing)
     records = store.read_all([place.key for place in seen.parked], listing=listing)
     waiters = [
         (place, record if record is not None and place.has(record) else None)
@@ -259,7 +261,7 @@ def _group(store: ZooKeeperStore, key: str, *, listing: bool) -> _Group | None:
 
 
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
-    """*ticket*, which may have been read before its owner gave something back, without that."""
+    """*ticket* without the locks that its owner has released since it was read."""
     if record is None or not record.given:
         return ticket
     held = set(record.locks)
@@ -267,10 +269,10 @@ def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
 
 
 def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
-    """The requests that wait for one of the leases of their groups."""
+    """The requests that wait for a permit of their groups."""
     found = []
     for group in every:
-        holders = [waiting.blocker(record, record.queued) for _, record in sorted(group.holders.items()) if record]
+        holders = [permits.blocker(record, record.queued) for _, record in sorted(group.holders.items()) if record]
         ahead: list[Blocker] = []
         for place, record in group.waiters:
             if record is None:
@@ -282,21 +284,21 @@ def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: Lock
                 since, waits_for, at = instant(asked_ms), WaitsFor.LEASE, 1 + len(ahead)
                 waiter = Waiter(record.owner, record.locks, at, since, blockers, -place.rank, waits_for, record.attempt)
                 found.append(waiter)
-            ahead.append(waiting.blocker(record, True))
+            ahead.append(permits.blocker(record, True))
     return found
 
 
-def _aside(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
-    """The requests that could have had their locks, and whose owners will ask again."""
-    aside = [record for record in records if record.aside and rules.concern(record.locks, target)]
-    asked_ms = {one.key: one.first_ms or one.asked_ms for one in aside}
-    aside.sort(key=lambda one: asked_ms[one.key])
-    waits = [(one.owner, one.locks, 0, instant(asked_ms[one.key]), (), one.priority, WaitsFor.SLOT) for one in aside]
-    return [Waiter(*shown, record.attempt) for shown, record in zip(waits, aside, strict=True)]
+def _away(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
+    """The requests that could have had their locks, and that their owners will ask for again."""
+    away = [record for record in records if record.away and rules.concern(record.locks, target)]
+    asked_ms = {one.key: one.first_ms or one.asked_ms for one in away}
+    away.sort(key=lambda one: asked_ms[one.key])
+    waits = [(one.owner, one.locks, 0, instant(asked_ms[one.key]), (), one.priority, WaitsFor.SLOT) for one in away]
+    return [Waiter(*shown, record.attempt) for shown, record in zip(waits, away, strict=True)]
 
 
 def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
-    """Hive's own locks on the objects of *locks*, and below the objects that are to be EXCLUSIVE: of all waiters at once."""
+    """Hive's own locks on the objects of *locks*, and below future EXCLUSIVE ones: one read for all waiters."""
     modes = _strongest(locks)
     if not modes:
         return []
@@ -319,7 +321,7 @@ def _strongest(locks: Iterable[Lock]) -> dict[LockObject, LockMode]:
 
 
 def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) -> Waiter:
-    """The waiter with Hive's own locks that are in its way, since none of ours are."""
+    """*waiter* with Hive's own locks as blockers, because no request blocks it."""
     modes = {lock.object: lock.mode for lock in waiter.locks}
 
     def blocks(target: LockObject, mode: LockMode) -> bool:
@@ -330,33 +332,23 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
     return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))
 
 
-def _audited(node: Node, path: str) -> ForcedRelease | None:
-    try:
-        data = validate.load(node.data)
-        validate.texts(data, ("lease", "owner", "user", "reason"))
-        locks = locks_from_json(data["locks"])
-        at = instant(node.stat.ctime_ms)
-        return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        validate.complain(log, f"{path} was not written by a force release: {error}", node.stat.mzxid)
-        return None
-
-
 def sweep_groups(store: ZooKeeperStore) -> int:
-    """Delete permits and places that belong to no request; how many there were. They always go with their records: this is a
-    precaution, but such a permit would keep its group waiting for ever. A group with a record that cannot be read is left alone:
-    the record may be a newer version's lease."""
+    """Delete permits and places that belong to no request; return how many there were.
+
+    They always go with their records, so this is a precaution. But such a permit would keep its group waiting forever.
+    A group with an unreadable record is left alone, because the record may be a newer version's lease.
+    """
     swept = 0
     for key in sorted(store.names(store.layout.groups)):
         try:
             group = _group(store, key, listing=False)
         except StoreCorrupted as error:
-            log.warning("The permits of a group are not swept: %s", error)
+            log.warning("The permits of a group cannot be cleaned up: %s", error)
             continue
         if group is None:
             continue
         void = [number for number, holder in group.holders.items() if holder is None]
-        swept += waiting.strike(store, group.seen, void)
+        swept += permits.strike(store, group.seen, void)
         queue = store.layout.parked(group.seen.key)
         left = [Commit((Delete(f"{queue}/{place.name}"),)) for place, record in group.waiters if record is None]
         swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
@@ -388,7 +380,7 @@ def _names(store: ZooKeeperStore, path: str) -> Iterator[str]:
 
 
 def _seen_by_hive(store: ZooKeeperStore, own: NamespaceUse, chroot: str) -> NamespaceUse:
-    """*own*; a Hive that locks there is remembered: its locks may all be gone at the next look."""
+    """*own*, after noting a Hive that locks there, because all its locks may be gone at the next look."""
     if own.hives and own.made_here:
         with suppress(AccessDenied):
             store.client.submit(Commit((SetData(f"{chroot}{own.path}", b"", -1),)))

@@ -1,4 +1,4 @@
-"""Reading Hive's namespace: which object nodes exist, and which lock nodes lie on them. Writes nothing."""
+"""Reads Hive's namespace: which object nodes exist, and their lock nodes. Only two ``make`` methods write."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Nodes(NamedTuple):
     created: frozenset[LockObject] = frozenset()
 
     def on(self, locks: Iterable[Lock]) -> Nodes:
-        """Those for *locks*."""
+        """The nodes for *locks*."""
         paths = {lock.object: self.paths[lock.object] for lock in locks if lock.object in self.paths}
         return Nodes(paths, self.created)
 
@@ -66,15 +66,16 @@ class Namespace:
         self._layout = layout
 
     def reads(self, locks: Sequence[Lock]) -> list[Names]:
-        """What to read for the first :meth:`survey`."""
+        """The reads for the first :meth:`survey`."""
         tops = (lock.object for lock in locks if len(lock.object.path) <= _TABLE)
         return [Names(self._layout.object(target)) for target in tops]
 
     def survey(self, locks: Sequence[Lock], tops: Sequence[Listing | None] | None = None) -> dict[LockObject, Listing]:
-        """The children of each object of *locks* that exists, by one round trip per level below the tables. An object that its
-        parent does not list is not read.
+        """The children of each existing object of *locks*, by one round trip per level below the tables.
 
-        :param tops: the replies to :meth:`reads`, if they are at hand.
+        An object that its parent does not list is not read.
+
+        :param tops: the replies to :meth:`reads`, if the caller has them.
         """
         listings = self._client.submit(*self.reads(locks)) if tops is None else tops
         seen = self._present([lock.object for lock in locks if len(lock.object.path) <= _TABLE], listings)
@@ -86,15 +87,16 @@ class Namespace:
         return seen
 
     def listings(self, targets: Sequence[LockObject]) -> list[Children]:
-        """What to read of objects that exist."""
+        """The reads of objects that exist."""
         return [Children(self._layout.object(target)) for target in targets]
 
     def _present(self, targets: Sequence[LockObject], listings: Sequence[Listing | None]) -> dict[LockObject, Listing]:
         return {target: listing for target, listing in zip(targets, listings, strict=True) if listing is not None}
 
     def make(self) -> None:
-        """Create the namespace again: Hive's clean-up removes it where it is empty."""
-        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))  # refused where another was quicker
+        """Create the namespace again, because Hive's clean-up removes it while it is empty."""
+        # refused if another client was quicker
+        self._client.submit(Commit((Create(self._layout.namespace, MADE_HERE),)))
 
     def make_partitions(self, targets: Iterable[LockObject]) -> None:
         """Create the partition nodes among *targets* in transactions of their own, parents first."""
@@ -102,7 +104,7 @@ class Namespace:
         self._client.submit(*(Commit((Create(path),)) for path in partitions))
 
     def lock_nodes(self, locks: Iterable[Lock], children: Mapping[LockObject, Listing], data: bytes) -> list[Create]:
-        """Operations that make a lock node for each of *locks*, and the objects that are not among *children*."""
+        """The operations that make a lock node for each of *locks*, and the objects that are not among *children*."""
         creates: list[Create] = []
         for lock in locks:
             path = self._layout.object(lock.object)
@@ -117,9 +119,10 @@ class Namespace:
         children: Mapping[LockObject, Listing | None],
         own: Mapping[LockObject, LockNode],
     ) -> list[PlacedLock]:
-        """Hive's lock nodes among *children* that keep *locks* from being granted. Ours cannot: their turn is over.
+        """Hive's lock nodes among *children* that block *locks*. This package's nodes are not listed: their tickets
+        decide.
 
-        :param own: my own nodes, where there are some: by Hive's rule only a lower sequence number counts against them.
+        :param own: the request's own nodes, if any: by Hive's rule only a lower sequence number blocks them.
         """
         return [
             placed
@@ -131,14 +134,17 @@ class Namespace:
         ]
 
     def placed(self, target: LockObject, listing: Listing | None, at: str = "") -> list[PlacedLock]:
-        """The lock nodes among an object's children, by sequence number; *at*: its node, if its name is not written as by Hive."""
+        """The lock nodes among an object's children, by sequence number.
+
+        :param at: the object's node, if its name is not spelled like Hive's.
+        """
         names = listing.names if listing else ()
         nodes = sorted(filter(None, map(LockNode.parse, names)), key=attrgetter("sequence"))
         path = (at or self._layout.object(target)) if nodes else ""
         return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]
 
     def below(self, target: LockObject | None) -> list[PlacedLock]:
-        """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are passed over."""
+        """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are left out."""
         level: list[tuple[str, LockObject | None]]
         level = [(self._layout.object(target), target)] if target else [(self._layout.namespace, None)]
         found: list[PlacedLock] = []
@@ -161,8 +167,10 @@ class Namespace:
     def foreign_below(
         self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None], before_zxid: int
     ) -> list[PlacedLock]:
-        """Hive's locks, made before *before_zxid*, below an object that *locks* takes EXCLUSIVE: its
-        ``LOCK TABLE … PARTITION`` leaves the table itself unlocked, so nothing on the table tells of them."""
+        """Hive's locks, made before *before_zxid*, below an object that *locks* takes EXCLUSIVE.
+
+        Hive's ``LOCK TABLE … PARTITION`` leaves the table itself unlocked, so no node on the table shows them.
+        """
         foreign = [
             placed
             for lock in locks
@@ -176,8 +184,10 @@ class Namespace:
         ]
 
     def own_nodes(self, locks: Sequence[Lock], zxids: Collection[int]) -> dict[LockObject, PlacedLock]:
-        """The lock nodes for *locks* that the transactions *zxids* created and that still exist. Only the zxid tells: after UNLOCK
-        TABLE in Hive, another request's node can have the path of one of these."""
+        """The existing lock nodes for *locks* that the transactions *zxids* created.
+
+        Only the zxid identifies them: after UNLOCK TABLE in Hive, another request's node can have one of these paths.
+        """
         if not zxids:
             return {}
         listings = self._client.submit(*(Names(self._layout.object(lock.object)) for lock in locks))
@@ -189,8 +199,11 @@ class Namespace:
         return {p.object: p for nodes in listed for p in nodes if p.path in made}
 
     def _made(self, listed: Sequence[Sequence[PlacedLock]], zxids: Collection[int]) -> set[str]:
-        """The paths of those that the transactions *zxids* created; each of *listed* is one object's. Their numbers grow as their
-        zxids do: of a thousand some are asked for first, then those between two of these, and all only if none was found."""
+        """The paths of the nodes that the transactions *zxids* created; each of *listed* is one object's.
+
+        Their numbers grow with their zxids. So some of a thousand are read first, then those between two of these. All
+        are read only if none was found.
+        """
         czxids: dict[str, int | None] = {}
 
         def ask(nodes: Iterable[PlacedLock]) -> None:
@@ -209,48 +222,52 @@ class Namespace:
     def missing(
         self, locks: Sequence[Lock], zxids: Collection[int], wake: Callable[[], None] | None
     ) -> list[LockObject]:
-        """The objects of *locks* whose lock nodes, made by the transactions *zxids*, are gone; watches the others."""
+        """The objects of *locks* without the lock nodes that the transactions *zxids* made; watches the others."""
         own = self.own_nodes(locks, zxids)
         if wake is not None:
             stats = self._client.submit(*(Exists(placed.path, wake) for placed in own.values()))
-            czxids = (stat and stat.czxid for stat in stats)  # another's may have come to the path of mine since
+            # another request's node may have replaced mine at that path since
+            czxids = (stat and stat.czxid for stat in stats)
             own = {target: own[target] for target, czxid in zip(own, czxids, strict=True) if czxid in zxids}
         return [lock.object for lock in locks if lock.object not in own]
 
     def blockers(self, foreign: Sequence[PlacedLock]) -> list[Blocker]:
-        """Hive's locks that are in the way, and still there."""
+        """Hive's locks that block, and still exist."""
         found = self.read(foreign)
         return [Blocker(LockData.decode(node.data).query_id, at.object, at.node.mode) for at, node in found]
 
     def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
-        """The lock nodes that still exist, with their data. Some first, then as many at a time as fit if they are like those:
-        Hive 3 keeps up to a megabyte of a query in each of its locks, and the same in all of them."""
+        """The lock nodes that still exist, with their data.
+
+        The first read takes a few, the next as many as fit if they are like those. Hive 3 keeps up to a megabyte of a
+        query in each of its locks, the same text in all.
+        """
         found: list[tuple[PlacedLock, Node]] = []
-        said: dict[bytes, bytes] = {}
+        distinct: dict[bytes, bytes] = {}
         start, together = 0, _READ_FIRST
         while some := placed[start : start + together]:
             start += together
             nodes = self._client.submit(*(Get(lock.path) for lock in some))
             for lock, node in zip(some, nodes, strict=True):
                 if node is not None:
-                    data = said.setdefault(node.data, node.data)
+                    data = distinct.setdefault(node.data, node.data)
                     found.append((lock, node if data is node.data else node._replace(data=data)))
-            together = max(_READ_FIRST, _READ_BYTES // (1 + max(map(len, said), default=0)))
+            together = max(_READ_FIRST, _READ_BYTES // (1 + max(map(len, distinct), default=0)))
         return found
 
     def watch(self, targets: Iterable[LockObject], wake: Callable[[], None]) -> None:
-        """Call *wake* when a lock on one of *targets* comes or goes."""
+        """Call *wake* when a lock on one of *targets* is created or deleted."""
         paths = [self._layout.object(target) for target in targets]
         listings = self._client.submit(*(Children(path, wake) for path in paths))
         absent = [path for path, listing in zip(paths, listings, strict=True) if listing is None]
         if any(self._client.submit(*(Exists(path, wake) for path in absent))):
-            wake()  # made between the two looks
+            wake()  # created between the two reads
 
 
 def _between(
     nodes: Sequence[PlacedLock], czxids: Mapping[str, int | None], zxids: Collection[int]
 ) -> Iterator[PlacedLock]:
-    """Those of *nodes*, in the order of their making, among which *zxids* may be, by the *czxids* that are known."""
+    """The part of *nodes*, in the order of their creation, that may contain *zxids*, by the known *czxids*."""
     known = [(at, czxid) for at, node in enumerate(nodes) if (czxid := czxids.get(node.path)) is not None]
     for zxid in zxids:
         above = bisect_right(known, zxid, key=itemgetter(1))
@@ -265,11 +282,11 @@ def _has_objects(listing: Listing | None) -> bool:
 
 
 def hives_order(target: LockObject) -> str:
-    """What Hive sorts a query's objects by: their names, joined (``HiveLockObject.getName``), not level by level."""
+    """Hive's sort key for a query's objects: their names, joined (``HiveLockObject.getName``), not level by level."""
     return "/".join(target.path)
 
 
-@lru_cache(maxsize=16_384)  # the same from one look to the next
+@lru_cache(maxsize=16_384)  # each look parses the same names
 def _child(parent: LockObject | None, name: str) -> LockObject | None:
     try:
         if parent is None:

@@ -1,9 +1,9 @@
-"""Queues: one ticket per table, created at the start and kept until the release, so that it is both position and hold.
+"""Queues: one ticket per table, created at the start and kept until the release. It is both position and hold.
 
-All tickets of a request are created in one transaction. Its zxid is the request's position in every queue, so waiting has
-no cycles. An EXCLUSIVE lock on a *database* excludes every other request in it, but few requests ask for one. So only such a
-request (or one for the database alone) has a ticket in the database's own queue. Every other request reads that queue after
-its own ticket exists, and the EXCLUSIVE request reads the queues of all tables of the database.
+All tickets of a request are created in one transaction. Its zxid is the request's position in every queue, so waiting
+has no cycles. An EXCLUSIVE lock on a *database* excludes every other request in it, but few requests ask for one. So
+only such a request (or one for the database alone) has a ticket in the database's own queue. Every other request reads
+that queue after its own ticket exists. The EXCLUSIVE request reads the queues of all tables of the database.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import hashlib
 import json
 import logging
 import re
-import threading
 from collections import OrderedDict
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hivelock.locks import queueing, validate
+from airflow_hivelock.locks import formats, queueing, validate
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete, Get, Names, SetData
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order, locks_from_json, locks_to_json
@@ -42,13 +40,15 @@ CACHED_TICKETS = 20_000
 """How many tickets are cached, unless one look needs more. An evicted ticket is read again."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-(A|[SX](?:[0-9a-f]{8})?)")
-"""A ticket's node: the owner's key, the epoch, the record's entry, the scope. No name is ever used twice."""
+"""A ticket's node: the owner's key, the epoch, the record's entry, the scope. A name is used only once."""
+
+_FIELDS = frozenset({"owner", "locks", "priority", "place", "since_ms"})
 
 _ANY = "A"
 
 
 class Claim(NamedTuple):
-    """A turn before others, and since when a request has had it, by the store's clock."""
+    """The turn of another request, and since when a request has had it, by the store's clock."""
 
     zxid: int
     since_ms: int
@@ -61,6 +61,7 @@ class Ticket:
     :param zxid: of the transaction that created it: its position, unless it has claimed another.
     :param version: of its node, when it was read.
     :param holds: whether its request is known to have lock nodes.
+    :param stamp: of the version that created it.
     """
 
     path: str
@@ -74,8 +75,9 @@ class Ticket:
     claim: Claim | None = None
     version: int = 0
     holds: bool = False
+    stamp: formats.Stamp = field(default=formats.WRITES, compare=False)
 
-    @property
+    @cached_property
     def position(self) -> Position:
         return position(self.zxid, self.priority, self.claim)
 
@@ -90,7 +92,7 @@ def position(zxid: int, priority: int, claim: Claim | None) -> Position:
 
 
 def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
-    """The queues in which a request for *locks* takes a ticket, with its locks there."""
+    """The queues that a request for *locks* takes a ticket in, with its locks there."""
     databases: dict[str, Lock] = {}
     tables: dict[tuple[str, str], list[Lock]] = {}
     for lock in locks:
@@ -110,16 +112,17 @@ def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
 
 
 def _units(locks: Iterable[Lock]) -> list[str]:
-    """The queues that may hold tickets in the way of a request for *locks*."""
+    """The queues that may contain tickets ahead of a request for *locks*."""
     tables = {(lock.object.database, lock.object.table) for lock in locks}
     return sorted(f"{name}.{table}" if table else name for name, table in tables)
 
 
 def scope(locks: Iterable[Lock]) -> str:
-    """What a ticket's name tells of its *locks*, so that requests for other partitions need not read its data.
+    """The part of a ticket's name that describes its *locks*. Requests for other partitions then need not read its
+    data.
 
-    ``X``: the table EXCLUSIVE. ``S``: the table alone, SHARED. ``S`` or ``X`` and eight hex digits: partitions below one
-    first level, by its hash, with the strongest of their modes. ``A``: anything else; its data has to be read.
+    ``X``: the table EXCLUSIVE. ``S``: the table alone, SHARED. ``S`` or ``X`` and eight hex digits: partitions below
+    one first level, by its hash, with the strongest of their modes. ``A``: anything else; its data has to be read.
     """
     exclusive, whole, first_levels = False, False, set()
     for lock in locks:
@@ -139,6 +142,17 @@ def scope(locks: Iterable[Lock]) -> str:
     return ("X" if exclusive else "S") + "".join(map(_hash, first_levels))
 
 
+@lru_cache(maxsize=16_384)  # each look parses the same names
+def _parts(name: str) -> re.Match[str] | None:
+    return _NAME.fullmatch(name)
+
+
+@lru_cache(maxsize=4_096)
+def _same(locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
+    """The first tuple that was equal to *locks*, so that tickets share it."""
+    return locks
+
+
 @lru_cache(maxsize=4_096)
 def _hash(level: tuple[str, str]) -> str:
     return hashlib.sha256("=".join(level).encode()).hexdigest()[:8]
@@ -152,56 +166,14 @@ def _may_conflict(one: str, other: str) -> bool:
 
 
 def _may_lock(scope: str, target: LockObject) -> bool:
-    """Whether a ticket of that scope, in the queue of *target*'s table or in one of its database, may lock *target*."""
+    """Whether a ticket of that scope may lock *target*, in the queue of *target*'s table or another of its database."""
     if not target.partition or scope == _ANY:
         return True
     return scope[1:] == _hash(target.partition[0])
 
 
-class LocalWaiter(Protocol):
-    """A waiting request of this process; *path* is that of its owner's record."""
-
-    path: str
-
-    def queue_again(self, free: Record) -> None: ...
-
-
-class LocalWaiters:
-    """The positions of this process's waiting requests. If they are taken for dead together, they come back in order.
-
-    A process that pauses for longer than its session lasts is taken for dead: the waiter behind breaks its requests, one by
-    one, where no other is in the way. They queue again behind the requests that stayed.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
-
-    def waits_at(self, waiter: LocalWaiter, position: Position) -> None:
-        with self._lock:
-            self._positions[waiter] = position
-
-    def leaves(self, waiter: LocalWaiter) -> None:
-        """It has its lease, or waits no longer."""
-        with self._lock:
-            self._positions.pop(waiter, None)
-
-    def before(self, position: Position) -> list[LocalWaiter]:
-        """The waiters with an earlier position, in their order."""
-        with self._lock:
-            return queueing.earlier(position, self._positions)
-
-    def is_back(self, waiter: LocalWaiter, position: Position) -> bool:
-        """Note the position that it has got again; False if it has left meanwhile."""
-        with self._lock:
-            if waiter not in self._positions:
-                return False
-            self._positions[waiter] = position
-            return True
-
-
 class Queues:
-    """Reads tickets, and caches them: what a ticket locks can only become less. One per session."""
+    """Reads tickets, and caches them: a ticket's locks can only become fewer. One per session."""
 
     def __init__(self, client: Client, layout: Layout) -> None:
         self._client = client
@@ -228,7 +200,7 @@ class Queues:
         return [_decode(path, node) for path, node in zip(paths, nodes, strict=True) if node is not None]
 
     def shrinks(self, record: Record, left: Iterable[Lock]) -> list[Op]:
-        """The operations after which *record*'s tickets contain only what is *left* of its locks."""
+        """The operations that leave in *record*'s tickets only the locks of *left*."""
         ops: list[Op] = []
         kept = set(left)
         for ticket in self.of(record):
@@ -236,7 +208,7 @@ class Queues:
             if not locks:
                 ops.append(Delete(ticket.path))
             elif len(locks) < len(ticket.locks):
-                data = _ticket_data(ticket.owner, locks, ticket.priority, ticket.claim)
+                data = _ticket_data(ticket.owner, locks, ticket.priority, ticket.claim, ticket.stamp)
                 ops.append(SetData(ticket.path, data, ticket.version))
         return ops
 
@@ -253,7 +225,7 @@ class Queues:
     # The tickets of all requests.
 
     def reads(self, locks: Sequence[Lock]) -> list[Names]:
-        """The requests that list the queues of a request for *locks*, and of its databases."""
+        """The reads that list the queues of a request for *locks*, and of its databases."""
         return [Names(self._layout.queue(name)) for name in _units(locks)]
 
     def named(self, locks: Sequence[Lock], replies: Sequence[Listing | None]) -> Listings:
@@ -261,7 +233,7 @@ class Queues:
         return dict(zip(_units(locks), replies, strict=True))
 
     def changes(self, locks: Iterable[Lock]) -> list[Get]:
-        """The requests that tell when each queue of a ticket changed last."""
+        """The reads that show when each queue of a ticket last changed."""
         return [Get(self._layout.queue(name)) for name in ticket_units(locks)]
 
     def conflicting(self, record: Record, listings: Listings | None = None) -> list[Ticket]:
@@ -284,11 +256,14 @@ class Queues:
             if found[1] != record.key and (name not in mine or _may_conflict(mine[name], found[3]))
         ]
         modes = {lock.object: lock.mode for lock in locks}
-        tickets = [ticket for ticket in self._get(paths, _decode).values() if queueing.excludes(modes, ticket.locks)]
+        read = self._get(paths, _decode).values()
+        excluded = _with_locks(read, lambda theirs: queueing.excludes(modes, theirs))
+        tickets = [ticket for ticket in read if id(ticket.locks) in excluded]
         return sorted(tickets, key=attrgetter("position"), reverse=True)
 
     def older(self, record: Record, target: LockObject, czxid: int, listings: Listings) -> dict[str, Ticket | None]:
-        """Other requests' tickets that lock *target* and are older than its node, created at *czxid*; None: it has gone since.
+        """Other requests' tickets that lock *target* and are older than its node, created at *czxid*; None: the ticket
+        is gone.
 
         :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
@@ -297,27 +272,27 @@ class Queues:
             listings = {name: listings.get(name)}
         else:
             listings = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
-        # An epoch is no larger than the zxid of the transaction that first wrote it: most names tell that they are younger.
+        # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
         paths = [
             path
             for _, path, found in self._names(listings)
             if found[1] != record.key and int(found[2]) < czxid and _may_lock(found[3], target)
         ]
         tickets = self._get(paths, _decode)
+        locking = _with_locks(tickets.values(), lambda theirs: any(lock.object == target for lock in theirs))
         return {
             path: ticket
             for path in paths
-            if (ticket := tickets.get(path)) is None
-            or (ticket.zxid < czxid and any(lock.object == target for lock in ticket.locks))
+            if (ticket := tickets.get(path)) is None or (ticket.zxid < czxid and id(ticket.locks) in locking)
         }
 
     def listed(self) -> list[Ticket]:
-        """The tickets in every queue, for listings: one that cannot be read is logged, and hides none of the others."""
+        """The tickets in every queue, for listings. An unreadable ticket is logged, and hides none of the others."""
         paths = [path for _, path, _ in self._names(self._list(self._every()))]
         return sorted(self._get(paths, _readable).values(), key=attrgetter("position"))
 
     def forget_changed(self, read: Iterable[tuple[Ticket, Stat | None]]) -> bool:
-        """Of tickets, with what is at their paths now, forget those that have changed; whether there were any.
+        """Forget the cached tickets that have changed, by the stats at their paths; return whether there were any.
 
         After a partial release a ticket may conflict no longer, and only its version shows that.
         """
@@ -335,15 +310,16 @@ class Queues:
         return dict(zip(given, self._client.submit(*(Names(self._layout.queue(name)) for name in given)), strict=True))
 
     def _names(self, listings: Listings) -> Iterator[tuple[str, str, re.Match[str]]]:
-        """Each ticket's queue, path, and name taken apart."""
+        """Each ticket's queue, path, and name split into its parts."""
         for name, listing in listings.items():
             for child in listing.names if listing else ():
-                if found := _NAME.fullmatch(child):
+                if found := _parts(child):
                     yield name, f"{self._layout.queue(name)}/{child}", found
 
     def _get(self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None]) -> dict[str, Ticket]:
-        """The tickets at *paths*, from the cache where they are in it."""
-        # The answer is apart from the cache, from which this look, or another thread's, may evict it meanwhile.
+        """The tickets at *paths*, from the cache if possible."""
+        # The answer is a dict of its own, because this look or another thread's may evict a ticket from the cache
+        # meanwhile.
         found = {path: ticket for path in paths if (ticket := self._cached.get(path))}
         unknown = [path for path in paths if path not in found]
         for path, node in zip(unknown, self._client.submit(*map(Get, unknown)), strict=True):
@@ -354,32 +330,49 @@ class Queues:
         return found
 
 
-def _ticket_data(owner: str, locks: Iterable[Lock], priority: int, claim: Claim | None) -> bytes:
-    data: dict[str, Any] = {"owner": owner, "locks": locks_to_json(locks)}
+def _with_locks(tickets: Iterable[Ticket], wanted: Callable[[tuple[Lock, ...]], bool]) -> set[int]:
+    """The ids of the *wanted* tuples of locks. Waiters for the same objects share one, so a thousand are compared once."""
+    distinct = {id(ticket.locks): ticket.locks for ticket in tickets}
+    return {number for number, locks in distinct.items() if wanted(locks)}
+
+
+def _ticket_data(
+    owner: str,
+    locks: Iterable[Lock],
+    priority: int,
+    claim: Claim | None,
+    stamp: formats.Stamp = formats.WRITES,
+) -> bytes:
+    data: dict[str, Any] = {**stamp.fields(), "owner": owner, "locks": locks_to_json(locks)}
     data |= {"priority": priority} if priority != 1 else {}
     data |= {"place": claim.zxid, "since_ms": claim.since_ms} if claim else {}
     return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _decode(path: str, node: Node) -> Ticket:
-    """:raises StoreCorrupted: this version cannot read it."""
+    """Parse a ticket.
+
+    :raises StoreCorrupted: this version cannot read it.
+    :raises UpgradeNeeded: it is for readers of a later format.
+    """
     try:
         name = path.rpartition("/")[2].split("-")
         data = validate.load(node.data)
-        stat, locks = node.stat, locks_from_json(data["locks"])
+        stamp = formats.take(data, _FIELDS, path)
+        stat, locks = node.stat, _same(locks_from_json(data["locks"]))
         owner, priority = validate.text(data["owner"], "owner"), data.get("priority", 1)
         validate.number(abs(priority), "priority", MAX_PRIORITY)
         claim = None
         if "place" in data:
             since_ms = validate.number(data["since_ms"], "since_ms", validate.MOST_MS)
             claim = Claim(validate.number(data["place"], "place", stat.czxid - 1), since_ms)
-        return Ticket(
-            path, name[0], int(name[1]), owner, stat.czxid, stat.ctime_ms, locks, priority, claim, stat.version
-        )
+        key, epoch, since_ms = name[0], int(name[1]), stat.ctime_ms
+        made = path, key, epoch, owner, stat.czxid, since_ms, locks, priority, claim, stat.version
+        return Ticket(*made, stamp=stamp)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
-            f"{path} is a ticket that this version cannot read: upgrade airflow-hivelock here too, or delete that node if "
-            "airflow-hivelock did not create it"
+            f"{path} is a ticket that this version cannot read. Upgrade airflow-hivelock here too. If airflow-hivelock did "
+            "not create the node, delete it"
         ) from error
 
 

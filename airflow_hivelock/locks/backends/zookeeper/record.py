@@ -1,26 +1,27 @@
-"""The owner's record: the state of one owner's request, and the compare-and-set that every step goes through.
+"""The owner's record: the state of one owner's request, which every step compares and sets.
 
-``docs/architecture.md`` has the states, and what a request has in each. A TOMBSTONE keeps a slow first process of the owner
-from acquiring again after the release, and is the history of the lease.
+``docs/architecture.md`` has the states, and a request's nodes in each. A TOMBSTONE keeps a slow earlier process of the
+owner from acquiring again after the release. It is also the history of the lease.
 """
 
 from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import formats, validate
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
+    MAX_INVITATION_S,
     MAX_LEASE_S,
     MAX_PRIORITY,
     Lease,
     Lock,
     LockObject,
-    LockRequest,
     Tenure,
     Work,
     in_order,
@@ -30,17 +31,13 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
-from airflow_hivelock.locks.queueing import Call, Earlier
+from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 
-FORMAT = 2
-"""Raised when the record changes so that an older version would misread it; a newer record is left untouched."""
-
-
-ALIVE, ASIDE, TICKETS, PERMIT, PLACE = "alive", "aside", "tickets", "permit", "place"
-"""What a request can have, apart from its record and its lock nodes: see :attr:`Record.belongings`."""
+ALIVE, AWAY, TICKETS, PERMIT, PLACE = "alive", "away", "tickets", "permit", "place"
+"""The kinds of nodes of a request, apart from its record and its lock nodes: see :attr:`Record.belongings`."""
 
 
 class State(enum.StrEnum):
@@ -49,6 +46,7 @@ class State(enum.StrEnum):
     PARKED = "parked"
     GRANTED = "granted"
     LOST = "lost"
+    INVITED = "invited"
     AWAY = "away"
     TOMBSTONE = "tombstone"
 
@@ -56,10 +54,10 @@ class State(enum.StrEnum):
 class Share(NamedTuple):
     """A request's part in its group of leases.
 
-    :param most: how many leases of *group* may stand, its own included.
-    :param permit: the number of its permit, which it has from the grant to the end of the lease; None: it has none.
+    :param most: how many leases of *group* may be held, its own included.
+    :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none.
     :param ticket: its node in the group's queue; ``""``: it has none there.
-    :param place: its constant place in that queue, chosen when it is parked first, at *placed_ms*; 0 before.
+    :param place: its constant place in that queue, chosen when it is first parked, at *placed_ms*; 0 before.
     """
 
     group: str
@@ -70,37 +68,45 @@ class Share(NamedTuple):
     placed_ms: int = 0
 
     def check(self) -> None:
-        """:raises ValueError: no record of ours contains this."""
+        """Check the values.
+
+        :raises ValueError: this package writes no such record.
+        """
         validate.texts(self._asdict(), ("group", "ticket"))
         validate.numbers(self._asdict(), ("most", "place"))
         validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
         if self.permit is not None:
             validate.number(self.permit, "permit")
         if not self.group or not self.most or "/" in self.ticket:
-            raise ValueError("no group of leases")
+            raise ValueError("not a group of leases")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the record's node contains, with the stat that it was read with.
+    """The content of the record's node, with its stat.
 
     :param process: the acquisition that acts for the owner.
-    :param epoch: raised by every take-over and fresh start; larger than any that the owner had before.
+    :param epoch: raised by every take-over and new request; larger than any that the owner had before.
     :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
-    :param ticket_epoch: the epoch of the fresh start; names the tickets and the lease.
+    :param ticket_epoch: the epoch of the new request; names the tickets and the lease.
     :param entry: how often it has entered the tables' queues, each time with new tickets.
-    :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the record's own.
-    :param placeholders: objects on which a waiter has a lock node among Hive's clients, each with the zxid that created the
-        node; 0 for one that was created with this very record.
-    :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while it is
-        the record's own.
-    :param asked_ms: when its tickets were created, by the store's clock; 0 before it was granted, parked, or stepped aside.
-    :param first_ms: when its owner first asked, by the store's clock, where that was before this arrival; else 0.
+    :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the
+        record's own.
+    :param placeholders: objects on which a waiter has a placeholder, each with the zxid that created that node; 0 for
+        one that was created with this very record.
+    :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while
+        it is the record's own.
+    :param asked_ms: when its tickets were created, by the store's clock; 0 before it was granted, parked, invited or
+        away.
+    :param first_ms: when its owner first asked, by the store's clock, if that was before this arrival; else 0.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
-    :param whole: what is SHARED for its own sake, though other locks are below it.
-    :param lost: of LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
+    :param whole: objects that are SHARED for their own sake, although other locks are below them.
+    :param lost: in LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
         release that has found that node before.
-    :param given: what its lease has held and has given back.
+    :param given: the locks that partial releases have given back.
+    :param invitation_s: in INVITED, how long the invitation lasts from this write, by the store's clock.
+    :param old_turn: the turn that it had when its invitation ended, taken first at *old_since_ms*; 0: it had none.
+    :param stamp: of the version that made the request. Later writes keep it.
     """
 
     owner: str
@@ -128,6 +134,10 @@ class Record:
     given: tuple[Lock, ...] = ()
     lost: tuple[str, ...] = ()
     first_ms: int = 0
+    invitation_s: float = 0.0
+    old_turn: int = 0
+    old_since_ms: int = 0
+    stamp: formats.Stamp = field(default=formats.WRITES, hash=False)
     stat: Stat | None = None
 
     @property
@@ -140,11 +150,12 @@ class Record:
 
     @property
     def earlier(self) -> Earlier:
-        """What it tells of the owner's last call: of a lease that has ended, the end counts."""
+        """The owner's last call according to this record. For an ended lease, the time of the end counts."""
         ended = self.state is State.TOMBSTONE
         zxid = self.stat.mzxid if ended and self.stat else self.begin
         call = Call(self.attempt, zxid, "" if ended else self.process)
-        return Earlier(call, self.waits or self.holds, ended, self.locks, self.named, bool(self.given))
+        active = self.waits or self.invited or self.holds
+        return Earlier(call, active, ended, self.locks, self.named, bool(self.given), ended and not self.since_ms)
 
     @property
     def holds(self) -> bool:
@@ -166,52 +177,78 @@ class Record:
         return self.queued or self.parked
 
     @property
-    def aside(self) -> bool:
-        """Whether it has stepped aside: its owner asks again."""
+    def away(self) -> bool:
+        """Whether it is away: its owner asks again."""
         return self.state is State.AWAY
 
     @property
+    def invited(self) -> bool:
+        """Whether it keeps its position while its task gets a worker slot."""
+        return self.state is State.INVITED
+
+    @property
+    def until_ms(self) -> int | None:
+        """When its invitation ends, by the store's clock; None: it is not invited."""
+        return self.stat.mtime_ms + round(self.invitation_s * 1000) if self.invited and self.stat else None
+
+    @property
+    def until(self) -> datetime | None:
+        return instant(self.until_ms) if self.until_ms else None
+
+    @property
+    def old(self) -> QueuePlace | None:
+        """The place that it had when its invitation ended."""
+        return (
+            QueuePlace(Position(self.old_turn, -self.priority, self.old_turn), self.old_since_ms)
+            if self.old_turn
+            else None
+        )
+
+    @property
     def has_tickets(self) -> bool:
-        return self.queued or self.holds
+        return self.queued or self.invited or self.holds
 
     @property
     def belongings(self) -> frozenset[tuple[str, object]]:
-        """The nodes that the request has in this state, apart from its lock nodes. A transaction that writes a record also
-        deletes those that only the old record has, and creates those that only the new one has."""
+        """The nodes that the request has in this state, apart from its lock nodes.
+
+        A transaction that writes a record also deletes the nodes that only the old record has. It creates those that
+        only the new one has.
+        """
         has: list[tuple[str, object]] = []
         if self.waits:
             has.append((ALIVE, self.epoch))  # each process that takes over creates one in its own session
-        if self.aside:
-            has.append((ASIDE, ""))
+        if self.away:
+            has.append((AWAY, ""))
         if self.has_tickets:
             has.append((TICKETS, self.entry))
-        if self.share and self.holds and self.share.permit is not None:
+        if self.share and (self.holds or self.invited) and self.share.permit is not None:
             has.append((PERMIT, self.share.permit))
         if self.share and self.waits and self.share.ticket:
             has.append((PLACE, self.share.ticket))
         return frozenset(has)
 
     def at(self, stat: Stat) -> Record:
-        """This record as it was written: what it says of *this very* write gets that write's zxid."""
+        """This record after its write: fields that refer to *this very* write get that write's zxid."""
         placeholders = tuple((name, zxid or stat.mzxid) for name, zxid in self.placeholders)
         own, own_ms = (stat.mzxid, stat.mtime_ms) if self.holds else (0, 0)
-        return replace(
-            self,
-            stat=stat,
-            placeholders=placeholders,
-            written=self.written or own,
-            token=self.token or own,
-            works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
-            asked_ms=self.asked_ms or (stat.mtime_ms if self.state in (State.AWAY, State.PARKED) else own_ms),
-            since_ms=self.since_ms or own_ms,
-        )
+        written = {
+            "stat": stat,
+            "placeholders": placeholders,
+            "written": self.written or own,
+            "token": self.token or own,
+            "works": tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
+            "asked_ms": self.asked_ms or (stat.mtime_ms if self.away or self.parked or self.invited else own_ms),
+            "since_ms": self.since_ms or own_ms,
+        }
+        return Record(**(vars(self) | written))  # replace() takes twice as long, and every read comes through here
 
     def starting(self, name: str, application: str) -> Record:
         """This record with new work, which gets the zxid of its write as token."""
         return replace(self, token=0, works=put_work(self.works, name, application, 0))
 
     def recording(self, name: str, application: str | None) -> Record:
-        """This record with what runs under that name by now."""
+        """This record with a new description of the work with that name."""
         token = token_of(self.works, name, self.token)
         return replace(self, works=put_work(self.works, name, application, token))
 
@@ -226,7 +263,7 @@ class Record:
 
     @property
     def has_nodes(self) -> bool:
-        """Whether it has lock nodes: it holds, or has a placeholder among Hive's clients."""
+        """Whether it has lock nodes: it holds, or has a placeholder."""
         return self.has_tickets and bool(self.node_zxids)
 
     @property
@@ -245,12 +282,12 @@ class Record:
             since=instant(self.since_ms),
             works=self.works,
             expires=instant(self.stat.mtime_ms if self.stat else 0) + timedelta(seconds=self.lease_s),
-            given=self.given,
+            released=self.given,
             whole=self.whole,
         )
 
     def without(self, left: tuple[Lock, ...]) -> Record:
-        """This record once all but *left* has been given back."""
+        """This record after a partial release of all locks except *left*."""
         names = {str(lock.object) for lock in left}
         placeholders = tuple(entry for entry in self.placeholders if entry[0] in names)
         kept = set(left)
@@ -259,7 +296,7 @@ class Record:
 
     def tenure(self) -> Tenure | None:
         """Its history, once it has been granted."""
-        if self.stat is None or not (self.holds or self.state is State.TOMBSTONE):
+        if self.stat is None or not (self.holds or (self.state is State.TOMBSTONE and self.since_ms)):
             return None
         ended = instant(self.stat.mtime_ms) if self.state is State.TOMBSTONE else None
         held = in_order((*self.locks, *self.given))
@@ -267,16 +304,16 @@ class Record:
         return Tenure(self.lease_id, self.owner, held, asked, instant(self.since_ms), ended)
 
     def outside(self) -> Record:
-        """This record without a permit, and without a place among those that wait for one."""
+        """This record without a permit, and without a place in the queue for one."""
         return replace(self, share=self.share._replace(permit=None, ticket="")) if self.share else self
 
     def freed(self) -> Record:
-        """FREE, keeping order and epoch: an older call of the owner is still refused."""
+        """This record as FREE. It keeps order and epoch, so that an older call of the owner is still refused."""
         return Record(self.owner, State.FREE, self.process, self.epoch, self.attempt, self.begin)
 
     def encode(self) -> bytes:
-        data = {"format": FORMAT} | vars(self)
-        del data["stat"]
+        data = self.stamp.fields() | vars(self)
+        del data["stat"], data["stamp"]
         data["locks"], data["given"] = locks_to_json(self.locks), locks_to_json(self.given)
         data["works"] = [(work.name, work.application, work.token) for work in self.works]
         data["whole"] = sorted(map(str, self.whole))
@@ -286,37 +323,45 @@ class Record:
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
     def _check(self, path: str) -> None:
-        """:raises ValueError: no record of ours contains this, and it would break its reader later on."""
-        said = vars(self)
-        validate.texts(said, _TEXTS)
-        validate.numbers(said, _NUMBERS)
-        validate.numbers(said, _TIMES_MS, validate.MOST_MS)
+        """Check the values.
+
+        :raises ValueError: this package writes no such record, and it would break its reader later.
+        """
+        values = vars(self)
+        validate.texts(values, _TEXTS)
+        validate.numbers(values, _NUMBERS)
+        validate.numbers(values, _TIMES_MS, validate.MOST_MS)
         validate.number(abs(self.priority), "priority", MAX_PRIORITY)
         validate.seconds(self.lease_s, "lease_s", MAX_LEASE_S)
+        validate.seconds(self.invitation_s, "invitation_s", MAX_INVITATION_S)
         objects = {lock.object for lock in self.locks}
-        if (self.aside or self.waits or self.holds) and not objects:
+        if (self.away or self.parked or self.has_tickets) and not objects:
             raise ValueError("no locks")
         if any(lock.object.parent not in objects for lock in self.locks if lock.object.parent):
-            raise ValueError("locks without those above them")
+            raise ValueError("locks without their parents' locks")
         for name, zxid in self.placeholders:
             validate.number(zxid, "zxid")
             if name not in map(str, objects):
-                raise ValueError("a placeholder where no lock is")
+                raise ValueError("a placeholder on an object without a lock")
         if self.share:
             self.share.check()
         if self.key != path.rpartition("/")[2]:
-            raise ValueError(f"{self.owner!r:.80} is not the owner whose record this is")
+            raise ValueError(f"this is the record of another owner than {self.owner!r:.80}")
 
     @classmethod
     def decode(cls, node: Node, path: str) -> Record:
-        """:raises StoreCorrupted: not a record, or one of a newer format."""
+        """Parse a record.
+
+        :raises StoreCorrupted: it is not a record, or its format is too old.
+        :raises UpgradeNeeded: it is for readers of a later format.
+        """
+        return _decoded(node, path)
+
+    @classmethod
+    def _decode(cls, node: Node, path: str) -> Record:
         try:
             data = validate.load(node.data)
-            found = validate.number(data.pop("format"), "format")
-            if found != FORMAT:
-                newer, older = "upgrade airflow-hivelock here too", "stop what runs the older one, and delete it"
-                next_step = newer if found > FORMAT else older
-                raise StoreCorrupted(f"{path} has format {found}, this version reads {FORMAT}: {next_step}")
+            data["stamp"] = formats.take(data, _FIELDS, path)
             data |= {
                 "state": State(data["state"]),
                 "locks": locks_from_json(data["locks"]),
@@ -332,62 +377,18 @@ class Record:
             return record.at(node.stat)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreCorrupted(
-                f"{path} is not a record of airflow-hivelock's: {node.data[:80]!r} ({error}); somebody else wrote it"
+                f"{path} is not a record of airflow-hivelock: {node.data[:80]!r} ({error}). Another program wrote it"
             ) from error
 
 
-_OPTIONAL = ("share", "whole", "lost", "given", "first_ms")
+_FIELDS = frozenset(each.name for each in fields(Record)) - {"stat", "stamp"}
+_decoded = lru_cache(maxsize=20_000)(Record._decode)
+"""The records, cached: waiters and listings read the same ones again and again."""
+
+_OPTIONAL = ("share", "whole", "lost", "given", "first_ms", "invitation_s", "old_turn", "old_since_ms")
 _TEXTS = ("owner", "process", "query", "named")
-_NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token")
-_TIMES_MS = ("asked_ms", "first_ms", "since_ms")
-
-
-def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
-    """The record with which *process* starts the owner's request: WAITING, with a new ``ticket_epoch``; or takes it over.
-
-    :raises Superseded: a later call acts for the owner, or has released since this one began.
-    :raises LeaseMismatch: the owner waits for or holds other locks.
-    """
-    epoch = begin if existing is None else max(existing.epoch + 1, begin)
-    held, given = (existing.holds, existing.given) if existing else (False, ())
-    call = Call(request.attempt, begin, process)
-    if rules.takes_over(call, request, existing.earlier if existing else None, held=held, given=given):
-        assert existing is not None
-        # Not verified yet, perhaps: a lease that was returned since may have a larger token than the grant.
-        share, limit = existing.share, request.limit
-        if share and limit and limit.group == share.group:
-            share = share._replace(most=limit.most)
-        unverified = existing.state is State.GRANTED
-        return replace(
-            existing,
-            process=process,
-            epoch=epoch,
-            attempt=request.attempt,
-            begin=begin,
-            wait=request.wait,
-            lease_s=request.lease_s,
-            share=share,
-            whole=existing.whole | request.whole,  # what an earlier attempt has started may run on
-            token=0 if unverified else existing.token,
-        )
-    return Record(
-        request.owner,
-        State.WAITING,
-        process,
-        epoch,
-        request.attempt,
-        begin,
-        ticket_epoch=epoch,
-        wait=request.wait,
-        locks=request.locks,
-        lease_s=request.lease_s,
-        query=request.query,
-        named=request.named,
-        priority=request.priority,
-        share=Share(request.limit.group, request.limit.most) if request.limit else None,
-        whole=request.whole,
-        first_ms=round(request.asked.timestamp() * 1000) if request.asked else 0,
-    )
+_NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token", "old_turn")
+_TIMES_MS = ("asked_ms", "first_ms", "since_ms", "old_since_ms")
 
 
 def instant(ms: int) -> datetime:

@@ -1,15 +1,15 @@
-"""How a session shows ZooKeeper who it is, and what others may do with the nodes that it makes.
+"""How a session authenticates to ZooKeeper, and which access others get to the nodes that it makes.
 
-Hive's lock manager sets no ACL (``CuratorFrameworkSingleton``, Hive 2.3 to 4): whoever runs Hive may lock, and unlock,
-what another has locked. So nodes below Hive's namespace are everybody's here, too, unless *hive_acl* says who Hive is.
-Ours have the ACL of Hive's other nodes (``ZooKeeperHiveHelper``): all for who made them, and to be read by everybody.
+Hive's lock manager sets no ACL (``CuratorFrameworkSingleton``, Hive 2.3 to 4). Every user of Hive may lock, and unlock
+the locks of others. So nodes below Hive's namespace are open here as well, unless *hive_acl* names Hive's identity.
+This package's own nodes have the ACL of Hive's other nodes (``ZooKeeperHiveHelper``): full access for their creator,
+reading for all.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
@@ -17,11 +17,12 @@ from urllib.parse import unquote
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, ANYONE_ID_UNSAFE, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
-from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive import kerberos
-from airflow_hivelock.locks.url import need, truth
+from airflow_hivelock.locks.url import need, tls, truth
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Sequence
 
 AUTH = ("NONE", "DIGEST", "SASL", "KERBEROS")
@@ -34,7 +35,7 @@ _DIGEST_ID = re.compile(r"[^:]+:[A-Za-z0-9+/]{27}=")
 
 
 class _Secret(str):
-    """kazoo logs each request that it sends, at DEBUG."""
+    """A text that hides itself, because kazoo logs each request that it sends, at DEBUG."""
 
     __slots__ = ()
 
@@ -44,12 +45,12 @@ class _Secret(str):
 
 @dataclass(frozen=True)
 class Security:
-    """What a URL says of it.
+    """The security options of a URL.
 
-    :param auth: ``NONE``; ``DIGEST``, ZooKeeper's own scheme; ``SASL``, that is DIGEST-MD5; ``KERBEROS``, with the
+    :param auth: ``NONE``; ``DIGEST``, ZooKeeper's own scheme; ``SASL``, which means DIGEST-MD5; ``KERBEROS``, with the
         ticket of this process.
-    :param tls: what the server has to show; None for no TLS.
-    :param ours: the ACL of our own nodes; *hives*, that of those in Hive's namespace.
+    :param tls: the checks of the server's certificate; None: no TLS.
+    :param ours: the ACL of this package's own nodes; *hives*, that of the nodes in Hive's namespace.
     """
 
     auth: str = "NONE"
@@ -76,45 +77,47 @@ class Security:
         acl: str = "",
         hive_acl: str = WORLD,
     ) -> Self:
-        """From a URL's ``user:password`` and options.
+        """Read the options from a URL's ``user:password`` and query.
 
-        :raises InvalidRequest: what cannot be meant.
-        :raises AccessDenied: a file that is not here.
-        :raises HiveLockError: the library that *auth* takes is not installed.
+        :raises InvalidRequest: an option is invalid.
+        :raises AccessDenied: a file is missing on this host.
+        :raises HiveLockError: the library that *auth* needs is not installed.
         """
         user, _, password = (unquote(part) for part in login.partition(":"))
         auth = auth.upper() or ("DIGEST" if login else "NONE")
-        if auth == "DIGEST-MD5":  # a short text in a connection, as SASL, has Airflow warn in each task's log
+        if auth == "DIGEST-MD5":  # Airflow warns in each task's log about a text as short as SASL in a connection
             auth = "SASL"
         if auth not in AUTH:
-            raise InvalidRequest(f"auth={auth!r} of zookeeper://: use one of {', '.join(AUTH)}")
+            raise InvalidRequest(f"auth={auth!r} of zookeeper:// is unknown. Use one of {', '.join(AUTH)}")
         named = auth in ("DIGEST", "SASL")
         if named != bool(user and password) or (login and not named):
             raise InvalidRequest(
                 f"auth={auth} of zookeeper:// takes {'a login and a password' if named else 'no login and no password'}"
             )
         if named and ":" in user:
-            raise InvalidRequest("the login for zookeeper:// has a colon in it; ZooKeeper ends it there")
+            raise InvalidRequest(
+                "the login for zookeeper:// contains a colon, and ZooKeeper would cut it there. Use another login"
+            )
         if auth in ("SASL", "KERBEROS"):
             need("for SASL at ZooKeeper", "puresasl", extra="sasl")
         if auth == "KERBEROS":
-            need("for Kerberos at ZooKeeper", "kerberos", extra="kerberos")
-        tls = None
+            need("for Kerberos at ZooKeeper", "gssapi", extra="kerberos")
+        context = None
         if truth("ssl", ssl):
-            tls = _context(ca, cert, key, key_password, verify)
+            context = _context(ca, cert, key, key_password, verify)
         elif given := [name for name, value in (("ca", ca), ("cert", cert), ("key", key)) if value]:
-            raise InvalidRequest(f"{given[0]} of zookeeper:// is for TLS; add ssl=true")
+            raise InvalidRequest(f"{given[0]} of zookeeper:// is for TLS. Add ssl=true")
         certain = auth != "NONE" or cert is not None
         ours = _acl("acl", acl or (CREATOR if auth != "NONE" else OPEN), certain)
         hives = tuple(OPEN_ACL_UNSAFE)
         if hive_acl != WORLD:
             hives = _acl("hive_acl", f"{CREATOR},{hive_acl}" if certain else hive_acl, certain)
-        return cls(auth, user, password, kerberos_service_name, tls, ours, hives)
+        return cls(auth, user, password, kerberos_service_name, context, ours, hives)
 
     def __str__(self) -> str:
         match self.auth:
             case "NONE":
-                return "who shows no credentials"
+                return "a client without credentials"
             case "KERBEROS":
                 return "this process's Kerberos principal"
             case _:
@@ -122,18 +125,18 @@ class Security:
 
     @property
     def closed(self) -> bool:
-        """Whether others are kept from our nodes."""
+        """Whether other clients have no write access to this package's nodes."""
         return tuple(self.ours) != tuple(OPEN_ACL_UNSAFE)
 
     @property
     def acl_bytes(self) -> int:
-        """What the larger of the ACLs takes in a request."""
+        """How many bytes the larger of the ACLs takes in a request."""
         return 4 + max(
             sum(12 + len(acl.id.scheme) + len(acl.id.id) for acl in acls) for acls in (self.ours, self.hives)
         )
 
     def options(self) -> dict[str, Any]:
-        """What ``KazooClient`` takes."""
+        """The arguments for ``KazooClient``."""
         given: dict[str, Any] = {}
         if self.tls:
             given |= {"use_ssl": True, "handler": _TLS(self.tls)}
@@ -147,11 +150,16 @@ class Security:
                     "password": _Secret(self.password),
                 }
             case "KERBEROS":
-                given["sasl_options"] = {"mechanism": "GSSAPI", "service": self.service}
+                from airflow_hivelock.locks.hive.mechanism import NAME
+
+                given["sasl_options"] = {"mechanism": NAME, "service": self.service}
         return given
 
     def ready(self, hosts: Iterable[str]) -> None:
-        """:raises AccessDenied: kazoo would only say that it was refused, or die of it."""
+        """Check the credentials before kazoo uses them, because kazoo would hide the reason, or its thread would end.
+
+        :raises AccessDenied: they cannot be used.
+        """
         if self.auth == "KERBEROS":
             kerberos.check(self.service, hosts)
 
@@ -161,7 +169,8 @@ ANYBODY = Security()
 
 
 class _TLS(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's own trusts every authority of the system besides *ca*, and for a four letter word knows no host's name."""
+    """A handler for kazoo. kazoo's own also trusts every authority of the system, and does not check the host of a four
+    letter word."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -186,28 +195,22 @@ def _context(
     ca: str | None, cert: str | None, key: str | None, key_password: str | None, verify: str
 ) -> ssl.SSLContext:
     if verify not in VERIFY:
-        raise InvalidRequest(f"verify={verify!r} of zookeeper://: use one of {', '.join(VERIFY)}")
+        raise InvalidRequest(f"verify={verify!r} of zookeeper:// is unknown. Use one of {', '.join(VERIFY)}")
     if key and not cert:
-        raise InvalidRequest("key of zookeeper:// belongs to a certificate; give that, too (cert)")
-    files = "ca"
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert:
-            files = "cert, key, key_password"
-            context.load_cert_chain(
-                cert, key, lambda: key_password or ""
-            )  # without one, OpenSSL would ask the terminal
-    except (OSError, ValueError) as error:
-        raise AccessDenied(
-            f"{files} of zookeeper:// cannot be used ({error}): give files of PEM, on this host"
-        ) from error
-    context.check_hostname = verify == "full"
-    context.verify_mode = ssl.CERT_NONE if verify == "none" else ssl.CERT_REQUIRED
-    return context
+        raise InvalidRequest("key of zookeeper:// needs its certificate. Give that too (cert)")
+    return tls(
+        ca,
+        cert,
+        key,
+        key_password,
+        verify=verify,
+        options=("ca of zookeeper://", "cert, key, key_password of zookeeper://"),
+    )
 
 
 def _acl(option: str, text: str, certain: bool) -> tuple[ACL, ...]:
-    """``open``, or who may do all, others reading only: ``creator`` and ``scheme:id``, comma separated."""
+    """Parse an ACL: ``open``, or identities with full access, ``creator`` and ``scheme:id``, comma separated. Others
+    may read."""
     if text == OPEN:
         return tuple(OPEN_ACL_UNSAFE)
     ids = [_id(option, entry.strip(), certain) for entry in text.split(",")]
@@ -226,6 +229,6 @@ def _id(option: str, entry: str, certain: bool) -> Id:
         return AUTH_IDS
     if not scheme or not name or not entry.isprintable():
         raise InvalidRequest(f"{option} of zookeeper:// lists {CREATOR} and ids, as in sasl:hive,ip:10.0.0.0/8")
-    if scheme == "digest" and not _DIGEST_ID.fullmatch(name):  # which may be a password
+    if scheme == "digest" and not _DIGEST_ID.fullmatch(name):  # the text may be a password, so it is not shown
         raise InvalidRequest(f"{option} of zookeeper:// takes a digest as digest:user:base64(sha1(user:password))")
     return Id(scheme, name)

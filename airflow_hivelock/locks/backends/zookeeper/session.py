@@ -1,4 +1,4 @@
-"""A session with a real ZooKeeper, over kazoo: connecting, being let in, losing the connection."""
+"""A session with a real ZooKeeper, over kazoo: connecting, authentication, losing the connection."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 5.0
-"""How long at most until a server that was away is tried again: kazoo waits twice as long each time, up to an hour."""
+"""The longest pause before a lost server is tried again, in seconds. kazoo doubles its pause, up to an hour."""
 
 GIVE_UP_AFTER = 3
-"""A session that has been without a connection for so many of its time-outs is given up for a new one."""
+"""A session without a connection for this many of its time-outs is given up for a new one."""
 
 LARGE_BYTES = 50_000
-"""From here on a lost connection may be due to a ``jute.maxbuffer`` of the server's that is smaller than its default."""
+"""From this size on a lost connection may be due to a server's ``jute.maxbuffer`` below its default."""
 
 MOST_BYTES = 1_048_575 - 8
-"""ZooKeeper's default ``jute.maxbuffer``, less a request's header: it closes a connection on which more is sent."""
+"""ZooKeeper's default ``jute.maxbuffer`` minus a request's header: a larger request makes it close the connection."""
 
 _ENDED = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
-"""kazoo tries no more."""
+"""In these states kazoo tries no longer."""
 
 
 class KazooSession:
@@ -73,8 +73,8 @@ class KazooSession:
 
     :param hosts: ``host:port,host:port``.
     :param timeout_s: the session's time-out, and the longest that one call waits for a connection or a reply.
-    :param root: what lies below it is ours; everything else that is made here is Hive's, too.
-    :raises AccessDenied: no server lets this process in.
+    :param root: nodes below it are this package's own; all others that it makes are for Hive as well.
+    :raises AccessDenied: every server refuses this client.
     """
 
     def __init__(self, hosts: str, timeout_s: float = 10.0, security: Security = ANYBODY, root: str = "/") -> None:
@@ -90,7 +90,7 @@ class KazooSession:
         self._start()
 
     def _start(self) -> None:
-        """Have a new client, connected and let in."""
+        """Make a new client, connected and authenticated."""
         self._sessions += 1
         self._synced = 0
         self._multi_read_known: tuple[int, bool] | None = None
@@ -106,7 +106,7 @@ class KazooSession:
             )
         except ValueError as error:
             raise InvalidRequest(
-                f"{self._hosts!r}: {error}; name ZooKeeper's servers, as in zk1:2181,zk2:2181"
+                f"{self._hosts!r}: {error}. Name ZooKeeper's servers, as in zk1:2181,zk2:2181"
             ) from error
         self._zk = zk
         self._zk._connection._connect = partial(self._let_in, self._zk._connection._connect)
@@ -117,7 +117,7 @@ class KazooSession:
             self._zk.start_async()
             if not self._settled.wait(self._timeout_s) or not self._zk.connected:
                 raise KazooTimeoutError
-            self._zk.sync_async("/").get(timeout=self._timeout_s)  # kazoo says CONNECTED before it is let in
+            self._zk.sync_async("/").get(timeout=self._timeout_s)  # kazoo reports CONNECTED before the login
         except (KazooTimeoutError, KazooException, OSError) as error:
             denied = isinstance(error, AuthFailedError | SessionClosedRequireSaslError) or self._denied
             self._end()
@@ -127,15 +127,15 @@ class KazooSession:
             raise
 
     def _start_again(self) -> None:
-        """A session that was let in and then, at another server or with an older ticket, was not."""
+        """Replace a session that another server, or the same one with an older ticket, has refused."""
         if not self._starting.acquire(timeout=self._timeout_s):
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected; nothing was sent")
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected, so the request was not sent")
         try:
             if self._zk.client_state in _ENDED and not self._closed:
                 self._end()
                 self._start()
         except AccessDenied as error:
-            raise StoreUnavailable(str(error)) from error  # it may be again, and what is held stays held
+            raise StoreUnavailable(str(error)) from error  # a later try may succeed, and leases stay held
         finally:
             self._starting.release()
 
@@ -144,7 +144,7 @@ class KazooSession:
         self._zk.close()
 
     def _let_in(self, connect: Callable[..., Any], *address: Any) -> Any:
-        """kazoo's own step of that; some of what servers and SASL's libraries say would end its thread with a traceback."""
+        """kazoo's own connect step. Some errors of servers and SASL libraries would end kazoo's thread."""
         try:
             return connect(*address)
         except SessionExpiredError:
@@ -153,34 +153,34 @@ class KazooSession:
             self._fault = str(error.__context__ or error)  # kazoo's own text may end in "None"
             self._untrusted += "SSL" in self._fault
             if self._untrusted >= len(self._zk.hosts):
-                self._settled.set()  # time does not heal it
+                self._settled.set()  # waiting cannot help
             raise
         except Exception as error:
-            self._fault, self._denied = kerberos.said(error.__cause__ or error), True
+            self._fault, self._denied = kerberos.reason_of(error.__cause__ or error), True
             raise AuthFailedError(self._fault) from error
 
     def _refused(self, denied: bool) -> StoreUnavailable:
-        """Why it could not be started, and what to do about it."""
+        """The reason why it could not be started, and the next step."""
         where, fault = f"ZooKeeper at {self._hosts}", self._fault
         why = f" ({fault})" if fault else ""
         if denied:
             return AccessDenied(
-                f"{where} does not let {self._security} in{why}: check auth, login and password, or the Kerberos ticket, against "
-                "what its servers ask for"
+                f"{where} refuses {self._security}{why}. Check that auth, and login and password or the Kerberos ticket, are as its "
+                "servers expect"
             )
         if "CERTIFICATE_VERIFY_FAILED" in fault:
             return AccessDenied(
-                f"{where} has a certificate that is not trusted here{why}: give its authority's (ca), and in the URL the name "
-                "that it was issued to"
+                f"{where} has a certificate that is not trusted here{why}. Set ca to the certificate of its authority. Use the name "
+                "in the URL that the certificate was issued to"
             )
         if "SSL" in fault:
             return AccessDenied(
-                f"{where} and this client do not agree on TLS{why}: check that this port takes TLS, and whether it asks for a "
+                f"{where} and this client do not agree on TLS{why}. Check that this port takes TLS, and whether it needs a "
                 "certificate (cert, key)"
             )
         return StoreUnavailable(
-            f"{where} did not answer within {self._timeout_s:g} s{why}; check that it runs, has a quorum and can be reached "
-            "from here, and whether it takes TLS only"
+            f"{where} did not answer within {self._timeout_s:g} s{why}. Check that it runs, has a quorum and can be reached "
+            "from here, and whether it only takes TLS"
         )
 
     @property
@@ -197,11 +197,11 @@ class KazooSession:
 
     def close(self) -> None:
         self._closed = True
-        with self._starting:  # what is being started goes, too
+        with self._starting:  # a session that is being started is closed as well
             self._end()
 
     def guarded(self, path: str) -> bool:
-        """Whether not everybody may write the node."""
+        """Whether the node's ACL keeps others from writing."""
         try:
             acls, _ = self._zk.get_acls_async(path).get(timeout=self._timeout_s)
         except NoAuthError as error:
@@ -218,27 +218,28 @@ class KazooSession:
         requests = tuple(self._written(request) if isinstance(request, Commit) else request for request in requests)
         if self._zk.client_state in _ENDED and not self._closed:
             self._start_again()
-        # Commands queued while suspended would be sent whenever the connection is back, wanted or not.
+        # kazoo would send commands queued while suspended whenever the connection is back.
         zk, connected = self._zk, self._connected
         if not connected.wait(self._timeout_s):
             if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s and not self._connected.is_set():
                 self._give_up()
             why = f" ({self._fault})" if self._fault else ""
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected{why}; nothing was sent")
+            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected{why}, so the request was not sent")
         session = self.session
+        # The server of a new session may lag behind that of the last one.
         asked = requests if session == self._synced else (Sync(), *requests)
         deadline = time.monotonic() + 2 * self._timeout_s
         pending = [(part, self._send(zk, *part)) for part in self._parts(asked)]
         replies = [reply for part, result in pending for reply in self._replies(part, result, deadline)]
         if session != self.session:
             raise StoreUnavailable(
-                f"ZooKeeper at {self._hosts}: the session ended during a request; its outcome is unknown"
+                f"ZooKeeper at {self._hosts}: the session ended during a request, so its outcome is unknown"
             )
         if session != self._synced and self.zxid < self._latest:
             log.error(
-                "ZooKeeper at %s has gone back, from zxid %#x to %#x: it has lost data, or was restored from a backup. Locks "
-                "may be missing and others be back, and fencing tokens begin anew: stop the DAGs that lock, let the jobs end, "
-                "and start with empty namespaces",
+                "ZooKeeper at %s went back from zxid %#x to %#x, so it has lost data, or was restored from a backup. Locks may "
+                "be missing, ended locks may be back, and fencing tokens start again. Stop the DAGs that lock, let the jobs "
+                "end, and start with empty namespaces",
                 *(self._hosts, self._latest, self.zxid),
             )
             self._latest = 0
@@ -246,27 +247,28 @@ class KazooSession:
         return replies[len(asked) - len(requests) :]
 
     def _parts(self, requests: Sequence[Request]) -> Iterable[tuple[Request, ...]]:
-        """*requests*, in order; where there are many reads, as many as one request carries together."""
+        """*requests*, in order; many reads are grouped, as many as one request carries."""
         if wire.worth_together(requests) and self._knows_multi_read():
             return wire.parts(requests)
         return ((request,) for request in requests)
 
     def _knows_multi_read(self) -> bool:
-        """Ask the server that this session is with, once a connection, answer or none; another one may be older."""
-        connection = self._losses  # an answer that comes late tells of this one
+        """Ask the server of this session, once per connection, even without an answer; another server may be older."""
+        connection = self._losses  # a late answer is about this connection
         known = self._multi_read_known
         if known is None or known[0] != connection:
             try:
                 known = connection, wire.knows_multi_read(self._zk.command(b"srvr"))
-            except (KazooException, OSError, AttributeError):  # the last: the connection went meanwhile
+            except (KazooException, OSError, AttributeError):  # AttributeError: the connection went meanwhile
                 known = connection, False
             self._multi_read_known = known
         return known[1]
 
     def _give_up(self) -> None:
-        """Have the next connection begin a new session: a server that has lost data refuses a session that has seen more of it."""
+        """Begin a new session with the next connection: a server that has lost data refuses a session that has seen
+        more of it."""
         self._sessions += 1
-        self._zk._reset_session()  # before the zxid: the old session must not go on with a server that lags behind
+        self._zk._reset_session()  # before the zxid: the old session must not continue with a server that lags behind
         self._zk.last_zxid = 0
 
     def _on_state(self, connected: Any, state: str) -> None:
@@ -330,8 +332,8 @@ class KazooSession:
             assert not isinstance(request, Commit | Sync)
             raise self._forbidden(request.path) from error
         except (KazooTimeoutError, KazooException) as error:
-            # Of a look no more is said: what was sent with it may have been done.
-            what = "a request; its outcome is unknown" if isinstance(request, Commit) else "a look"
+            # A look has no outcome to report: a transaction that was sent with it may have been applied.
+            what = "a request, so its outcome is unknown" if isinstance(request, Commit) else "a look"
             why = "connection lost" if isinstance(error, ConnectionLoss) else type(error).__name__
             if isinstance(request, Transaction) and (size_bytes := len(request.packet)) > LARGE_BYTES:
                 what += f". If that happens again: its jute.maxbuffer may be smaller than this request, {size_bytes:,} bytes"
@@ -352,8 +354,8 @@ class KazooSession:
         transaction = Transaction.of(commit, [self._acl(op.path) for op in commit.ops if isinstance(op, Create)])
         if (size := len(transaction.packet)) > MOST_BYTES:
             raise RequestTooLarge(
-                f"{commit.ops[0].path}: {size:,} bytes in one transaction are more than ZooKeeper takes "
-                f"({MOST_BYTES:,}), and would cost everybody here the connection; nothing was changed"
+                f"{commit.ops[0].path}: one transaction has {size:,} bytes, more than ZooKeeper takes "
+                f"({MOST_BYTES:,}). It was not sent, because it would end the connection of this process"
             )
         return transaction
 
@@ -370,16 +372,16 @@ class KazooSession:
             raise self._forbidden(op.path) from error
         if isinstance(error, InvalidACLError):
             raise AccessDenied(
-                f"ZooKeeper at {self._hosts} takes no such ACL for {op.path}: acl or hive_acl names a scheme that its servers "
-                "do not have, or creator, and they do not know who this is"
+                f"ZooKeeper at {self._hosts} refuses the ACL for {op.path}. Either acl or hive_acl names a scheme that its servers "
+                "do not have, or it contains creator and this client has no identity there. Correct the ACL"
             ) from error
-        raise StoreUnavailable(f"ZooKeeper refused {op.path}: {type(error).__name__}; nothing was changed") from error
+        raise StoreUnavailable(f"ZooKeeper refused {op.path}: {type(error).__name__}. Nothing was changed") from error
 
     def _forbidden(self, path: str) -> AccessDenied:
         return AccessDenied(
-            f"ZooKeeper at {self._hosts} does not let {self._security} do that at {path}; nothing was changed. Check login and "
-            "password, and whom the ACLs there and above name (getAcl); installations and hosts that share a store share an "
-            "identity, or name one another in acl"
+            f"ZooKeeper at {self._hosts} does not allow {self._security} to do that at {path}. Nothing was changed. Check login "
+            "and password, and the ACLs there and above (getAcl). Installations and hosts that share a store need one "
+            "identity, or must name each other in acl"
         )
 
 
@@ -389,7 +391,7 @@ def _watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Equal for equal callbacks, so that kazoo keeps one a path however often it is set."""
+    """Equal for equal callbacks, so that kazoo keeps one per path however often it is set."""
 
     wake: Callable[[], None]
 

@@ -1,6 +1,6 @@
-"""What one session knows and changes of the store: owners' records, queues, tombstones, the store's time.
+"""The store through one session: owners' records, queues, tombstones, the store's time.
 
-The acquisition decides, the listings look, the backend answers its callers; all three do it on this.
+The acquisition, the listings and the backend all use it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,10 +27,13 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE
+from airflow_hivelock.locks.backends.zookeeper.local_waiters import LocalWaiters
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Nodes
-from airflow_hivelock.locks.backends.zookeeper.queue import LocalWaiters, Queues, ticket_units
-from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, ASIDE, PERMIT, TICKETS, Record, State, instant
-from airflow_hivelock.locks.errors import LockLost, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
+from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, AWAY, PERMIT, TICKETS, Record, State, instant
+from airflow_hivelock.locks.backends.zookeeper.retry import Retry
+from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
+from airflow_hivelock.locks.errors import AccessDenied, LockLost, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
@@ -46,54 +50,25 @@ log = logging.getLogger(__name__)
 _LEASE_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})")
 
 HISTORY_S = 7 * 86_400.0
-"""How long tombstones stay: as history, and longer than any old process of an owner can live."""
+"""How long tombstones stay, in seconds: as history, and longer than any old process of an owner can live."""
 
 
 REMEMBERED = 1_000
-"""How many leases, and databases, this process remembers."""
-
-AT_ONCE = 5
-FIRST_S, LONGEST_S = 0.005, 0.5
-GIVE_UP_S = 10.0
-
-
-def pause_s(tried: int) -> float:
-    """How long to pause after so many tries in vain, in seconds. A few tries follow at once, because most need no more. Then
-    the pauses grow, so that processes in each other's way do not keep the servers busy."""
-    return 0.0 if tried < AT_ONCE else min(LONGEST_S, FIRST_S * 2 ** min(tried - AT_ONCE, 10))
-
-
-class Retry:
-    """The tries of one call; *vain*: what happened each time. A request has no such limit: its manager knows the deadline."""
-
-    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], None], vain: str) -> None:
-        self._clock = clock
-        self._sleep = sleep
-        self._vain = vain
-        self._until = clock() + GIVE_UP_S
-        self._tried = 0
-
-    def again(self) -> None:
-        """Pause before the next try; or raise StoreUnavailable, because there have been enough."""
-        self._tried += 1
-        if self._clock() >= self._until:
-            raise StoreUnavailable(f"{self._vain}, {self._tried} times in turn; try again")
-        if pause := pause_s(self._tried):
-            self._sleep(pause)
+"""How many leases, and objects, this process remembers."""
 
 
 class Snapshot(NamedTuple):
-    """What may be in the way of a request, as it was: queues by name, and Hive's databases and tables."""
+    """The possible blockers of a request at one moment: queues by name, and Hive's databases and tables."""
 
     queues: Listings
     objects: Sequence[Listing | None]
 
 
 class Done(NamedTuple):
-    """A transaction that has happened.
+    """A transaction that was applied.
 
     :param record: as it was written.
-    :param results: the replies to the operations that its caller added; *replies*, to the reads behind it.
+    :param results: the replies to the operations that its caller added; *replies*, to the reads after it.
     """
 
     record: Record
@@ -102,7 +77,7 @@ class Done(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A lease as this process wrote it last, over which connection and when, with its lock nodes."""
+    """A lease as this process last wrote it, over which connection and when, with its lock nodes."""
 
     record: Record
     connection: int
@@ -113,7 +88,7 @@ class _Known(NamedTuple):
 class ZooKeeperStore:
     """The store through one session, which several threads share.
 
-    :param acl_bytes: what the ACL of a node takes in a request.
+    :param acl_bytes: how many bytes the ACL of a node takes in a request.
     :param clock: monotonic seconds; *sleep* waits by it.
     """
 
@@ -133,27 +108,29 @@ class ZooKeeperStore:
         self.retry = partial(Retry, clock, sleep)
         self.namespace = Namespace(client, layout)
         self.queues = Queues(client, layout)
-        self.settled: OrderedDict[str, int] = OrderedDict()  # databases' nodes, by path: see :mod:`.nodes`
+        self.settled: OrderedDict[str, tuple[int, int]] = OrderedDict()  # objects' nodes, by path: see :meth:`settle`
         self.waiters = LocalWaiters()
         self._abandoned: list[Callable[[], None]] = []
         self._abandoned_lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._known_lock = threading.Lock()
         self._ahead_ms: int | None = None
-        self._read_before: dict[str, Record] = {}
         self._make(layout.directories)
+        self.format = StoreFormat(client, layout.format)
+        with suppress(AccessDenied):  # a client that only looks
+            self.format.read()
 
     # The store's time.
 
     def now(self) -> datetime:
         written = self.client.submit(Commit((SetData(self.layout.root, b"", -1),)))[0]
         if isinstance(written, Refused):
-            raise StoreUnavailable(f"{self.layout.root} is gone from ZooKeeper; connect again")
+            raise StoreUnavailable(f"{self.layout.root} is missing in ZooKeeper. Connect again")
         self._ahead_ms = written[0].mtime_ms - int(self.clock() * 1000)
         return instant(written[0].mtime_ms)
 
     def time_ms(self) -> int:
-        """The same without a write, by the time of the last record written here, if there is one."""
+        """The store's time without a write: computed from the last record written here, if there is one."""
         if self._ahead_ms is None:
             self.now()
         assert self._ahead_ms is not None
@@ -169,37 +146,23 @@ class ZooKeeperStore:
     def read_all(self, keys: Sequence[str], *, listing: bool = True) -> list[Record | None]:
         """The records of these owners.
 
-        :param listing: a record that cannot be read is logged, and hides none of the others.
+        :param listing: an unreadable record is logged, and hides none of the others.
         :raises StoreCorrupted: one cannot be read, and this is no *listing*.
         """
         paths = [self.layout.record(key) for key in keys]
         nodes = self.client.submit(*map(Get, paths))
-        if len(self._read_before) > 2 * max(REMEMBERED, len(paths)):
-            self._read_before.clear()
-        return [self._decoded(node, path, listing) if node else None for node, path in zip(nodes, paths, strict=True)]
-
-    def _decoded(self, node: Node, path: str, listing: bool) -> Record | None:
-        """The record, taken apart once: a write gives its node another zxid."""
-        known = self._read_before.get(path)
-        if known is None or known.stat is None or known.stat.mzxid != node.stat.mzxid:
-            try:
-                known = self._read_before[path] = Record.decode(node, path)
-            except StoreCorrupted as error:
-                if not listing:
-                    raise
-                validate.complain(log, str(error), node.stat.mzxid)
-                return None
-        return known
+        decode = _readable if listing else Record.decode
+        return [decode(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
 
     def read_lease(self, id_: str) -> Record | None:
-        """The record of the lease of that id while it stands."""
+        """The record of the lease with that id while it is held."""
         if not (found := _LEASE_ID.fullmatch(id_)):
             return None
         record = self.read(found[1], fresh=True)
         return record if record and record.holds and str(record.ticket_epoch) == found[2] else None
 
     def standing(self, lease: Lease) -> Record | None:
-        """The record while it is this very grant's; None once it is over, or a later attempt has taken over."""
+        """The record while this grant is held; None after its end, or after a later attempt has taken over."""
         key = owner_key(lease.owner)
         for fresh in (False, True):  # only a read after a sync may conclude that it is gone
             record = self.read(key, fresh)
@@ -208,22 +171,25 @@ class ZooKeeperStore:
         return None
 
     def held(self, lease: Lease) -> Record:
-        """:raises LockLost: it no longer stands, or is known to have lost a lock."""
+        """The record of a held lease.
+
+        :raises LockLost: it is no longer held, or is known to have lost a lock.
+        """
         record = self.standing(lease)
         if record is None or record.state is State.LOST:
             raise LockLost(
-                f"{lease.owner}: lease {lease.id} no longer stands ({self._fate(lease)}); stop the work under it"
+                f"{lease.owner}: lease {lease.id} is no longer held: {self._fate(lease)}. Stop the work under it"
             )
         return record
 
     def _fate(self, lease: Lease) -> str:
         record = self.read(owner_key(lease.owner))
         if record is None:
-            return "the store knows nothing of it: it ended long ago, or the store has lost its data"
+            return "the store does not know it, because it ended long ago, or because the store has lost data"
         if record.state is State.TOMBSTONE:
             return "it was released or force-released"
         if record.state is State.LOST:
-            return "one of its locks was removed behind its back"
+            return "another client removed one of its locks"
         return f"attempt {record.attempt} of its owner has taken over"
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -234,24 +200,36 @@ class ZooKeeperStore:
     # Transactions.
 
     def transact(
-        self, old: Record | None, new: Record, *more: Op, claim: Claim | None = None, reads: Sequence[Request] = ()
+        self,
+        old: Record | None,
+        new: Record,
+        *more: Op,
+        claim: Claim | None = None,
+        reads: Sequence[Request] = (),
+        acquires: bool = False,
     ) -> Done | Refused:
-        """One transaction: *new* in place of *old*, the belongings that follow from that, and *more*; *reads* behind it.
+        """Write *new* over *old* with the belongings that follow and *more* in one transaction; then do *reads*.
 
-        A belonging that is gone already is left out: a liveness node goes with its session.
+        A belonging that is already gone is left out: a liveness node goes with its session.
 
         :param claim: of the tickets, if *new* gets some.
+        :param acquires: *new* asks for locks, or gets them: refused if this version is too old for the store.
+        :raises UpgradeNeeded: this version is too old for the store.
         """
         path = self.layout.record(new.key)
-        # A new record is created empty and then written, because only a write's reply tells its zxid and time.
-        start: list[Op] = [] if old else [Create(path)]
-        start.append(SetData(path, new.encode(), old.version if old else 0))
+        # A new record is created empty and then written, because only a write's reply contains its zxid and time.
+        write: list[Op] = [] if old else [Create(path)]
+        write.append(SetData(path, new.encode(), old.version if old else 0))
         follows = self._follows(old, new, claim)
         while True:
+            start = [self.format.check(), *write] if acquires else write
             commit = Commit((*start, *more, *follows))
             outcome, *replies = self.client.submit(commit, *reads)
             if not isinstance(outcome, Refused):
                 break
+            if outcome.op.path == self.layout.format:  # a later version has raised the stamp, as no release does twice
+                self.format.read()
+                continue
             if outcome.reason != Refused.NO_NODE or not isinstance(outcome.op, Delete) or outcome.op not in follows:
                 with self._known_lock:
                     self._known.pop(new.key, None)
@@ -264,7 +242,7 @@ class ZooKeeperStore:
         return Done(record, outcome[len(start) : len(start) + len(more)], replies)
 
     def _follows(self, old: Record | None, new: Record, claim: Claim | None) -> list[Op]:
-        """The operations after which *new*'s request has what its record tells: see :attr:`.Record.belongings`."""
+        """The operations that give *new*'s request the nodes of its state: see :attr:`.Record.belongings`."""
         before = old.belongings if old else frozenset()
         ops: list[Op] = []
         if old:
@@ -280,8 +258,8 @@ class ZooKeeperStore:
         layout, share = self.layout, record.share
         if kind == ALIVE:
             return [Create(layout.alive(record.key), record.process.encode(), ephemeral=True)]
-        if kind == ASIDE:
-            return [Create(layout.aside(record.key))]
+        if kind == AWAY:
+            return [Create(layout.away(record.key))]
         if kind == TICKETS:
             return self.queues.creates(record, claim)
         assert share is not None
@@ -291,12 +269,13 @@ class ZooKeeperStore:
         return [Create(f"{layout.parked(key)}/{name}")]
 
     def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
-        """Compare and set, with *also* in the same transaction; None if the record is no longer as it was read, or *also* fails."""
+        """Compare and set, with *also* in the same transaction; None if the record has changed since it was read, or
+        *also* fails."""
         done = self.transact(record, changed, *also)
         return None if isinstance(done, Refused) else done.record
 
     def remember(self, record: Record, nodes: Nodes | None = None) -> None:
-        """Keep a lease as it was written, so that a renewal or a release here needs no look at it first.
+        """Keep a lease as it was written, so that a renewal or a release here needs no read before.
 
         :param nodes: its lock nodes; None: the same as before, for the locks that it still has.
         """
@@ -311,25 +290,28 @@ class ZooKeeperStore:
                 self._known.popitem(last=False)
 
     def known(self, lease: Lease) -> Record | None:
-        """The record as this process wrote it last: whether it is still so, its version tells at the next write.
+        """The record as this process last wrote it. Its version shows at the next write whether it is still the same.
 
-        Not after so long that the record may have been swept, nor over another connection: before that the store may
-        have lost its data, and its versions may have begun again."""
+        None after so long that it may have been swept. None over another connection: the store may have lost its data,
+        and its versions may have begun again.
+        """
         known = self._known.get(owner_key(lease.owner))
         if known is None or known.connection != self.client.connection or self.clock() - known.at_s > HISTORY_S / 2:
             return None
         return known.record if _is_of(known.record, lease) else None
 
     def known_nodes(self, record: Record) -> Nodes | None:
-        """The lock nodes of a lease that this process was granted. None after a loss: a path of its own may be another
-        request's by now, which need not mark it again."""
+        """The lock nodes of a lease that this process was granted.
+
+        None after a loss: another request, which need not mark it again, may have one of its paths.
+        """
         known = self._known.get(record.key)
         if known is None or known.record.written != record.written or record.state is State.LOST:
             return None
         return known.nodes
 
     def change(self, lease: Lease, change: Callable[[Record], Record]) -> Lease:
-        """Rewrite the lease's record, read again as often as another client was quicker."""
+        """Rewrite the lease's record; read it again whenever another client was quicker."""
         record = self.known(lease) or self.held(lease)
         writing = self.retry(f"{lease.owner}: its record changed while it was written")
         while (written := self.rewrite(record, change(record))) is None:
@@ -340,18 +322,18 @@ class ZooKeeperStore:
     # What requests leave to one another.
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Names]:
-        """What to read for :meth:`looked`."""
+        """The reads for :meth:`snapshot`."""
         return [*self.queues.reads(locks), *self.namespace.reads(locks)]
 
-    def looked(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Snapshot:
+    def snapshot(self, locks: tuple[Lock, ...], replies: Sequence[Listing | None]) -> Snapshot:
         """The replies to :meth:`reads`."""
         queues = len(self.queues.reads(locks))
         return Snapshot(self.queues.named(locks, replies[:queues]), replies[queues:])
 
     def settle(self, path: str, czxid: int) -> None:
-        """Every request that had a lock node on what was at *path* before *czxid* has been marked."""
+        """Note that every request with a lock node on the node of *path* from before *czxid* has been marked, and when."""
         with self._known_lock:
-            self.settled[path] = czxid
+            self.settled[path] = czxid, self.client.zxid
             while len(self.settled) > REMEMBERED:
                 self.settled.popitem(last=False)
 
@@ -360,12 +342,13 @@ class ZooKeeperStore:
         self._make(map(self.layout.queue, sorted(ticket_units(locks))))
 
     def abandon(self, end: Callable[[], None]) -> None:
-        """Remember how to end what could not be withdrawn or handed over; it is ended with the next step of any request."""
+        """Remember how to end a request that could not be withdrawn or handed over. The next step of any request ends
+        it."""
         with self._abandoned_lock:
             self._abandoned.append(end)
 
     def end_abandoned(self) -> None:
-        """End what could not be withdrawn or handed over before. What fails again stays remembered."""
+        """End what could not be withdrawn or handed over before. If that fails again, it stays remembered."""
         while self._abandoned:
             with self._abandoned_lock:
                 end = self._abandoned.pop() if self._abandoned else None
@@ -377,10 +360,18 @@ class ZooKeeperStore:
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
             if stat is None:
                 data = MADE_HERE if path == self.layout.namespace else b""
-                made = self.client.submit(Commit((Create(path, data),)))[0]  # refused where another client was quicker
+                made = self.client.submit(Commit((Create(path, data),)))[0]  # refused if another client was quicker
                 if isinstance(made, Refused) and made.reason == Refused.NO_NODE:
-                    raise StoreUnavailable(f"{path.rpartition('/')[0]} is gone from ZooKeeper; connect again")
+                    raise StoreUnavailable(f"{path.rpartition('/')[0]} is missing in ZooKeeper. Connect again")
 
 
 def _is_of(record: Record, lease: Lease) -> bool:
     return record.holds and record.lease_id == lease.id and record.epoch == lease.epoch
+
+
+def _readable(node: Node, path: str) -> Record | None:
+    try:
+        return Record.decode(node, path)
+    except StoreCorrupted as error:
+        validate.complain(log, str(error), node.stat.mzxid)
+        return None

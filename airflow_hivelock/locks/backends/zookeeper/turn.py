@@ -1,8 +1,8 @@
-"""A request's turn: it waits for the requests before it, creates its lock nodes, and looks whether that was right.
+"""A request's turn: it waits for the requests before it, creates its lock nodes, and verifies the grant.
 
-One transaction creates all lock nodes of a request (:meth:`Turn._grant`); the reads behind it tell whether its lease can be
-returned (:mod:`.nodes`). If not, :meth:`Turn._give_back` takes everything back except its position in the queue. Hive's
-clients neither queue nor give way: once its patience is spent, the request creates a *placeholder* among them.
+One transaction creates all lock nodes of a request (:meth:`Turn._grant`). The reads after it show whether its lease can
+be returned (:mod:`.nodes`). If not, :meth:`Turn._give_back` takes back everything except its queue position. Hive's
+clients do not queue and do not give way: after *patience_s*, the request creates a *placeholder* among them.
 """
 
 from __future__ import annotations
@@ -11,53 +11,50 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
-from airflow_hivelock.locks.backends.zookeeper.client import Delete, Exists, Listing, Op, Refused, Stat
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
+from airflow_hivelock.locks.backends.zookeeper import nodes, permits, placeholders, waiting
+from airflow_hivelock.locks.backends.zookeeper.client import Exists, Listing, Op, Refused, Stat
 from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes, hives_order
 from airflow_hivelock.locks.backends.zookeeper.nodes import Verification
 from airflow_hivelock.locks.backends.zookeeper.queue import position
 from airflow_hivelock.locks.backends.zookeeper.record import State
-from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Lookout
+from airflow_hivelock.locks.backends.zookeeper.start import Again, lost
+from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
 from airflow_hivelock.locks.errors import LockLost, RequestTooLarge
 from airflow_hivelock.locks.model import Blocker, Lease
-from airflow_hivelock.locks.queueing import Ruling
+from airflow_hivelock.locks.queueing import Position, Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.layout import LockNode
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
+    from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
     from airflow_hivelock.locks.model import Lock, LockObject, LockRequest
-    from airflow_hivelock.locks.queueing import Position
 
 _NO_POSITION = 1 << 63
 """Later than every write."""
 
 
-class Again(Exception):
-    """What was read is out of date; start again from the record."""
-
-
 class NotAtOnce(Exception):
-    """A new arrival cannot be granted at once; it queues."""
+    """A new arrival, or a worker, cannot be granted at once. A new arrival queues; a worker does not."""
 
 
 @dataclass(eq=False)
 class Turn:
-    """What one acquisition knows of its request, and does while it is queued, parked, or granted and not yet verified.
+    """The state of one acquisition, and its steps while it is queued, parked, or granted and not yet verified.
 
-    :param patience_s: how long Hive's clients may pass, when it is the request's turn, before it creates a placeholder.
+    :param patience_s: how long Hive's clients may go first at the request's turn, before it creates a placeholder.
     :param passing_s: how long a request may be overtaken.
     :ivar record: the owner's, as this acquisition wrote it last; None: it has to be read again.
     :ivar granting: the epoch of a grant that has not been returned to any caller.
-    :ivar look: what was read right behind the transaction that created the tickets.
-    :ivar vain: how often in a row another client was quicker.
+    :ivar look: the reads after the transaction that created the tickets.
+    :ivar failures: how often in a row another client was quicker.
     :ivar position: of its tickets; None: it has none.
-    :ivar first_ms: when the owner first asked, by the store's clock; 0 while that is not known.
+    :ivar first_ms: when the owner first asked, by the store's clock; 0 while unknown.
     """
 
     store: ZooKeeperStore
@@ -69,7 +66,7 @@ class Turn:
     record: Record | None = None
     granting: int = 0
     look: Snapshot | None = None
-    vain: int = 0
+    failures: int = 0
     position: Position | None = None
     waited_s: float = 0.0
     first_ms: int = 0
@@ -77,10 +74,10 @@ class Turn:
     _refused_at: float | None = None
     _outrun: int = 0
 
-    @property
-    def steps_aside(self) -> bool:
-        """Whether the request, where it would be granted, leaves its locks to others until it is asked for again."""
-        return queueing.at_turn(self.request.late) is Ruling.STEP_ASIDE
+    def at_turn(self, record: Record) -> Ruling:
+        """The ruling without blockers. A request with a placeholder among Hive's clients is not invited."""
+        ruling = queueing.at_turn(self.request.deferred)
+        return Ruling.GRANT if ruling is Ruling.INVITE and record.node_zxids else ruling
 
     def enters(self, record: Record, claim: Claim | None = None, *, created: bool = True) -> None:
         """Remember the position, and how long the owner had waited when this acquisition began.
@@ -100,54 +97,59 @@ class Turn:
         self.has_waited(record, since_ms)
 
     def has_waited(self, record: Record, since_ms: int) -> None:
-        """Remember since when the owner has waited, by *record*, which arrived at *since_ms* unless it contains the time."""
+        """Remember since when the owner has waited. *record* contains the time, or it arrived at *since_ms*."""
         assert record.stat is not None
         self._asked_ms = record.asked_ms or since_ms
         self.first_ms = record.first_ms or self._asked_ms
-        # Started again, when its session has ended, it has itself waited for a part of that.
+        # If it started again after its session ended, it has itself waited for a part of that time.
         in_all_s = (record.stat.mtime_ms - self.first_ms) / 1000
         self.waited_s = max(0.0, in_all_s - (self.store.clock() - self.began_s))
 
-    def advance(self, record: Record) -> Lease | Free | Blocked | None:
-        """One step of a request that is queued. None: another client was quicker, look again."""
+    def advance(self, record: Record) -> Lease | NeedsSlot | Blocked | None:
+        """Do one step of a request that is queued. None: another client was quicker, look again."""
         outcome = self._advance(record)
         record = self.record or record
         if isinstance(outcome, Blocked) and record.queued and record.share and record.share.ticket:
-            # The first of its group is blocked by the locks of others: the next one in the group need not wait for that.
+            # Others' locks block the first of its group: the next in the group need not wait for that.
             self._write(record, record.outside())
             return None
         return outcome
 
-    def _advance(self, record: Record) -> Lease | Free | Blocked | None:
+    def _advance(self, record: Record) -> Lease | NeedsSlot | Blocked | None:
         look, self.look = self.look, None
-        if self.steps_aside and record.node_zxids:  # an earlier process of the owner was not late, and has created them
+        # An earlier process of the owner asked without a deferred grant.
+        if record.node_zxids and self.at_turn(record) is Ruling.GO_AWAY:
             return self._give_back(record, Verification(missing=True))
-        if record.has_nodes:  # a placeholder is in the way of all, also of those before it: they see it, and wait
-            return self.attempt(record, record, look and look.objects)
+        return self.look_at(record, record, look)
+
+    def look_at(self, record: Record, mine: Record, look: Snapshot | None = None) -> Lease | NeedsSlot | Blocked | None:
+        """Do one look of a request that has tickets, by its *record*. None: look again.
+
+        :param mine: the record that this process writes in its place.
+        """
+        if record.has_nodes:  # a placeholder blocks all others, even those before it: they see it, and wait
+            return self.attempt(record, mine, look and look.objects)
         assert self.position is not None
         store, locks = self.store, record.locks
-        look = look or store.looked(locks, store.client.submit(*store.reads(locks)))
+        look = look or store.snapshot(locks, store.client.submit(*store.reads(locks)))
         ahead = waiting.in_the_way(store, record, self.position, look.queues)
         if not ahead:
-            return self.attempt(record, record, look.objects)
-        outcome = self._wait_for(record, ahead)
+            return self.attempt(record, mine, look.objects)
+        outcome = self.wait_for(record, ahead)
         if outcome is None:
-            self.vain = 0  # there are fewer ahead now
+            self.failures = 0  # fewer requests are ahead now
         return outcome
 
-    def _wait_for(self, record: Record, ahead: Sequence[Ticket]) -> Blocked | None:
-        """Watch the nearest ticket in the way. None: look again."""
-        assert self.position is not None
-        outcome = waiting.wait(self._lookout(record), self.position, ahead[0], ahead[-1])
+    def wait_for(self, record: Record, ahead: Sequence[Ticket]) -> Blocked | None:
+        """Watch the nearest ticket ahead. None: look again."""
+        position = self.position or Position.newcomer(record.priority)
+        outcome = waiting.wait(Lookout(self.store, record, self.wake, self._check_mine), position, ahead)
         return outcome and replace(outcome, waited_s=self.waited_s)
 
     def wait_for_permit(self, parked: Record) -> Blocked | GroupLook | None:
-        """Wait for a lease of its group, parked; a look that shows it a free one ends that. None: look again."""
-        outcome = waiting.wait_for_permit(self._lookout(parked))
+        """Wait, parked, for a permit of its group; return the look that finds a free one. None: look again."""
+        outcome = permits.wait_for_permit(Lookout(self.store, parked, self.wake, self._check_mine))
         return replace(outcome, waited_s=self.waited_s) if isinstance(outcome, Blocked) else outcome
-
-    def _lookout(self, record: Record) -> Lookout:
-        return Lookout(self.store, record, self.wake, self._check_mine)
 
     # The grant.
 
@@ -157,40 +159,46 @@ class Turn:
         mine: Record,
         tops: Sequence[Listing | None] | None,
         group: GroupLook | None = None,
-    ) -> Lease | Free | Blocked | None:
-        """No ticket is in the way: be granted, or step aside. None: an object node came or went, look again.
+    ) -> Lease | NeedsSlot | Blocked | None:
+        """At its turn: be granted or invited, or go away. None: an object node was created or deleted, look again.
 
-        :param existing: the record that is replaced: *mine*, if it is queued.
+        :param existing: the record that is replaced.
         :param tops: the databases and tables, if they have been read.
-        :param group: what a new arrival has seen of its group.
-        :raises NotAtOnce: of a new arrival, which has to queue.
+        :param group: a new arrival's look at its group.
+        :raises NotAtOnce: a new arrival has to queue, or this is a worker's call.
         """
         store, locks = self.store, mine.locks
-        queued = existing is mine
+        queued, ruling = existing is not None and existing.has_tickets, self.at_turn(mine)
         granted, more = mine, list[Op]()
-        if mine.share and (queued or not self.steps_aside):
-            if (permitted := waiting.permitted(store, mine, group)) is not None:
-                granted, count = permitted
-                more.append(count)
-            elif queued:
+        if mine.share and mine.share.permit is None:
+            if (permitted := permits.permitted(store, mine, group)) is None:
+                if not queued or self.request.has_slot:
+                    raise NotAtOnce
                 self._park(replace(mine, asked_ms=self._asked_ms))
                 return None
-            else:
-                raise NotAtOnce
-        seen = store.namespace.survey(locks, tops)
-        held = self._placeholders(mine) if queued else {}
+            granted, more = permitted[0], [permitted[1]]
+        seen, held = store.namespace.survey(locks, tops), self._placeholders(mine) if queued else {}
         if foreign := self.foreign(locks, seen, held):
-            if not queued:
+            if not queued and not self.request.has_slot:
                 raise NotAtOnce
             return self._wait_for_hive(mine, foreign)
-        asked_ms = self._asked_ms if queued else mine.asked_ms
-        if self.steps_aside:
-            self._write(existing, replace(mine.outside(), state=State.AWAY, asked_ms=asked_ms))
-            if not queued and self.record is not None:
-                self.has_waited(self.record, 0)
-            return Free(self.waited_s)
-        granted = replace(granted, state=State.GRANTED, written=0, token=0, since_ms=0, asked_ms=asked_ms)
+        granted = replace(granted, asked_ms=self._asked_ms if queued else mine.asked_ms)
+        if ruling is not Ruling.GRANT:
+            return self._defer_grant(existing, granted, more)
+        granted = replace(granted, state=State.GRANTED, written=0, token=0, since_ms=0)
         return self._grant(existing, granted, seen, held, more)
+
+    def _defer_grant(self, existing: Record | None, mine: Record, more: Sequence[Op]) -> NeedsSlot | None:
+        """Hold nothing until its worker comes: be invited, or go away and lose the position. None: look again."""
+        mine = self._invited(mine)
+        if not mine.invitation_s:
+            mine, more = replace(mine.outside(), state=State.AWAY), ()
+        done = self.store.transact(existing, mine, *more, acquires=True)
+        if isinstance(done, Refused):
+            self._refused(mine, done)
+            return None
+        self.record = done.record
+        return NeedsSlot(self.waited_s, done.record.until)
 
     def _grant(
         self,
@@ -200,7 +208,7 @@ class Turn:
         held: Mapping[LockObject, LockNode],
         more: Sequence[Op],
     ) -> Lease | Blocked | None:
-        """One transaction: GRANTED, and all lock nodes. Then the lease, if nothing is in the way; or everything is given back.
+        """Write GRANTED and all lock nodes in one transaction. Then return the lease; if it is blocked, give all back.
 
         None: nothing happened, look again.
 
@@ -208,20 +216,21 @@ class Turn:
         :param held: the placeholders, which are lock nodes already.
         """
         store, locks = self.store, granted.locks
-        queued = existing is not None and existing.queued
-        if existing and existing.aside and existing.stat:
-            # Its lock nodes contain when: a new process need not write to learn the time.
+        queued = existing is not None and existing.has_tickets
+        if existing and existing.away and existing.stat:
+            # Its lock nodes contain the time: so a new process need not write to learn it.
             self._asked_ms = existing.stat.mtime_ms
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
         targets = nodes.to_read(locks, seen)
-        self.granting = granted.ticket_epoch
+        self.granting = granted.ticket_epoch  # before the transaction: if its reply is lost, withdraw() ends this grant
         try:
-            done = store.transact(existing, granted, *creates, *more, reads=nodes.reads(store, locks, targets))
+            reads = nodes.reads(store, locks, targets)
+            done = store.transact(existing, granted, *creates, *more, reads=reads, acquires=True)
         except RequestTooLarge:
             if queued:
                 raise
-            raise NotAtOnce from None  # with its tickets it is larger than a try
+            raise NotAtOnce from None  # with its tickets the transaction is larger than at its turn
         if isinstance(done, Refused):
             self._refused(granted, done)
             if done.op in creates:
@@ -244,8 +253,8 @@ class Turn:
     ) -> Lease | Blocked | None:
         assert self.position is not None
         verdict = nodes.verify(self.store, record, self.position, own, targets, replies)
-        if self.granting != record.ticket_epoch:  # the process before may have got this lease
-            # A ticket that was read before its partial release does not take it back.
+        if self.granting != record.ticket_epoch:  # the process before may have returned this lease
+            # A ticket that was read before its partial release must not end this grant.
             stats = self.store.client.submit(*(Exists(ticket.path) for ticket in verdict.tickets))
             if self.store.queues.forget_changed(zip(verdict.tickets, stats, strict=True)):
                 raise Again
@@ -258,30 +267,33 @@ class Turn:
         return record.lease()
 
     def verify_standing(self, record: Record) -> Lease | Blocked | None:
-        """Verify a grant whose transaction another process has sent, or whose reply was lost."""
+        """Verify a grant if another process sent its transaction, or the reply was lost."""
         own = nodes.find(self.store, record, record.locks)
         self.enters(record, created=False)
         replies = self.store.client.submit(*nodes.reads(self.store, record.locks, list(own.paths)))
         return self._verify(record, own, list(own.paths), replies)
 
     def _give_back(self, record: Record, verdict: Verification, own: Nodes | None = None) -> Blocked | None:
-        """Take everything back but the position in the queue, then wait for what was in the way. None: look again.
+        """Take back everything except the queue position, then wait for the blockers. None: look again.
+
+        A worker does not wait: it leaves a new invitation with its permit.
 
         :param own: the request's lock nodes, if they are known.
         """
         store = self.store
-        waits = replace(record.outside(), state=State.WAITING, written=0, token=0, since_ms=0, placeholders=(), lost=())
-        # Where a node is missing, other paths may be another request's, too: find them by their zxid.
+        left = replace(record, written=0, token=0, since_ms=0, placeholders=(), lost=())
+        waits = self._invited(left) if self.request.has_slot else replace(left.outside(), state=State.WAITING)
+        # If a node is missing, other paths may belong to another request as well: find the own nodes by their zxid.
         known = None if verdict.missing or own is None else own._replace(paths=verdict.own)
         self.record = nodes.remove(store, record, waits, nodes=known)
         if self.record is None:
             raise Again
         if verdict.tickets:
-            return self._wait_for(self.record, verdict.tickets)
+            return self.wait_for(self.record, verdict.tickets)
         return self._wait_for_hive(self.record, list(verdict.foreign)) if verdict.foreign else None
 
     def _refused(self, granted: Record, refused: Refused) -> None:
-        """A grant's transaction has failed: create what it lacked.
+        """Create the nodes that a grant's transaction lacked.
 
         :raises Again: the record is no longer as it was read.
         """
@@ -295,8 +307,8 @@ class Turn:
             store.namespace.make()
 
     def _park(self, asking: Record) -> None:
-        """Its turn, but not in its group: step aside, and leave nothing that other requests wait for."""
-        self.record = nodes.remove(self.store, asking, waiting.park(self.store, asking, self.passing_s))
+        """At its turn without a permit: give the position up, so that no request for locks waits for it."""
+        self.record = nodes.remove(self.store, asking, permits.park(self.store, asking, self.passing_s))
         if self.record is None:
             raise Again
         self.enters(self.record)
@@ -306,27 +318,27 @@ class Turn:
     def foreign(
         self, locks: Sequence[Lock], seen: Mapping[LockObject, Listing], held: Mapping[LockObject, LockNode]
     ) -> list[PlacedLock]:
-        """Hive's locks that are in the way of a try, or of a late request."""
+        """Hive's locks that block a try, or a deferred request."""
         namespace = self.store.namespace
         foreign = namespace.foreign_conflicts(locks, seen, held)
-        # Another try in vain would write my record, and so wake me; a late request has no try to find out.
-        if not foreign and (self._refused_at is not None or self.steps_aside):
+        # Another failed try would write my record, and so wake me.
+        if not foreign and (self._refused_at is not None or queueing.reads_decide(self.request.deferred)):
             foreign = namespace.foreign_below(locks, seen, _NO_POSITION)
         return foreign
 
     def _wait_for_hive(self, record: Record, foreign: list[PlacedLock]) -> Blocked | None:
-        """Watch one of Hive's locks that are in the way; once patience is spent, create a placeholder among its clients.
-
-        None: look again."""
+        """Watch one blocking lock of Hive; after *patience_s*, create a placeholder among its clients. None: look
+        again."""
         store, now_s = self.store, self.store.clock()
         nearest = min(foreign, key=lambda placed: hives_order(placed.object))
         if self._refused_at is None:
             self._refused_at = now_s
         left_s = self.patience_s - (now_s - self._refused_at)
-        # Below what I lock (Hive's LOCK TABLE … PARTITION under my table) there is no lock of mine for a placeholder.
+        # Hive's LOCK TABLE … PARTITION below my table: I have no lock there, and so no place for a placeholder.
         below = nearest.object not in {lock.object for lock in record.locks}
-        # Nor does a request that steps aside need one.
-        holding = below or self.steps_aside or str(nearest.object) in dict(record.placeholders)
+        # A worker does not wait, and a request that will hold nothing at its turn needs no placeholder.
+        deferred = self.request.has_slot or self.at_turn(record) is not Ruling.GRANT
+        holding = below or deferred or str(nearest.object) in dict(record.placeholders)
         if left_s <= 0 and self.request.wait and not holding:
             self._place(record, nearest.object)
             return None
@@ -341,13 +353,11 @@ class Turn:
         return Blocked(tuple(by), self.waited_s, recheck_s=recheck_s)
 
     def _placeholders(self, record: Record) -> dict[LockObject, LockNode]:
-        """The placeholders that still exist; one that Hive has unlocked is struck from the record."""
+        """The placeholders that still exist; the record loses one that Hive has unlocked."""
         if not record.placeholders:
             return {}
-        names = dict(record.placeholders)
-        locks = [lock for lock in record.locks if str(lock.object) in names]
-        own = self.store.namespace.own_nodes(locks, record.node_zxids)
-        if len(own) < len(locks):
+        own = placeholders.standing(self.store, record)
+        if len(own) < len(record.placeholders):
             kept = tuple(entry for entry in record.placeholders if entry[0] in map(str, own))
             self._write(record, replace(record, placeholders=kept))
             raise Again
@@ -355,46 +365,34 @@ class Turn:
 
     def _place(self, record: Record, target: LockObject) -> None:
         """Create a placeholder on *target*, and delete those on objects that sort after it."""
-        store, names = self.store, {str(lock.object): lock for lock in record.locks}
-        lock = names[str(target)]
-        placed = [names[name] for name, _ in record.placeholders]
-        dropped = [other for other in placed if hives_order(other.object) > hives_order(target)]
-        kept = tuple(entry for entry in record.placeholders if names[entry[0]] not in dropped)
-        gone = nodes.find(store, record, dropped)
-        created = store.namespace.lock_nodes([lock], {target: Listing((), 0)}, self._lock_data())
-        deletes = map(Delete, gone.paths.values())
-        changed = replace(record, placeholders=(*kept, (str(target), 0)))
-        done = store.transact(record, changed, *deletes, *created, reads=store.queues.reads(record.locks))
+        done = placeholders.place(self.store, record, target, self._lock_data())
         if isinstance(done, Refused):
             raise Again
         self.record = done.record
-        if not kept:  # it is in the way of all from now on, and so has to look whether another request is in its own
+        if len(done.record.placeholders) == 1:  # it blocks all others from now on, so it must check for earlier ones
             assert self.position is not None
-            if ahead := nodes.verify_placeholder(store, done.record, self.position, done.replies):
+            if ahead := nodes.verify_placeholder(self.store, done.record, self.position, done.replies):
                 self._give_back(done.record, Verification(ahead))
 
     # The record.
 
+    def _invited(self, record: Record) -> Record:
+        assert self.request.deferred is not None
+        return replace(record, state=State.INVITED, invitation_s=self.request.deferred.invitation_s)
+
     def _write(self, existing: Record | None, changed: Record) -> None:
-        """Compare and set it."""
+        """Compare and set the record."""
         done = self.store.transact(existing, changed)
         if isinstance(done, Refused):
             raise Again
         self.record = done.record
 
     def _check_mine(self, stat: Stat | None) -> None:
-        """Another process may have taken over, or have taken this one for dead, while it waited."""
-        if stat is None or self.record is None or stat.version != self.record.version:
+        """Start again if another process took over, or removed this as dead, in the wait. A worker does not wait."""
+        changed = stat is None or self.record is None or stat.version != self.record.version
+        if changed and not self.request.has_slot:
             raise Again
 
     def _lock_data(self) -> bytes:
-        """What its lock nodes contain."""
+        """The data of its lock nodes."""
         return self.store.layout.lock_data(self.request, self._asked_ms or self.store.time_ms())
-
-
-def lost(record: Record) -> str:
-    """The message about a lease that has lost a lock."""
-    return (
-        f"{record.owner}: one of the locks of its lease {record.lease_id} was removed by another client, most likely by "
-        "UNLOCK TABLE in Hive. Stop the work under it and release it; then acquire again"
-    )

@@ -1,10 +1,11 @@
-"""What kazoo lacks: reads in bulk, and transactions of thousands of operations.
+"""Requests that kazoo lacks: reads in bulk, and transactions of thousands of operations.
 
-``multi`` (14) is written as kazoo would, to the byte (``MultiOperationRecord``, ``MultiResponse``). A thousand partitions take
-four thousand operations, and kazoo's own way of writing them takes four times as long.
+``multi`` (14) is written byte by byte like kazoo's (``MultiOperationRecord``, ``MultiResponse``). A thousand partitions
+take four thousand operations, and kazoo's own writing takes four times as long.
 
-kazoo does not have ``multiRead`` (22) of ZooKeeper 3.6 and later. Thousands of single reads cost its threads a wake-up and some
-system calls each. An older server ends the session that sends a ``multiRead``, so its version has to be known first.
+kazoo does not have ``multiRead`` (22) of ZooKeeper 3.6 and later. Thousands of single reads cost its threads a wake-up
+and some system calls each. An older server ends the session that sends a ``multiRead``, so its version has to be known
+first.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
 
 MOST_READS, MOST_READ_BYTES = 1_000, 1 << 19
-"""How many reads one request carries, and how much they take in it: far less than ``jute.maxbuffer``."""
+"""How many reads one request carries, and how many bytes they take in it: far less than ``jute.maxbuffer``."""
 
 FEWEST_READS = 2
 """Fewer are sent one by one."""
@@ -81,14 +82,17 @@ _FLAGS = [_int.pack(flags) for flags in range(4)]
 
 @dataclass(frozen=True)
 class Transaction(Commit):
-    """A :class:`~.client.Commit` for kazoo to send. Its result has, for each operation, what kazoo gives for it."""
+    """A :class:`~.client.Commit` for kazoo to send. Its result has kazoo's value for each operation."""
 
     packet: bytes
     type: ClassVar = 14
 
     @classmethod
     def of(cls, commit: Commit, acls: Iterable[bytes]) -> Self:
-        """:param acls: those of the nodes to be made, in their order, as :func:`acl_packet` writes them."""
+        """Serialize a commit.
+
+        :param acls: the ACLs of the nodes to be made, in their order, as :func:`acl_packet` writes them.
+        """
         return cls(commit.ops, b"".join(_written(commit.ops, iter(acls))))
 
     def serialize(self) -> bytes:
@@ -116,7 +120,7 @@ class Transaction(Commit):
 
 
 def acl_packet(acls: Sequence[ACL]) -> bytes:
-    """An ACL as it is in an operation that makes a node."""
+    """An ACL in the form of an operation that makes a node."""
     write = serialization.write_string
     entries = [part for acl in acls for part in (_int.pack(acl.perms), write(acl.id.scheme), write(acl.id.id))]
     return b"".join((_int.pack(len(acls)), *entries))
@@ -141,12 +145,13 @@ def _written(ops: Iterable[Op], acls: Iterator[bytes]) -> list[bytes]:
 
 
 def done(results: Sequence[Any]) -> tuple[Any, ...]:
-    """The replies to the operations of a transaction that has happened."""
+    """The replies to the operations of a transaction that was applied."""
     return tuple(stat(result) if isinstance(result, ZnodeStat) else result for result in results)
 
 
 def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, str | None]:
-    """The operation at which a transaction failed, and the reason, unless it is none of :class:`~.client.Refused`'s."""
+    """The operation at which a transaction failed, and the reason; None if :class:`~.client.Refused` has no such
+    reason."""
     others = RolledBackError | RuntimeInconsistency
     op, error = next(it for it in zip(ops, results, strict=True) if not isinstance(it[1], others))
     return op, error, _REASONS.get(type(error))
@@ -154,8 +159,10 @@ def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, s
 
 @dataclass(frozen=True)
 class MultiRead:
-    """A request for kazoo to send. Its result has, for each operation, what kazoo gives for it alone, None for no node, or the
-    exception that kazoo would raise; and nothing for those after an exception."""
+    """A request for kazoo to send. Its result has kazoo's value for each operation.
+
+    That is None for no node, or the exception that kazoo would raise; operations after an exception have none.
+    """
 
     operations: Sequence[Any]
     type: ClassVar = 22
@@ -198,7 +205,7 @@ class MultiRead:
 
 
 def knows_multi_read(srvr: str) -> bool:
-    """Whether a server that says this of itself (the four letter word ``srvr``) does."""
+    """Whether a server knows ``multiRead``, by its answer to the four letter word ``srvr``."""
     version = _VERSION.search(srvr)
     return version is not None and (int(version[1]), int(version[2])) >= _SINCE
 
@@ -209,7 +216,7 @@ def worth_together(requests: Sequence[Request]) -> bool:
 
 
 def parts(requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
-    """*requests*, in order: as many reads together as one request carries, the others one by one."""
+    """*requests*, in order: reads grouped, as many as one request carries, the others one by one."""
     for together, run in itertools.groupby(requests, _together):
         found = tuple(run)
         size = min(MOST_READS, MOST_READ_BYTES // max(map(_read_bytes, found))) if together else 1
@@ -221,20 +228,23 @@ def _together(request: Request) -> bool:
 
 
 def _read_bytes(request: Request) -> int:
-    """What a read takes in a request that reads many, at most."""
+    """The most bytes that a read takes in a request that reads many."""
     assert isinstance(request, Get | Children)
     return 3 * (len(request.path.encode()) + _READ_BYTES)
 
 
 def by_request(requests: Iterable[Request], found: Iterable[Any]) -> list[tuple[Request, list[Any]]]:
-    """What a :class:`MultiRead` of *requests* has *found*, by request."""
+    """The result of a :class:`MultiRead` of *requests*, by request."""
     values = iter(found)
     return [(request, [next(values) for _ in _reads(request)]) for request in requests]
 
 
 def _reads(request: Request) -> list[Any]:
-    """The operations of a request that reads many. A listing's node is read after its names: where it was created again in
-    between, its zxid is younger than they are, never older."""
+    """The operations of a request that reads many.
+
+    A listing's node is read after its names. If it was created again in between, its zxid is younger than the names,
+    never older.
+    """
     match request:
         case Get(path):
             return [serialization.GetData(path, None)]
@@ -246,7 +256,7 @@ def _reads(request: Request) -> list[Any]:
 
 
 def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
-    """The reply to a request, of what a :class:`MultiRead` has read for it."""
+    """The reply to a request, from the values that a :class:`MultiRead` has read for it."""
     if None in values:
         return None
     match request, values:
@@ -260,7 +270,7 @@ def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
 
 
 def node(value: Any) -> Node:
-    # Java's clients also make nodes without data, which is not empty data.
+    # Java's clients also make nodes without data, which kazoo distinguishes from empty data.
     return Node(value[0] or b"", stat(value[1]))
 
 
@@ -268,11 +278,11 @@ def listing(value: Any) -> Listing:
     return Listing(tuple(value[0]), value[1].czxid)
 
 
-def stat(said: Any) -> Stat:
-    ephemeral = said.ephemeralOwner != 0
-    return Stat(said.czxid, said.mzxid, said.version, said.ctime, said.mtime, ephemeral, _created(said), said.pzxid)
+def stat(raw: Any) -> Stat:
+    ephemeral = raw.ephemeralOwner != 0
+    return Stat(raw.czxid, raw.mzxid, raw.version, raw.ctime, raw.mtime, ephemeral, _created(raw), raw.pzxid)
 
 
-def _created(said: Any) -> int:
-    # cversion counts children that were made and such as were deleted (Java's DataNode.copyStat), in 32 bits.
-    return int((said.cversion + said.numChildren) & 0xFFFF_FFFF) >> 1
+def _created(raw: Any) -> int:
+    # cversion counts created children and deleted ones (Java's DataNode.copyStat), in 32 bits.
+    return int((raw.cversion + raw.numChildren) & 0xFFFF_FFFF) >> 1

@@ -1,0 +1,258 @@
+"""Groups of leases: a request takes a permit of its group, or waits for one in the group's queue.
+
+The transaction that creates a permit also compares and raises the version of the node above the permits. So if two
+requests have seen the same permits, one of them is refused. Exclusion does not depend on a group's queue, so a late
+claim there can only cost a turn.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    Names,
+    Refused,
+    SetData,
+)
+from airflow_hivelock.locks.backends.zookeeper.queue import Claim
+from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, Share, State
+from airflow_hivelock.locks.errors import StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
+from airflow_hivelock.locks.queueing import Position, QueuePlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
+
+MOST_SAID = 3
+"""How many holders of permits a waiter lists."""
+
+_NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-([0-9]{1,19})-(-?[0-9]{1,10})-([0-9]{1,15})")
+"""A place's node: the owner's key, the epoch, a version of the record, the place, the priority, when it was first
+taken."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_LEASE_ID = re.compile(r"[0-9a-f]{16}-[0-9]{1,19}")
+
+
+class Parked(NamedTuple):
+    """A place in a group's queue, first taken at *placed_ms*. Its node's name contains all of this. Places sort in
+    their order."""
+
+    place: int
+    rank: int
+    epoch: int
+    key: str
+    name: str
+    placed_ms: int = 0
+
+    @property
+    def position(self) -> Position:
+        # Two requests that began at once have the same epoch, and no other number of their own: their keys order them.
+        return Position(self.place, self.rank, self.epoch << 64 | int(self.key, 16))
+
+    @classmethod
+    def parse(cls, name: str) -> Parked | None:
+        """Parse a node's name; None if it is no place."""
+        if not (found := _NAME.fullmatch(name)):
+            return None
+        return cls(int(found[3]), -int(found[4]), int(found[2]), found[1], name, int(found[5]))
+
+    @classmethod
+    def of(cls, record: Record) -> Parked:
+        """The place that *record*'s request takes by its next write. A name is used only once."""
+        assert record.share is not None
+        place, placed_ms = record.share.place or record.ticket_epoch, record.share.placed_ms
+        name = f"{record.lease_id}-{record.version + 1}-{place}-{record.priority}-{placed_ms}"
+        return cls(place, -record.priority, record.ticket_epoch, record.key, name, placed_ms)
+
+    def has(self, record: Record) -> bool:
+        """Whether it is *record*'s place."""
+        return record.share is not None and record.waits and record.share.ticket == self.name
+
+
+class GroupLook(NamedTuple):
+    """A snapshot of a group: its permits (*numbers*), and the places of the requests that wait for one, in order.
+
+    :param version: of the node above the permits, read before they were.
+    """
+
+    key: str
+    version: int
+    numbers: frozenset[int]
+    parked: tuple[Parked, ...]
+
+    def ahead(self, mine: Parked) -> list[Parked]:
+        """The places before *mine*, in order."""
+        waiting = {other: other.position for other in self.parked if other.key != mine.key}
+        return queueing.earlier(mine.position, waiting)
+
+    def free(self, mine: Record, place: Parked | None) -> int | None:
+        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.
+
+        A newcomer has no place, and comes after all waiters.
+        """
+        assert mine.share is not None
+        position = place.position if place else Position.newcomer(mine.priority)
+        waiting = [other.position for other in self.parked if other.key != mine.key]
+        may = queueing.permit_free(position, mine.share.most, len(self.numbers), waiting)
+        return queueing.free_number(self.numbers) if may else None
+
+
+def look(store: ZooKeeperStore, share: Share, wake: Callable[[], None] | None = None) -> GroupLook:
+    """Look at the group. Its nodes are created on demand.
+
+    :param wake: called once when a permit is taken or given back.
+    """
+    key, layout = owner_key(share.group), store.layout
+    for _ in range(2):
+        if found := look_at(store, key, wake):
+            return found
+        creates = [Create(layout.groups), Create(f"{layout.groups}/{key}", share.group.encode())]
+        creates += [Create(layout.permits(key)), Create(layout.parked(key))]
+        store.client.submit(*(Commit((create,)) for create in creates))  # refused if another client was quicker
+    raise StoreUnavailable(f"{layout.groups} is missing in ZooKeeper. Connect again")
+
+
+def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = None) -> GroupLook | None:
+    """Look at a group by its key; None: it does not exist."""
+    permits = store.layout.permits(key)
+    # The version comes first: a permit that is taken between the two reads then refuses this request's transaction.
+    root, taken, parked = store.client.submit(Get(permits), Names(permits, wake), Names(store.layout.parked(key)))
+    if root is None or taken is None or parked is None:
+        return None
+    numbers = frozenset(int(name) for name in taken.names if _NUMBER.fullmatch(name))
+    places = sorted(place for name in parked.names if (place := Parked.parse(name)))
+    return GroupLook(key, root.stat.version, numbers, tuple(places))
+
+
+def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
+    """*record* with a free permit, and an operation that fails if another request has taken one since. None: it must
+    wait.
+
+    :param seen: the look of a newcomer, which comes after all waiters.
+    """
+    assert record.share is not None
+    place = None if seen else Parked.of(record)
+    seen = seen or look(store, record.share)
+    if (number := seen.free(record, place)) is None:
+        return None
+    taken = replace(record, share=record.share._replace(permit=number, ticket=""))
+    return taken, SetData(store.layout.permits(seen.key), b"", seen.version)
+
+
+def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
+    """*record* as it is parked. Its place is chosen once: one that it claims, as in the tables' queues, or its own."""
+    share = record.share
+    assert share is not None
+    if not share.place:
+        others = [other for other in look(store, share).parked if other.key != record.key]
+        claimed = None
+        if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
+            places = [QueuePlace(other.position, other.placed_ms) for other in others]
+            oldest_ms = store.time_ms() - int(passing_s * 1000)
+            claimed = waiting.claimed(Position.newcomer(record.priority), places, oldest_ms)
+        taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
+        share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
+    parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share._replace(permit=None))
+    return replace(parked, share=share._replace(permit=None, ticket=Parked.of(parked).name))
+
+
+def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
+    """Look at the group of a parked request: its blockers, or the look that finds a free permit. None: look again."""
+    store, record = lookout.store, lookout.record
+    assert record.share is not None
+    mine = Parked.parse(record.share.ticket)
+    assert mine is not None, "it is parked"
+    seen = look(store, record.share)
+    if ahead := seen.ahead(mine):
+        return _wait_behind(lookout, ahead)
+    if seen.free(record, mine) is None:
+        # Look again with a watch: the first look had none, and the group may have changed since.
+        seen = look(store, record.share, lookout.wake)
+        if seen.ahead(mine):
+            return None
+        if seen.free(record, mine) is None:
+            lookout.check_mine(store.client.submit(Exists(store.layout.record(record.key), lookout.wake))[0])
+            return wait_for_holders(store, seen)
+    return seen
+
+
+def wait_for_holders(store: ZooKeeperStore, seen: GroupLook) -> Blocked | None:
+    """The blockers when all permits are taken. None: look again, because a permit belonged to no request or an ended
+    invitation."""
+    holding = holders(store, seen)
+    if void := [number for number, holder in holding.items() if holder is None]:
+        strike(store, seen, void)
+        return None
+    held = [holder for holder in holding.values() if holder is not None]
+    if waiting.end_invitations(store, [holder for holder in held if holder.invited]):
+        return None
+    by = [blocker(holder, False) for holder in held]
+    return Blocked(tuple(by[:MOST_SAID]), recheck_s=waiting.recheck_s(store, held)) if by else None
+
+
+def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
+    """Watch the nearest place, and its owner's liveness node. A dead request keeps its place until its turn has come."""
+    store, share = lookout.store, lookout.record.share
+    assert share is not None
+    queue = store.layout.parked(owner_key(share.group))
+    nearest, first = (waiting.Ahead(f"{queue}/{place.name}", place.key, place.has) for place in (ahead[-1], ahead[0]))
+    if not (front := lookout.front(nearest, first)):
+        return None
+    other, leader = front
+    if other.dead and leader.dead:
+        seen = look(store, share, lookout.wake)
+        if seen.free(leader.record, ahead[0]) is not None:
+            nodes.free(store, leader.record)
+            return None
+        if wait_for_holders(store, seen) is None:
+            return None
+    by = {at.record.key: blocker(at.record, True) for at in front}
+    # The first of its group in the tables' queues is granted, or leaves the group's queue at once.
+    return waiting.blocked_by(by.values(), other, passing=other.record.queued or not other.record.wait)
+
+
+def holders(store: ZooKeeperStore, seen: GroupLook, *, listing: bool = False) -> dict[int, Record | None]:
+    """The records of the leases that have the permits, by their numbers; None: no such lease exists."""
+    permits, numbers = store.layout.permits(seen.key), sorted(seen.numbers)
+    found = store.client.submit(*(Get(f"{permits}/{number}") for number in numbers))
+    texts = {number: node.data.decode("utf-8", "replace") for number, node in zip(numbers, found, strict=True) if node}
+    named = {number: text for number, text in texts.items() if _LEASE_ID.fullmatch(text)}
+    keys = [text.partition("-")[0] for text in named.values()]
+    records = dict(zip(named, store.read_all(keys, listing=listing), strict=True))
+    return {number: _having(records.get(number), number, text) for number, text in texts.items()}
+
+
+def _having(record: Record | None, number: int, lease_id: str) -> Record | None:
+    """*record*, if it is of the lease *lease_id*, which has that permit."""
+    has = record is not None and record.lease_id == lease_id and (PERMIT, number) in record.belongings
+    return record if has else None
+
+
+def strike(store: ZooKeeperStore, seen: GroupLook, void: Iterable[int]) -> int:
+    """Delete permits that belong to no lease, unless any has been taken since *seen*; return how many there were."""
+    permits = store.layout.permits(seen.key)
+    unchanged = Check(permits, seen.version)
+    gone = store.client.submit(*(Commit((unchanged, Delete(f"{permits}/{number}"))) for number in void))
+    return sum(not isinstance(outcome, Refused) for outcome in gone)
+
+
+def blocker(record: Record, waiting: bool) -> Blocker:
+    """A request that blocks others of its group, with the strongest of its locks."""
+    assert record.share is not None
+    lock = max(record.locks, key=lambda lock: (lock.mode is LockMode.EXCLUSIVE, len(lock.object.path)))
+    return Blocker(record.owner, lock.object, lock.mode, waiting, record.share.group, record.until)

@@ -1,0 +1,139 @@
+"""The one home of format numbers: what this version writes, what it reads, and what it refuses.
+
+Records, tickets, rows, passed leases, audit entries and the arguments of triggers each have a :class:`Stamp`. It names
+the format of the data, and the lowest format that a reader needs (``min_reader``). A lock store has a stamp of its own,
+and every grant checks it in its own transaction.
+
+A reader accepts a stamp if its own :data:`FORMAT` is at least ``min_reader``. It keeps unknown fields, and writes them
+back. So a later version adds an optional field, raises :data:`FORMAT` by one, and leaves :data:`MIN_READER` as it is. It
+raises :data:`MIN_READER`, too, if an older reader would misread the change. Lists never get longer: a new value gets a
+name of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import socket
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_hivelock.locks import validate
+from airflow_hivelock.locks.invalid import StoreCorrupted, UpgradeNeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, MutableMapping
+
+FORMAT = 4
+"""The format that this version writes, and the highest that it knows. A release that changes a format raises it."""
+
+MIN_READER = 4
+"""The lowest format that a reader of this version's data needs."""
+
+OLDEST = 3
+"""The lowest format that this version reads."""
+
+FIRST = 4
+"""The format of version 0.1.0. A stamp of this format is omitted where that saves space."""
+
+_MOST = 1_000_000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Stamp(NamedTuple):
+    """The format of one stored or passed value, with the fields that this version does not know.
+
+    :param format: the format that it was written in.
+    :param min_reader: the lowest format that a reader needs.
+    :param unknown: the fields of a later version, by name. They are written back.
+    """
+
+    format: int = FORMAT
+    min_reader: int = MIN_READER
+    unknown: Mapping[str, Any] = _NOTHING
+
+    def fields(self) -> dict[str, Any]:
+        """The fields to write; ``min_reader`` is omitted if it equals ``format``."""
+        lowest = {"min_reader": self.min_reader} if self.min_reader != self.format else {}
+        return {"format": self.format, **lowest, **self.unknown}
+
+    def short(self) -> dict[str, Any]:
+        """As :meth:`fields`, but empty for the first format."""
+        return {} if self[:2] == (FIRST, FIRST) and not self.unknown else self.fields()
+
+    def text(self) -> str | None:
+        """:meth:`short` as JSON; None if it is empty."""
+        return json.dumps(short, separators=(",", ":"), ensure_ascii=False) if (short := self.short()) else None
+
+    def check(self, what: str) -> None:
+        """Check that this version may use it.
+
+        :param what: the object, for the message.
+        :raises UpgradeNeeded: it is for readers of a later format.
+        :raises StoreCorrupted: its format is older than :data:`OLDEST`.
+        """
+        if self.min_reader > FORMAT:
+            raise refusal(what, self.format, self.min_reader)
+        if self.format < OLDEST:
+            raise StoreCorrupted(
+                f"{what} has format {self.format}. {_here()} reads formats {OLDEST} to {FORMAT}: stop what runs the older "
+                "version, and delete it"
+            )
+
+    @property
+    def later(self) -> bool:
+        """Whether a later version wrote it."""
+        return self.format > FORMAT
+
+
+WRITES = Stamp()
+"""The stamp of what this version writes."""
+
+
+def take(data: MutableMapping[str, Any], known: Collection[str], what: str) -> Stamp:
+    """Remove the stamp and all fields that are not *known* from *data*, and return them.
+
+    :param what: the object, for messages.
+    :raises UpgradeNeeded: see :meth:`Stamp.check`.
+    :raises StoreCorrupted: see :meth:`Stamp.check`.
+    :raises ValueError: the numbers are no formats.
+    :raises TypeError: the numbers are no numbers.
+    """
+    found = validate.number(data.pop("format", FIRST), "format", _MOST)
+    stamp = Stamp(found, validate.number(data.pop("min_reader", found), "min_reader", _MOST))
+    stamp.check(what)
+    unknown = {name: data.pop(name) for name in [name for name in data if name not in known]}
+    return stamp._replace(unknown=unknown) if unknown else stamp
+
+
+def take_text(text: str | None, what: str) -> Stamp:
+    """The inverse of :meth:`Stamp.text`."""
+    return take(validate.load(text), (), what) if text else Stamp(FIRST, FIRST)
+
+
+def refusal(what: str, found: int, min_reader: int, release: str = "") -> UpgradeNeeded:
+    """The error for an object that needs a later version than this one.
+
+    :param what: the object: a node, a row, tables, or an argument.
+    :param release: the version that wrote it, if the object tells.
+    """
+    by = f" of airflow-hivelock {release}" if release else ""
+    return UpgradeNeeded(
+        f"{what} has format {found}{by}, for readers of format {min_reader} and later. {_here()} reads formats {OLDEST} to "
+        f"{FORMAT}: upgrade airflow-hivelock here too"
+    )
+
+
+def release() -> str:
+    """The version of this package; ``""`` if it is not installed."""
+    try:
+        return importlib.metadata.version("airflow-hivelock")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _here() -> str:
+    """This process, for messages."""
+    return f"airflow-hivelock {release()} on {socket.gethostname()}".replace("  ", " ")

@@ -1,0 +1,160 @@
+"""Hive's properties that concern locks: their names, Hive's own defaults, and how their values are read.
+
+No other module contains one of these names. A property is used (:mod:`.lock_store`), or has no effect here, and
+:data:`ELSEWHERE` has the reason.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+CONCURRENCY, TXN_MANAGER, LOCK_MANAGER = "hive.support.concurrency", "hive.txn.manager", "hive.lock.manager"
+NUMRETRIES, SLEEP = "hive.lock.numretries", "hive.lock.sleep.between.retries"
+JOBS_ONLY, QUERY = "hive.lock.mapred.only.operation", "hive.lock.query.string.max.length"
+QUORUM, PORT, NAMESPACE = "hive.zookeeper.quorum", "hive.zookeeper.client.port", "hive.zookeeper.namespace"
+SESSION = "hive.zookeeper.session.timeout"
+ZOOKEEPER_TLS, ZOOKEEPER_KERBEROS = "hive.zookeeper.ssl.client.enable", "hive.zookeeper.kerberos.enabled"
+SECURITY = "hadoop.security.authentication"
+URIS, SASL, PRINCIPAL = "hive.metastore.uris", "hive.metastore.sasl.enabled", "hive.metastore.kerberos.principal"
+METASTORE_TLS, SOCKET = "hive.metastore.use.SSL", "hive.metastore.client.socket.timeout"
+TXN_TIMEOUT = "hive.txn.timeout"
+STRICT, XLOCK_IOW, XLOCK_WRITE = "hive.txn.strict.locking.mode", "hive.txn.xlock.iow", "hive.txn.xlock.write"
+EXTERNAL, READS, PLAIN_READS = "hive.txn.ext.locking.enabled", "hive.txn.read.locks", "hive.txn.nonacid.read.locks"
+LOCKLESS = "hive.acid.lockless.reads.enabled"
+INITIATOR = "hive.compactor.initiator.on"
+REAPERS = (INITIATOR, "metastore.compactor.initiator.on", "metastore.housekeeping.threads.on")
+DEFAULT_PARTITION, DYNAMIC = "hive.exec.default.partition.name", "hive.exec.dynamic.partition.mode"
+
+DEFAULTS = {
+    CONCURRENCY: "false",
+    TXN_MANAGER: "org.apache.hadoop.hive.ql.lockmgr.DummyTxnManager",
+    LOCK_MANAGER: "org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager",
+    PORT: "2181",
+    NAMESPACE: "hive_zookeeper_namespace",
+    NUMRETRIES: "100",
+    SLEEP: "60s",
+}
+"""What Hive does if nothing is set (``HiveConf``, Hive 2.3 to 4)."""
+
+TAKEN = (
+    *(CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, QUORUM, PORT, NAMESPACE, SESSION, ZOOKEEPER_TLS, ZOOKEEPER_KERBEROS),
+    *(SECURITY, QUERY, URIS, SASL, PRINCIPAL, METASTORE_TLS, SOCKET, NUMRETRIES, SLEEP),
+)
+"""Properties that are used, or at least read."""
+
+_JAVAS = "hivelock cannot read Java's key stores. Set ca, cert and key to PEM files"
+_OWN = "no setting is needed. A release is tried for a minute. The keeper frees a lease that is still held then"
+_SERVERS = "the metastore's own value counts, and hivelock asks for it"
+_RECONNECTS = "no setting is needed. A lost session is replaced until the caller's deadline"
+_TRANSACTIONS = "it concerns Hive's own transactions. A lease here has no transaction"
+
+_WRITER = "a writer here takes EXCLUSIVE, unless locks is hive and the extra sets this property"
+
+ELSEWHERE = {
+    JOBS_ONLY: "named data is locked for every kind of work. If it is true, Hive's own DROP, ALTER and LOAD take no locks, "
+    "and hivelock check reports it",
+    DEFAULT_PARTITION: "a null is __HIVE_DEFAULT_PARTITION__ here. If yours has another name, write that name as the value",
+    "hive.lockmgr.zookeeper.default.partition.name": "it is in no lock. Hive only refuses it as a partition's value",
+    "hive.zookeeper.clean.extra.nodes": "both values work. The next lock creates again the nodes that Hive removes",
+    "hive.unlock.numretries": _OWN,
+    "hive.zookeeper.connection.timeout": _RECONNECTS,
+    "hive.zookeeper.connection.max.retries": _RECONNECTS,
+    "hive.zookeeper.connection.basesleeptime": _RECONNECTS,
+    "hive.zookeeper.ssl.keystore.location": _JAVAS,
+    "hive.zookeeper.ssl.keystore.type": _JAVAS,
+    "hive.zookeeper.ssl.truststore.location": _JAVAS,
+    "hive.zookeeper.ssl.truststore.type": _JAVAS,
+    "hive.metastore.truststore.path": _JAVAS,
+    TXN_TIMEOUT: _SERVERS,
+    "hive.txn.manager.dump.lock.state.on.acquire.timeout": _TRANSACTIONS,
+    "hive.txn.heartbeat.threadpool.size": _TRANSACTIONS,
+    "hive.txn.max.open.batch": _TRANSACTIONS,
+    "hive.max.open.txns": _TRANSACTIONS,
+    STRICT: f"it selects the lock type of Hive's INSERT INTO on tables that are not transactional; {_WRITER}",
+    EXTERNAL: "hivelock check reports whether Hive locks external tables, from the metastore's own value",
+    READS: "hivelock check reports whether Hive's readers lock, from the metastore's own value",
+    XLOCK_IOW: f"it selects the lock type of Hive's INSERT OVERWRITE; {_WRITER}",
+    XLOCK_WRITE: f"it selects the lock type of Hive's UPDATE and DELETE; {_WRITER}",
+    "hive.txn.xlock.ctas": "it selects the lock type of Hive's CREATE TABLE AS SELECT; a writer here takes EXCLUSIVE",
+    "hive.txn.xlock.mergeinsert": "it selects the lock type of Hive's MERGE; a writer here takes EXCLUSIVE",
+    PLAIN_READS: "it decides whether Hive's readers of tables without transactions lock; a reader here always does",
+    "hive.locks.max.partitions": "hivelock locks the whole table if one transaction cannot contain its partitions, about 2,000",
+    INITIATOR: "hivelock check reports whether the metastore ends locks without a heartbeat, from the metastore's own value",
+    DYNAMIC: "the setting locks decides what an insert into dynamic partitions locks",
+    "hive.server2.authentication.kerberos.principal": "HiveServer2 has a connection of its own",
+}
+"""Properties that concern locks and have no effect here, with the reason."""
+
+IN_METASTORE = "DbTxnManager"
+"""The transaction manager that keeps Hive's locks in the metastore."""
+
+_COUNT = re.compile("[0-9]{1,12}")
+_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
+_UNITS_S = {"": 1.0} | {
+    unit: unit_s
+    for units, unit_s in (
+        (("ms", "msec"), 0.001),
+        (("s", "sec"), 1.0),
+        (("m", "min"), 60.0),
+        (("h", "hour"), 3600.0),
+        (("d", "day"), 86_400.0),
+    )
+    for unit in units
+}
+
+
+def root_of(namespace: str) -> str:
+    """Return the node below which a Hive with that NAMESPACE has its locks."""
+    return f"/{namespace.strip('/')}"
+
+
+def seconds(text: str) -> float | None:
+    """Return the time in *text*, as in ``300s``, ``5m``, ``100 ms``, or ``300`` for seconds; None if it contains none."""
+    found = _TIME.fullmatch(text.strip().lower())
+    unit_s = _UNITS_S.get(found[2]) if found else None
+    return None if found is None or unit_s is None else float(found[1]) * unit_s
+
+
+def time_s(text: str, name: str, where: str = "") -> float:
+    """Return the time in *text*, the value of *name*.
+
+    :param where: what the error message adds, as in `` in hive-site.xml:3``.
+    :raises InvalidRequest: it is not a time.
+    """
+    if (found := seconds(text)) is None:
+        raise InvalidRequest(f"{name}={text!r:.80}{where} is not a time, as in 60s")
+    return found
+
+
+def count(text: str, name: str, where: str = "") -> int:
+    """Return the whole number in *text*; parameters as of :func:`time_s`.
+
+    :raises InvalidRequest: it is not one.
+    """
+    if not _COUNT.fullmatch(text):
+        raise InvalidRequest(f"{name}={text!r:.80}{where} is not a whole number")
+    return int(text)
+
+
+def truth(text: str, name: str, where: str = "") -> bool:
+    """Return the truth in *text*; parameters as of :func:`time_s`.
+
+    :raises InvalidRequest: it is another text. Hive would use its default.
+    """
+    if text.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{name}={text!r:.80}{where} is invalid. Use true or false")
+    return text.lower() == "true"
+
+
+def patience_s(retries: str | None, sleep: str | None, names: tuple[str, str] = (NUMRETRIES, SLEEP)) -> float | None:
+    """Return how long Hive tries to lock: so many *retries*, with a *sleep* between them; None if neither is set.
+
+    :param names: their names in the error message.
+    :raises InvalidRequest: one is not a number, or not a time.
+    """
+    if retries is None and sleep is None:
+        return None
+    tries = count(DEFAULTS[NUMRETRIES] if retries is None else retries, names[0])
+    return tries * time_s(DEFAULTS[SLEEP] if sleep is None else sleep, names[1])

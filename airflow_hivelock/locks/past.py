@@ -1,0 +1,36 @@
+"""A selection of past leases, or of the audit trail: of an object, of an owner, the newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import ForcedRelease, Tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from airflow_hivelock.locks.model import LockObject
+
+Past = TypeVar("Past", Tenure, ForcedRelease)
+
+
+def newest(
+    entries: Iterable[Past], target: LockObject | None = None, *, owner: str = "", limit: int | None = None
+) -> list[Past]:
+    """Return the newest of *entries* on *target* and below it, the newest first.
+
+    :param owner: only of owners that contain this text.
+    :param limit: how many at most; None: all.
+    :raises InvalidRequest: the limit is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit={limit}: give a number from 1 on")
+    found = [entry for entry in entries if owner in entry.owner and rules.concern(entry.locks, target)]
+    return sorted(found, key=_when)[::-1][:limit]
+
+
+def _when(entry: Tenure | ForcedRelease) -> datetime:
+    return entry.granted if isinstance(entry, Tenure) else entry.at

@@ -1,0 +1,208 @@
+"""SQL as one value: its text, the tokens and statements in it, and what was worked out from them.
+
+A task asks several questions about one text: whether it is understood, whether it turns locking off, what it locks. All of
+them use one value, so that the text is tokenized and parsed once. Errors show the place in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.hive import Hive
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel, TokenError
+from sqlglot.parsers.spark import SparkParser
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.plan import texts
+from airflow_hivelock.locks.plan.rewrite import identifiers
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from sqlglot.dialects.dialect import Dialect
+
+NEXT_STEP = "name reads and writes instead"
+"""What to do where SQL cannot be planned."""
+
+WHICH_NAME = "which name this gives is not known; write the name, or a constant text in IDENTIFIER"
+
+MOST_CHARACTERS = 1_000_000
+_SHOWN = 40
+_OFFSET = re.compile(r"from \d+:(\d+)$")
+
+
+_MOST_KEPT = 100_000
+"""Trees take some hundred times the memory of their text: those of a longer text are not kept."""
+
+
+class ScriptDialect(Spark):
+    """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer.
+
+    Hints are comments: they name no table that the query does not.
+    """
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: kind
+            for word, kind in Spark.Tokenizer.KEYWORDS.items()
+            if kind not in (TokenType.COMMAND, TokenType.HINT)
+        }
+
+    class Parser(SparkParser):
+        COLON_IS_VARIANT_EXTRACT: ClassVar[bool] = True
+
+        def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+            """Check AND and OR, which are functions here. The engine checks the arguments of other functions."""
+            if isinstance(expression, exp.Func) and not isinstance(expression, exp.Binary):
+                return expression
+            return super().validate_expression(expression, args)
+
+
+class LockDialect(Hive):
+    """Hive's, without commands: sqlglot makes one text of everything after SHOW. A number ends before a letter."""
+
+    IDENTIFIERS_CAN_START_WITH_DIGIT = False
+
+    class Tokenizer(Hive.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+def expression(tokens: list[Token], text: str) -> exp.Expr | None:
+    """The tree of *tokens* of *text*; None where they are not one expression."""
+    try:
+        (tree,) = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+    except Exception:  # noqa: BLE001 - some input breaks the parser itself
+        return None
+    return tree
+
+
+class Sql:
+    """The text of statements that are separated by ``;``.
+
+    :param dialect: the dialect of sqlglot that cuts it into tokens; by default Hive's and Spark's in one.
+    :ivar planned: what the statements touch without a catalog, by everything else that decides it.
+    """
+
+    def __init__(self, text: str, dialect: type[Dialect] | None = None) -> None:
+        self.text = text
+        self.dialect = dialect
+        self.planned: dict[Hashable, Any] = {}
+        self._trees: dict[Hashable, exp.Expr] = {}
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """:raises InvalidRequest: this is no SQL."""
+        return tokenize(self)
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The statements that are not empty.
+
+        :raises InvalidRequest: this is no SQL.
+        """
+        return tuple(_split(self))
+
+    def tree(self, tokens: tuple[Token, ...]) -> exp.Expr | None:
+        """The tree that *tokens* were parsed to before; None the first time."""
+        return self._trees.get(_key(tokens))
+
+    def keep(self, tokens: tuple[Token, ...], tree: exp.Expr) -> None:
+        """Keep the *tree* of *tokens*. Nothing changes a tree after that."""
+        if len(self.text) <= _MOST_KEPT:
+            self._trees[_key(tokens)] = tree
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of *sql*, or a part of one.
+
+    :param end: where in the text it ends.
+    """
+
+    tokens: tuple[Token, ...]
+    sql: Sql
+    end: int
+
+    @property
+    def text(self) -> str:
+        """The text of all statements, which the places of tokens refer to."""
+        return self.sql.text
+
+    @property
+    def written(self) -> str:
+        """The text of this statement alone."""
+        return self.text[self.tokens[0].start : self.end]
+
+    def refuse(self, token: Token | None, why: str, step: str = NEXT_STEP) -> NoReturn:
+        """:raises InvalidRequest: showing the place of *token*, or of the statement's end."""
+        raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))
+
+
+def uncertain(statement: Statement) -> frozenset[str]:
+    """The texts that engines may read differently: see :func:`.texts.is_certain`."""
+    return frozenset(token.text for token in statement.tokens if not texts.is_certain(token, statement.text))
+
+
+@lru_cache(maxsize=1)
+def latest(text: str) -> Sql:
+    """The value of *text*. Only the latest text keeps its value, for the next question of the same task."""
+    return Sql(text)
+
+
+def _key(tokens: tuple[Token, ...]) -> Hashable:
+    return tuple((token.token_type, token.text, token.start) for token in tokens)
+
+
+def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:
+    """*why*, headed by line, column and what is there, and what to do about it; *step* is empty where *why* tells it."""
+    why = f"{why}; {step}" if step and "reads and writes" not in why else why
+    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+    there = text[offset : offset + _SHOWN].split("\n")[0].strip()
+    return f"line {line}, column {column}, at {there!r}: {why}" if there else f"line {line}, column {column}: {why}"
+
+
+def tokenize(sql: Sql) -> tuple[Token, ...]:
+    """The tokens of *sql*.
+
+    :raises InvalidRequest: this is no SQL, or too long.
+    """
+    text = sql.text
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidRequest(f"the SQL is longer than {MOST_CHARACTERS:,} characters; plan it in parts")
+    try:
+        tokens = (sql.dialect or ScriptDialect)().tokenize(text)
+    except TokenError as error:
+        found = _OFFSET.search(str(error.__cause__))
+        why = "this quote, comment or identifier does not end" if found else "this is not SQL"
+        raise InvalidRequest(
+            placed(text, int(found[1]) if found else 0, why, "end it, or name reads and writes instead")
+        ) from error
+    return tuple(tokens if sql.dialect else identifiers(list(texts.joined(tokens, text)), text))
+
+
+def _split(sql: Sql) -> Iterator[Statement]:
+    """The statements of *sql* that are not empty."""
+    part: list[Token] = []
+    for token in (*sql.tokens, None):
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            part.append(token)
+        elif part:
+            yield Statement(tuple(part), sql, token.start if token else len(sql.text))
+            part = []
+
+
+def with_quoted_names(statement: Statement) -> Statement:
+    """*statement* with names in place of texts in double quotes."""
+    names = (
+        Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
+        if token.token_type is TokenType.STRING and statement.text[token.start] == '"'
+        else token
+        for token in statement.tokens
+    )
+    return replace(statement, tokens=tuple(names))

@@ -1,0 +1,358 @@
+"""The answers of the statements: rows of locks, leases and waiters, calls on Hive leases, and EXPLAIN LOCKS."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks import past, plan, reservations, rules
+from airflow_hivelock.locks.backend import Blocked, Explains, FreesForeign
+from airflow_hivelock.locks.durations import span
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
+from airflow_hivelock.locks.hive import settings
+from airflow_hivelock.locks.hive.transactional import ListsTransactional
+from airflow_hivelock.locks.hive_leases import HiveLeases, user_of
+from airflow_hivelock.locks.model import LockMode
+from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements.statement import Result
+from airflow_hivelock.locks.validate import MOST_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.hive.transactional import TransactionalLock
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Holder, Lease, Lock, LockObject, Waiter, Work
+    from airflow_hivelock.locks.pending import Silent
+    from airflow_hivelock.locks.plan import Follows
+    from airflow_hivelock.locks.plan.text import Plan
+    from airflow_hivelock.locks.statements.statement import ExplainLocks, ShowAudit, ShowHistory
+
+log = logging.getLogger(__name__)
+
+
+def locks(found: Iterable[Holder], *, extended: bool) -> Result:
+    """SHOW LOCKS."""
+    holders = sorted(found, key=render.order)
+    columns: tuple[str, ...] = ("object", "mode", "owner", "lease_id", "since_utc")
+    rows = [(str(held.object), held.mode.value, held.owner, held.lease_id, held.since) for held in holders]
+    text = render.show_locks(holders, extended=extended)
+    if not extended:
+        return Result(columns, tuple(rows), text)
+    more = [(held.token, held.expires, held.explicit, held.query) for held in holders]
+    both = tuple((*row, *extra) for row, extra in zip(rows, more, strict=True))
+    return Result((*columns, "token", "expires_utc", "explicit", "query"), both, text)
+
+
+def with_jobs(holders: list[Holder], standing: Iterable[Lease]) -> list[Holder]:
+    """*holders* with the ids of the jobs under their leases added to their queries."""
+    ran = {lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in standing}
+    return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
+
+
+def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bool) -> Result:
+    """SHOW LEASE: a row an object that was asked for, on *target* or below it.
+
+    :param extended: with what is only SHARED since others lie in it.
+    """
+    rows = [
+        (
+            lease.id,
+            user_of(lease),
+            lock.object.database,
+            lock.object.table,
+            "/".join(lock.object.path[2:]),
+            "x" if lock.mode is LockMode.EXCLUSIVE else "s",
+            lease.since,
+            lease.expires,
+            lease.token,
+        )
+        for lease in standing
+        for lock in (lease.locks if extended else rules.named(lease.locks, lease.whole))
+        if rules.concern([lock], target)
+    ]
+    columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
+    return Result(tuple(columns.split()), tuple(rows))
+
+
+def waiters(found: Sequence[Waiter]) -> Result:
+    """SHOW WAITERS."""
+    rows = tuple(
+        (
+            *(waiter.position, waiter.owner, waiter.waits_for.value, waiter.priority),
+            *(_joined(rules.named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
+        )
+        for waiter in found
+    )
+    text = render.show_waiters((waiter, rules.named(waiter.locks)) for waiter in found)
+    return Result(("position", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"), rows, text)
+
+
+def history(manager: LockManager, target: LockObject | None, asked: ShowHistory) -> Result:
+    """SHOW HISTORY of *target*.
+
+    :raises Unsupported: the lock store keeps no history.
+    """
+    _needs_history(manager)
+    found = past.newest(manager.history(target), owner=asked.owner, limit=asked.limit)
+    columns = ("lease_id", "user", "locks", "asked_utc", "granted_utc", "ended_utc", "waited_s", "held_s")
+    rows = tuple(
+        (
+            *(each.lease_id, each.owner, _joined(rules.named(each.locks)), each.asked, each.granted, each.ended),
+            int((each.granted - each.asked).total_seconds()),
+            int((each.ended - each.granted).total_seconds()) if each.ended else None,
+        )
+        for each in found
+    )
+    return Result(columns, rows, render.show_history(found))
+
+
+def audit(manager: LockManager, target: LockObject | None, asked: ShowAudit) -> Result:
+    """SHOW AUDIT of *target*.
+
+    :raises Unsupported: the lock store keeps no audit trail.
+    """
+    _needs_history(manager)
+    found = past.newest(manager.audit(target), owner=asked.owner, limit=asked.limit)
+    columns = ("at_utc", "by", "lease_id", "user", "locks", "reason")
+    rows = tuple(
+        (each.at, each.user, each.lease_id, each.owner, _joined(rules.named(each.locks)), each.reason) for each in found
+    )
+    return Result(columns, rows, render.show_audit(found))
+
+
+def _needs_history(manager: LockManager) -> None:
+    if not manager.capabilities.audits:
+        raise Unsupported(
+            "this lock store keeps no history of leases and no audit trail. SHOW LOCKS lists what is held, and the logs of Airflow "
+            "and of hivelock have the force releases"
+        )
+
+
+def not_unlocked(manager: LockManager, user: str, target: LockObject, others: Sequence[Lease]) -> str:
+    """Why *user* has nothing to unlock on *target*, and the next step.
+
+    :param others: the leases of other users on it.
+    """
+    kind = "Table" if target.table else "Database"
+    if others:
+        holders = "; ".join(f"{lease.owner} holds it with lease {lease.id}" for lease in others)
+        return (
+            f"{kind} {target} is not locked by {user}: {holders}. If that work is known to be over, "
+            f"DROP FORCE LEASE {others[0].id} frees it, with a reason"
+        )
+    holders_on_it = [holder for holder in manager.show(target) if holder.object == target]
+    if not holders_on_it:
+        return f"{kind} {target} is not locked"
+    by = "; ".join(map(str, holders_on_it[:3]))
+    return (
+        f"{kind} {target} is not locked by {user}: {by}. A lease that only passes through it is freed as a "
+        f"whole, with DROP FORCE LEASE; a lock of Hive's own with DROP FORCE LOCK and its query's id"
+    )
+
+
+def freed(ended: Iterable[Lease], text: str | None = None) -> Result:
+    """The leases that a statement has freed, one in a row."""
+    rows = tuple((ls.id, user_of(ls), _joined(lock.object for lock in rules.named(ls.locks, ls.whole))) for ls in ended)
+    return Result(("lease_id", "user", "objects"), rows, text)
+
+
+def locks_of(manager: LockManager, lock_id: str) -> list[TransactionalLock]:
+    """The components of the metastore's lock with that id; none in another lock store."""
+    if not isinstance(manager.backend, FreesForeign) or not isinstance(manager.backend, ListsTransactional):
+        return []
+    return [row for row in manager.backend.transactional(None) if str(row.lock_id) == lock_id]
+
+
+def describe_locks(manager: LockManager, lock_id: str) -> list[str]:
+    """Who holds the metastore's lock with that id, since when, when it was last renewed, and its transaction."""
+    if not (rows := locks_of(manager, lock_id)):
+        return []
+    now = manager.now()
+    return [f"lock {lock_id}: {_described(row, now)}" for row in rows]
+
+
+def _described(row: TransactionalLock, now: datetime) -> str:
+    def since(at_ms: int | None) -> str:
+        at = _at(at_ms)
+        return f"{at:%Y-%m-%d %H:%M:%S}Z, {span(max(0.0, (now - at).total_seconds()))} ago" if at else "unknown"
+
+    by = f" ({row.agent_info})" if row.agent_info else ""
+    return (
+        f"{row.user} at {row.hostname}{by}, {_named(row)} {row.type}, {row.state}, acquired: {since(row.acquired_at_ms)}, "
+        f"last heartbeat: {since(row.last_heartbeat_ms)}, transaction: {row.txn_id or 'none'}"
+    )
+
+
+def _named(row: TransactionalLock) -> str:
+    """The name of a row's object: ``dw.flights/dt=2013-01-01``."""
+    return "/".join(filter(None, (f"{row.database}.{row.table}" if row.table else row.database, row.partition)))
+
+
+def _at(ms: int | None) -> datetime | None:
+    """The time of Hive's milliseconds; None for a time that it does not have."""
+    return datetime.fromtimestamp(min(max(ms, 0), MOST_MS) / 1000, UTC) if ms else None
+
+
+def freed_locks(rows: Iterable[TransactionalLock]) -> Result:
+    """The metastore's lock that a statement has freed: a row for each object."""
+    columns = ("lock_id", "user", "hostname", "agent", "object", "type", "since_utc", "heartbeat_utc")
+    found = tuple(
+        (
+            *(row.lock_id, row.user, row.hostname, row.agent_info or ""),
+            *(_named(row), row.type, _at(row.acquired_at_ms), _at(row.last_heartbeat_ms)),
+        )
+        for row in rows
+    )
+    return Result(columns, found)
+
+
+def gave_back(lease: Lease, gone: Iterable[Lock]) -> Result:
+    """The objects that a statement has freed of *lease*."""
+    objects = [lock.object for lock in gone]
+    rows = ((lease.id, user_of(lease), _joined(objects)),) if objects else ()
+    return Result(("lease_id", "user", "objects"), rows)
+
+
+def _job_id(work: Work) -> str:
+    """What a cluster calls the job that runs as *work*; empty where none has it, or its starter does not say."""
+    try:
+        job_id = json.loads(work.application)["job_id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return job_id if isinstance(job_id, str) else ""
+
+
+def _running(holder: Holder, jobs: str) -> Holder:
+    query = f"{holder.query} (runs as {jobs})"
+    return replace(
+        holder, query=query, details=holder.details and (*holder.details[:3], f"{holder.details[3]} (runs as {jobs})")
+    )
+
+
+def _joined(items: Iterable[object], between: str = ", ") -> str:
+    return between.join(map(str, items))
+
+
+def grab(manager: LockManager, user: str, locks: Collection[Lock], lease_s: float, timeout_s: float | None) -> Result:
+    """Grab all of *locks*, or none. The other two statements name the lease by its id."""
+    if len({lock.object for lock in locks}) < len(locks):
+        raise InvalidRequest("GRAB LEASE names an object twice; name it once, in one mode")
+    types = {LockMode.SHARED: "s", LockMode.EXCLUSIVE: "x"}
+    pairs = [(str(lock.object), types[lock.mode]) for lock in locks]
+    leases = HiveLeases(manager, user)
+    return _row(manager, leases.grab_lease(pairs, lease_s, timeout_s))
+
+
+def reserve(manager: LockManager, target: LockObject, until: datetime, user: str, reason: str, priority: int) -> Result:
+    """Keep new work off *target*. It waits for the running work, and logs the blockers."""
+    named: set[str] = set()
+
+    def tell(outcome: Blocked | Silent, _: float) -> None:
+        by = "; ".join(map(str, outcome.by[: rules.MOST_SHOWN])) if isinstance(outcome, Blocked) else str(outcome)
+        if by not in named:
+            named.add(by)
+            log.warning("RESERVE waits: %s", by)
+
+    lease = reservations.reserve(manager, target, until, reason=reason, user=user, priority=priority, tell=tell)
+    row = (lease.id, str(target), reservations.end_of(lease.owner), lease.owner)
+    return Result(("lease_id", "object", "until_utc", "owner"), (row,))
+
+
+def extend(manager: LockManager, user: str, lease_id: str) -> Result:
+    """Renew the lease, or the locks that are left of it."""
+    if (lease := _own(manager, user, lease_id)) is None:
+        raise LockLost(f"lease {lease_id} is no longer held: it was dropped or has expired; grab another")
+    manager.renew(lease)
+    return _row(manager, lease_id)
+
+
+def drop(manager: LockManager, user: str, lease_id: str, objects: Collection[LockObject]) -> Result:
+    """Release *objects* of the lease, or all of it. An object that was released before is a success.
+
+    :raises LockLost: the lease has ended, so the work was not protected to its end; or the id is wrong.
+    """
+    if (lease := _own(manager, user, lease_id)) is None:
+        raise LockLost(
+            f"no lease {lease_id} is held: it was dropped, has expired or was freed by force; SHOW LEASE * lists those that are"
+        )
+    left = manager.release(lease, objects=objects) if objects else None
+    if not objects:
+        manager.release(lease)
+    kept = set(left.locks) if left else set()
+    gone = [lock for lock in rules.named(lease.locks, lease.whole) if lock not in kept]
+    return gave_back(lease, gone)
+
+
+def _own(manager: LockManager, user: str, lease_id: str) -> Lease | None:
+    lease = manager.find(lease_id)
+    if lease is not None and lease.owner.rpartition(":")[0] not in (user, f"cli:{user}"):
+        raise HiveLockError(
+            f"lease {lease_id} is not {user}'s, but {lease.owner}'s. If that work is known to be over, DROP FORCE LEASE "
+            f"{lease_id} frees it, with a reason"
+        )
+    return lease
+
+
+def _row(manager: LockManager, lease_id: str) -> Result:
+    lease = manager.find(lease_id)
+    return leases([lease] if lease else [], None, extended=False)
+
+
+def explain(
+    statement: ExplainLocks,
+    manager: LockManager,
+    *,
+    user: str,
+    catalog: Catalog | None,
+    unpartitioned: Collection[str],
+    partition_columns: Mapping[str, Sequence[str]] | None,
+    follows: Follows,
+    concurrency: bool,
+    txn: settings.TxnSettings,
+) -> Result:
+    """The locks that a session with these settings would take for the statement.
+
+    :param concurrency: whether the session locks at all.
+    """
+    found = plan.plan_sql(
+        statement.sql if concurrency else f"{settings.OFF};\n{statement.sql}",
+        catalog,
+        database=statement.database,
+        unpartitioned=unpartitioned,
+        partition_columns=partition_columns,
+        locks=follows,
+        txn=txn,
+    )
+    planned = rules.with_parents(found.reads, found.writes)
+    taken = _taken(manager, user, found, planned)
+    stored = {lock.object: kept for lock, kept in taken.items()}
+    rows = [(str(each.object), each.mode.value, follows, stored.get(each.object)) for each in planned]
+    if not concurrency:
+        text = f"{plan.explain_locks(())}\n-- NOT LOCKED: {settings.OFF}"
+        return Result(("object", "mode", "follows", "store"), (), text)
+    text = f"{plan.explain_locks(taken)}\n-- {plan.FOLLOWED[follows]}{_instead(manager, planned, taken)}"
+    return Result(("object", "mode", "follows", "store"), tuple(rows), text)
+
+
+def _taken(manager: LockManager, user: str, found: Plan, planned: Sequence[Lock]) -> Mapping[Lock, str | None]:
+    """The locks that the lock store takes for that, and how it keeps each."""
+    if not manager.capabilities.acquires or not planned:
+        return dict.fromkeys(planned)
+    if isinstance(manager.backend, Explains):
+        wanted = rules.request(f"cli:{user}", found.reads, found.writes, query="EXPLAIN LOCKS", types=found.types)
+        return manager.backend.takes(wanted)
+    return {lock: lock.mode.value for lock in planned}
+
+
+def _instead(manager: LockManager, planned: Sequence[Lock], taken: Mapping[Lock, str | None]) -> str:
+    """Why the taken locks are not the planned ones."""
+    if not manager.capabilities.acquires:
+        return "; this lock store takes none"
+    if not manager.capabilities.parents:
+        return "; this lock store has a hierarchy of its own, and takes nothing on parents"
+    return "" if len(taken) == len(planned) else "; too many for one transaction of this lock store, which takes tables"
