@@ -1,17 +1,34 @@
-"""What a PySpark job imports; needs neither Airflow nor, to be imported, Spark. Shippable as ``--py-files``, with kazoo.
+"""The part for PySpark jobs. It needs no Airflow, and no Spark to be imported. Shippable as ``--py-files``, with kazoo.
+
+Wherever a job runs, each of its statements can take Hive's locks::
+
+    enable_hive_locks(spark, "zookeeper://zk1:2181/hive_zookeeper_namespace")
 
 A job that was stopped for longer than its lease does not know that others have written meanwhile. So it stages its
 output, and publishes it only while its token is current::
 
     guard = Guard.of(spark)
     with guard.overwrite("dw.delays/dt=2013-01-01") as path:
-        delays.write.parquet(path)        # the long part: nothing that a reader sees
+        delays.write.parquet(path)        # the long part: readers see nothing of it
 
-``publication`` has the protocol, and what remains of the window between the look and the write.
-"""
+``publication`` has the protocol, and the remaining window between the check and the write."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from airflow_hivelock.spark.guard import URL, Guard
 
-__all__ = ["URL", "Guard"]
+if TYPE_CHECKING:
+    from airflow_hivelock.spark.hive_locks import HiveLocks, enable_hive_locks
+
+__all__ = ["URL", "Guard", "HiveLocks", "enable_hive_locks"]
+
+
+def __getattr__(name: str) -> Any:
+    # The planner and py4j are loaded where they are used: an Airflow worker needs only the guard's names.
+    if name in ("HiveLocks", "enable_hive_locks"):
+        from airflow_hivelock.spark import hive_locks
+
+        return getattr(hive_locks, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""Driver: the JVM of a PySpark driver, its file systems, and the metastore client of the Hive that its Spark speaks with.
+"""Driver: the JVM of a PySpark driver, its file systems, and the metastore client of its Spark.
 
-The client's classes are those that Spark itself has loaded: out of its own jars, Hive 2.3's, or out of those that
-``spark.sql.hive.metastore.version`` and ``.jars`` name. So whatever metastore the job's own statements reach, the guard
-reaches, with the job's own configuration and credentials, Kerberos' among them. Thrift from Python would need both anew,
-in every driver. Spark has the names: its session's ``HiveClient`` was loaded by the same loader.
+Spark itself has loaded the client's classes: from its own jars, Hive 2.3's, or from those that
+``spark.sql.hive.metastore.version`` and ``.jars`` name. So the guard reaches the same metastore as the job's own
+statements. It uses the job's own configuration and credentials, even Kerberos'. Thrift from Python would need both a
+second time in every driver. Spark has the names: the same loader has loaded its session's ``HiveClient``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HIVE = "org.apache.hadoop.hive"
 
 
 class Driver:
-    """What a driver's JVM is asked for; its exceptions are passed on as py4j gives them.
+    """The calls to a driver's JVM; its exceptions come unchanged from py4j.
 
     :raises Unsupported: Spark Connect has no JVM here, and a session without Hive's catalog no metastore.
     """
@@ -29,11 +29,11 @@ class Driver:
             self._jvm, self._hadoop = spark._jvm, spark._jsc.hadoopConfiguration()
             self._new_array = spark._sc._gateway.new_array
         except Exception as error:
-            raise Unsupported("publishing needs the driver's own JVM, which Spark Connect does not give") from error
-        if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
             raise Unsupported(
-                "publishing needs a session that knows Hive's metastore: build it with enableHiveSupport()"
-            )
+                "publishing needs the driver's own JVM, but this session is of Spark Connect. Run the job without Spark Connect"
+            ) from error
+        if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
+            raise Unsupported("publishing needs a session with Hive's metastore. Build it with enableHiveSupport()")
         client = spark._jsparkSession.sharedState().externalCatalog().unwrapped().client()
         # Not client.getClass(): py4j then reads all its methods, which name classes that Hive 4 no longer has.
         get_class = self._jvm.java.lang.Class.forName("java.lang.Object").getMethod("getClass", self._array("Class"))
@@ -46,7 +46,7 @@ class Driver:
         return self.new("metastore.HiveMetaStoreClient", conf)
 
     def new(self, name: str, *arguments: Any) -> Any:
-        """An object of one of Hive's classes, by its only constructor of that many arguments."""
+        """Make an object of one of Hive's classes, by its only constructor with that many arguments."""
         constructors = self._loader.loadClass(f"{HIVE}.{name}").getConstructors()
         (constructor,) = (one for one in constructors if one.getParameterCount() == len(arguments))
         return constructor.newInstance(self._array("Object", *arguments))
@@ -63,12 +63,12 @@ class Driver:
         return self._jvm.java.util.HashMap()
 
     def file(self, path: str) -> tuple[Any, Any]:
-        """A path, behind its file system."""
+        """A path, after its file system."""
         found = self._jvm.org.apache.hadoop.fs.Path(path)
         return found.getFileSystem(self._hadoop), found
 
     def _array(self, kind: str, *values: Any) -> Any:
         made = self._new_array(getattr(self._jvm.java.lang, kind), len(values))
-        for place, value in enumerate(values):
-            made[place] = value
+        for index, value in enumerate(values):
+            made[index] = value
         return made

@@ -1,4 +1,4 @@
-"""Guard: a job's token, and what may be done with it."""
+"""Guard: a job's token, and the checks and publications that need it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 URL = "AIRFLOW_HIVELOCK_URL"
-"""In the environment of what HiveLockMixin's operators start, and in cluster mode of its driver: where the lease is kept.
+"""The environment variable with the URL of the lock store.
 
-Spark's own page shows it in cluster mode only, and never a password: one that has a password is not passed on there."""
+HiveLockMixin's operators set it for their processes, and in cluster mode for the driver. Spark's own page shows it in
+cluster mode only, and never a password, because a URL with a password is not passed on there.
+"""
 
 
 class Guard:
     """The lease that a job works under, by the token that it was started with.
 
     :param work: the job's name under the lease.
-    :param spark: its SparkSession, where it publishes.
+    :param spark: its SparkSession, if it publishes.
     """
 
     def __init__(self, manager: LockManager, lease_id: str, work: str, token: int, spark: Any = None) -> None:
@@ -42,22 +44,22 @@ class Guard:
         """The guard of a job that HiveLockedSparkSubmitOperator started.
 
         :param spark: the SparkSession; its configuration names the lease.
-        :param url: the lock store, as ``connect`` takes it; needed in cluster mode where it has a password.
-        :raises InvalidRequest: the job was not started under a lease, or nothing says where that is kept.
+        :param url: the lock store, in the form of ``connect``; needed in cluster mode if it has a password.
+        :raises InvalidRequest: the job was not started under a lease, or the lock store is unknown.
         :raises StoreUnavailable: the lock store does not answer.
         """
         lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
         if not (lease_id and work and token):
-            raise InvalidRequest("this job has no lease; start it with HiveLockedSparkSubmitOperator")
+            raise InvalidRequest("this job has no lease. Start it with HiveLockedSparkSubmitOperator")
         if not (url := url or os.environ.get(URL)):
-            raise InvalidRequest(f"the lock store of lease {lease_id} is not known here: give its url, or set {URL}")
+            raise InvalidRequest(f"the lock store of lease {lease_id} is unknown here. Give its url, or set {URL}")
         return cls(connect(url), lease_id, work, int(token), spark)
 
     def check(self) -> None:
-        """The last look before the job publishes.
+        """Check the lease and the token: the last check before the job publishes.
 
-        :raises LockLost: it must not: its lease, or one of its locks, is gone, or a later try has started.
-        :raises StoreUnavailable: nobody can tell; it must not publish either.
+        :raises LockLost: the job must not publish: its lease, or one of its locks, is gone, or a later try has started.
+        :raises StoreUnavailable: there is no answer; the job must not publish.
         """
         self._manager.check_token(self.lease_id, self.work, self.token)
 
@@ -65,15 +67,16 @@ class Guard:
     def overwrite(self, name: str) -> Iterator[str]:
         """Replace a partition, or an unpartitioned table: the body writes to the path, in the table's own format.
 
-        Readers see all of what was there until the body has ended, and from one moment on all of what it wrote; what
-        was there before stays on disk until the next time. A body that raises publishes nothing.
+        Until the body has ended, readers see all of the old data. From one moment on they see all of the new data. The
+        old data stays on disk until the next time. A body that raises publishes nothing.
 
         :param name: as in the task's ``writes``: ``dw.delays/dt=2013-01-01``.
-        :raises LockLost: the lease is gone, or a later try or another owner has published; nothing was.
-        :raises InvalidRequest: the lease does not lock that to be written, or the table cannot be published so.
+        :raises LockLost: the lease is gone, or a later try or another owner has published; nothing was published.
+        :raises InvalidRequest: the lease does not lock that object to be written, or the table cannot be published like
+            this.
         :raises StoreUnavailable: the lock store, or the metastore, does not answer.
-        :raises Unsupported: the metastore is of a Hive that the client that Spark has loaded does not speak with, or the
-            session has none: Spark Connect, or without ``enableHiveSupport()``.
+        :raises Unsupported: Spark's client cannot speak with this version of the metastore, or the session has no
+            metastore: Spark Connect, or without ``enableHiveSupport()``.
         """
         self.check()
         publication = Publication(self._target(self._locked(name)), self.token, self.check)
@@ -84,18 +87,20 @@ class Guard:
             publication.end()
 
     def close(self) -> None:
-        """End the session with the lock store; the lease stands."""
+        """End the session with the lock store; the lease stays held."""
         self._manager.close()
 
     def _target(self, written: LockObject) -> Target:
         return Target(self._spark, written)
 
     def _locked(self, name: str) -> LockObject:
-        """What *name* names, which the lease locks to be written."""
+        """The object with that *name*, which the lease locks to be written."""
         written, lease = LockObject.parse(name), self._manager.find(self.lease_id)
         if lease is None:
-            raise LockLost(f"lease {self.lease_id} no longer stands: {self.work} must not write {written}")
+            raise LockLost(
+                f"lease {self.lease_id} is no longer held, so {self.work} must not write {written}. Clear the task"
+            )
         exclusive = {lock.object for lock in lease.locks if lock.mode is LockMode.EXCLUSIVE}
         if not exclusive & {written, *written.parents}:
-            raise InvalidRequest(f"lease {self.lease_id} does not lock {written} to be written; name it in writes")
+            raise InvalidRequest(f"lease {self.lease_id} does not hold {written} EXCLUSIVE. Name it in writes")
         return written

@@ -1,20 +1,21 @@
-"""Publication: output is staged in a directory of its own, and becomes the table's or partition's by a change of location.
+"""Publication: output is staged in a directory of its own, and becomes the table's or partition's by a change of
+location.
 
 Each output is a *generation*, a directory named by the token that wrote it. A job publishes in this order:
 
-1. It looks whether a later generation was published, and whether its token is current; if not, nothing is changed.
-2. It sets the location to its generation: for a table, and a metastore that compares (Hive 2.3.10, and 4; HIVE-26882 and
-   HIVE-28121), only if nobody has altered the table since 1; for a partition no metastore compares.
-3. It marks its generation as published, and looks back: where a later one is marked, it sets the location to that, and
-   fails; where the location is no longer its own although no later one is marked, it begins again at 1.
+1. It checks whether a later generation was published, and whether its token is current; if not, nothing is changed.
+2. It sets the location to its generation. For a table, a metastore that compares (Hive 2.3.10, and 4; HIVE-26882 and
+  HIVE-28121) does that only if the table was not altered since 1. For a partition no metastore compares.
+3. It marks its generation as published, and looks back. If a later one is marked, it sets the location to that, and
+  fails. If the location is no longer its own although no later one is marked, it begins again at 1.
 
-Between 1 and 2 a window remains for partitions. A job that is stopped there, for so long that another publishes, undoes
-that when it goes on, and puts it back in 3, milliseconds later: one of any two writes its location before the other has
-set its mark, and then sees the mark, or else is itself seen (as in Dekker's mutual exclusion). Only where it is killed
-between its late 2 and 3 does the older data stay.
+Between 1 and 2 a window remains for partitions. Suppose that a job is stopped there for so long that another publishes.
+When it continues, it undoes that, and puts it back in 3, milliseconds later. For any two jobs, one writes its location
+before the other has set its mark. It then sees the mark, or the other sees it (as in Dekker's mutual exclusion). The
+older data stays only if the job is killed between its late 2 and 3.
 
-A location is changed, and nothing renamed: a reader that has listed the files goes on with them, as on an object store a
-rename copies. A reader by path, not by the metastore, sees nothing of it.
+A location is changed, and nothing is renamed. So a reader that has listed the files can finish, even on an object
+store, where a rename copies. A reader by path, not by the metastore, does not see the new data.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 TURNS = 10
-"""How often it begins again because somebody has altered the table at the same moment."""
+"""How often it begins again because another client has altered the table at the same moment."""
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,8 @@ class Generation:
 class Relocation:
     """A change of location, ready to be made.
 
-    :param location: what the metastore has until then; None where there is no such partition yet.
-    :param make: make it; False where the table or partition is known to have been altered since, and nothing was done.
+    :param location: the metastore's location until then; None if there is no such partition yet.
+    :param make: make it; False if the table or partition is known to have been altered since, and nothing was done.
     """
 
     location: str | None
@@ -62,15 +63,15 @@ class Place(Protocol):
     """A table or partition: its location in the metastore, and the directories of its generations."""
 
     def stage(self, token: int) -> str:
-        """The path of a new generation, not made yet."""
+        """The path of a new generation, which does not exist yet."""
         ...
 
     def generations(self) -> Collection[Generation]:
-        """Those that exist."""
+        """The generations that exist."""
         ...
 
     def published(self, generation: Generation) -> bool:
-        """Whether it is marked."""
+        """Whether it is marked as published."""
         ...
 
     def mark(self, path: str) -> None:
@@ -78,26 +79,26 @@ class Place(Protocol):
         ...
 
     def change(self, path: str) -> Relocation:
-        """The change to *path* of what the metastore has now."""
+        """The change from the metastore's present location to *path*."""
         ...
 
     def discard(self, paths: Collection[str]) -> None:
-        """Remove directories of former data, as far as they are this place's own."""
+        """Remove directories of former data, if they belong to this place."""
         ...
 
     def former(self, live: str) -> Collection[str]:
-        """What else than generations may hold former data: where Hive puts it by default, unless that is *live*."""
+        """Further paths of former data: Hive's default location, unless that is *live*."""
         ...
 
     def close(self) -> None:
-        """Give back connections, and have the session see what there is now."""
+        """Close the connections, and refresh the session's view of the table."""
         ...
 
 
 class Publication:
     """One generation, from its staging to its end.
 
-    :param check: the last look at the lock store; raises LockLost.
+    :param check: the last check of the lock store; raises LockLost.
     """
 
     def __init__(self, place: Place, token: int, check: Callable[[], None]) -> None:
@@ -108,7 +109,7 @@ class Publication:
         self._marked = False
 
     def begin(self) -> str:
-        """Where to write.
+        """The path to write to.
 
         :raises LockLost: a later generation was published.
         """
@@ -117,16 +118,18 @@ class Publication:
         return self._path
 
     def publish(self) -> None:
-        """Make what was staged the data.
+        """Make the staged output the data.
 
-        :raises LockLost: the token is not current any more, or a later generation was published; that stands.
+        :raises LockLost: the token is not current any more, or a later generation was published; the later one stays.
         :raises InvalidRequest: nothing was staged.
         :raises StoreUnavailable: the metastore does not answer, or others alter the table all the time.
         """
         if self._path not in {one.path for one in self._place.generations()}:
-            self._refuse_if_late()  # a later one has removed it
+            self._refuse_if_late()  # a later publication has removed it
             self._check()
-            raise InvalidRequest(f"{self._place}: nothing was written to {self._path}, so nothing is published")
+            raise InvalidRequest(
+                f"{self._place} is not published, because {self._path} has no output. Write to that path first"
+            )
         replaced = self._switch()
         self._place.mark(self._path)
         self._marked = True
@@ -134,12 +137,13 @@ class Publication:
         self._tidy(replaced)
 
     def end(self) -> None:
-        """Remove what was staged and not published. What was stays, also while a late job has undone it, to be put back."""
+        """Remove output that was staged and not published. Published output stays, even while a late job has undone it,
+        to be put back."""
         try:
             if self._path and not self._marked and self._place.change(self._path).location != self._path:
                 self._place.discard([self._path])
         except HiveLockError as error:
-            log.warning("%s is left behind: %s", self._path, error)
+            log.warning("%s could not be removed: %s", self._path, error)
         finally:
             self._place.close()
 
@@ -150,7 +154,9 @@ class Publication:
             self._check()
             if change.make():
                 return change.location
-        raise StoreUnavailable(f"{self._place} was altered {TURNS} times while it was to be published; nothing was")
+        raise StoreUnavailable(
+            f"{self._place} is not published, because other clients altered it {TURNS} times meanwhile. Try again"
+        )
 
     def _settle(self) -> None:
         for _ in range(TURNS):
@@ -163,17 +169,19 @@ class Publication:
                 return
             if not later:
                 self._check()
-            log.warning("%s lies at %s; setting it to %s", self._place, change.location, newest)
+            log.warning("The location of %s is %s. Setting it to %s", self._place, change.location, newest)
             change.make()
-        raise StoreUnavailable(f"{self._place}: others have changed its location {TURNS} times; look where it lies now")
+        raise StoreUnavailable(
+            f"{self._place}: other clients have changed its location {TURNS} times. Look up its location in the metastore"
+        )
 
     def _tidy(self, replaced: str | None) -> None:
-        """Remove what is older than what was just replaced, which readers may still be in."""
+        """Remove data older than the data that was just replaced. Readers may still use the latter."""
         kept = {self._path, replaced}
         earlier = [one.path for one in self._place.generations() if one.token <= self._token]
         former = {*earlier, *self._place.former(self._path)} - kept
         if former:
-            self._check()  # or a later job may have come to use one of them
+            self._check()  # a later job may have started to use one of them
             self._place.discard(former)
 
     def _refuse_if_late(self) -> None:
@@ -187,7 +195,7 @@ class Publication:
 
     def _late(self, later: Generation) -> LockLost:
         return LockLost(
-            f"{self._place}: not published with token {self._token}, for token {later.token} has published {later.path}. "
-            "Clear the task to do the work again; if the lock store was made anew, whose tokens begin anew, remove that "
-            "directory's mark first"
+            f"{self._place}: not published with token {self._token}, because token {later.token} has published {later.path}. "
+            "Clear the task to do the work again. If the lock store was created again, its tokens start again: then "
+            "remove that directory's mark first"
         )

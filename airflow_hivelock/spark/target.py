@@ -1,4 +1,4 @@
-"""Target: a Hive table or partition as a PySpark driver reaches it: by its own metastore client and file systems."""
+"""Target: a Hive table or partition that a PySpark driver changes by its own metastore client and file systems."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject
 
 HIDDEN = ".hivelock"
-"""Below a table's location, or beside an unpartitioned table's: generations. Hive, Spark and MSCK pass over such names."""
+"""The directory of generations: below a table's location, or next to an unpartitioned table's.
+
+Hive, Spark and MSCK ignore such names.
+"""
 
 PUBLISHED = "_PUBLISHED"
-"""The mark, a file in a generation that readers pass over."""
+"""The mark: a file in a generation that readers ignore."""
 
 VERSION = "transient_lastDdlTime"
-"""The table parameter that every ALTER TABLE of Hive's and Spark's sets, to seconds since 1970; our own raises it."""
+"""The table parameter that every ALTER TABLE of Hive's and Spark's sets, to seconds since 1970; this module raises it
+too."""
 
 STATISTICS = ("numFiles", "totalSize", "numRows", "rawDataSize", "COLUMN_STATS_ACCURATE")
-"""Parameters that describe the data, and so the former."""
+"""Parameters that describe the data, and so would describe the old data."""
 
 _CHANGED = ("AlreadyExistsException", "InvalidOperationException", "NoSuchObjectException")
 
@@ -34,9 +38,9 @@ _CHANGED = ("AlreadyExistsException", "InvalidOperationException", "NoSuchObject
 class Target:
     """A :class:`Place`.
 
-    :raises InvalidRequest: no such table, or neither an unpartitioned table nor a whole partition of one.
+    :raises InvalidRequest: there is no such table, or the object is a part of a partition, or a table with partitions.
     :raises StoreUnavailable: the metastore does not answer.
-    :raises Unsupported: it is of a Hive that Spark's client does not speak with, or there is no such client.
+    :raises Unsupported: Spark's client cannot speak with this version of the metastore, or there is no such client.
     """
 
     def __init__(self, spark: Any, written: LockObject) -> None:
@@ -51,7 +55,7 @@ class Target:
         columns = [column.getName() for column in table.getPartitionKeys() or ()]
         if columns != [column for column, _ in written.partition]:
             raise InvalidRequest(
-                f"{written} cannot be published: name an unpartitioned table, or one partition with all its levels"
+                f"{written} cannot be published. Name an unpartitioned table, or one partition with all its levels"
                 + (f" ({', '.join(columns)})" if columns else "")
             )
         self._default, self._root = self._directories(table.getSd().getLocation())
@@ -110,7 +114,7 @@ class Target:
         location = table.getSd().getLocation()
         table.getSd().setLocation(path)
         options = table.getSd().getSerdeInfo().getParameters()
-        if options.containsKey("path"):  # where Spark looks for the data of a table made USING parquet
+        if options.containsKey("path"):  # Spark looks here for the data of a table made USING parquet
             options.put("path", path)
         version = table.getParameters().get(VERSION) or "0"
         self._describe(table, int(version) + 1)
@@ -149,7 +153,7 @@ class Target:
             with self._answers():
                 return self._client.getTable(*self._name)
         except _ChangedMeanwhile as error:
-            raise InvalidRequest(f"there is no table to write {self._written} to; create it first") from error
+            raise InvalidRequest(f"the table of {self._written} does not exist. Create it first") from error
 
     def _partition(self) -> Any:
         try:
@@ -159,7 +163,7 @@ class Target:
             return None
 
     def _directories(self, location: str) -> tuple[str, str]:
-        """Where Hive puts the data by default, and where its generations lie."""
+        """Hive's default location of the data, and the directory of its generations."""
         if self._levels:
             return f"{location}/{self._levels}", f"{location}/{HIDDEN}/{self._levels}"
         parent, _, name = location.rpartition("/")
@@ -178,22 +182,22 @@ class Target:
 
         try:
             yield
-        except PySparkException as error:  # of Spark's own catalog, which it opens when it is first asked
+        except PySparkException as error:  # from Spark's own catalog, which it opens at the first question
             raise StoreUnavailable(f"{self._written}: {error}. Nothing was changed") from error
         except Py4JJavaError as error:
             kind, message = error.java_exception.getClass().getSimpleName(), error.java_exception.getMessage()
             if kind == "TApplicationException":
                 raise Unsupported(
-                    f"{self._written} cannot be published: the metastore does not know what Spark's client of it asks "
-                    f"({message}). Hive 4.0.1 and later want their own: have Spark 4 load it, by "
-                    "spark.sql.hive.metastore.version and spark.sql.hive.metastore.jars; nothing was changed"
+                    f"{self._written} cannot be published: the metastore does not know a call of Spark's client ({message}). "
+                    "Nothing was changed. Hive 4.0.1 and later need their own client. Set spark.sql.hive.metastore.version "
+                    "and spark.sql.hive.metastore.jars, so that Spark 4 loads it"
                 ) from error
             if kind in _CHANGED or "The table has been modified" in str(message):
                 raise _ChangedMeanwhile(message) from error
             raise StoreUnavailable(
-                f"{self._written}: {kind}: {message}. Where it lies now is for the metastore to say; a retry writes it anew"
+                f"{self._written}: {kind}: {message}. Look up its location in the metastore. A retry writes it again"
             ) from error
 
 
 class _ChangedMeanwhile(Exception):
-    """The metastore has something else than it had when it was asked."""
+    """The metastore's data has changed since it was read."""

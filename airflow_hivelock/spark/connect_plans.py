@@ -1,0 +1,274 @@
+"""What a request of Spark Connect touches: the text planner reads the SQL in it.
+
+The client has no analysed plan. Its request is a tree of messages, with the texts of ``spark.sql`` and the names of
+``spark.table`` in its leaves. Filters of DataFrames are not read, so all partitions of those leaves count as read.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import CATALOG, MAX_OBJECTS
+from airflow_hivelock.locks.plan.planner import QUERY, Planner
+from airflow_hivelock.locks.plan.session import GLOBAL, Moment, SessionState
+from airflow_hivelock.locks.plan.sql import Sql
+from airflow_hivelock.locks.plan.statement import add
+from airflow_hivelock.locks.plan.tables import KnownTables
+from airflow_hivelock.locks.plan.text import Plan, plan_touched
+from airflow_hivelock.spark.connect_tables import ConnectTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.spark.connect_tables import Ask
+
+INSTEAD = (
+    "write it as a statement of spark.sql, or run it under a lease that names its data: HiveLocks.lease(writes=[…])"
+)
+
+_NO_DATA = frozenset(
+    """
+    cached_local_relation cached_remote_relation chunked_cached_local_relation
+    common_inline_user_defined_table_function local_relation range
+    """.split()  # noqa: SIM905
+)
+"""Leaves that read no table."""
+
+_OVER_OTHERS = frozenset(
+    """
+    aggregate apply_in_pandas_with_state approx_quantile as_of_join co_group_map collect_metrics corr cov crosstab
+    deduplicate describe drop drop_na fill_na filter freq_items group_map hint html_string join lateral_join limit
+    map_partitions nearest_by_join offset parse project repartition repartition_by_expression replace sample sample_by
+    set_op show_string sort subquery_alias summary tail to_df to_schema transpose unpivot with_columns
+    with_columns_renamed with_relations with_watermark zip
+    """.split()  # noqa: SIM905
+)
+"""They read only what the relations in them read."""
+
+_CATALOG = frozenset(
+    """
+    cache_table clear_cache current_catalog current_database database_exists drop_global_temp_view drop_temp_view
+    function_exists get_create_table_string get_database get_function get_table get_table_properties is_cached
+    list_catalogs list_columns list_databases list_functions list_partitions list_tables list_views refresh_by_path
+    refresh_table set_current_catalog set_current_database table_exists uncache_table
+    """.split()  # noqa: SIM905
+)
+"""Calls of ``spark.catalog`` that change no data."""
+
+_COMMANDS = frozenset(
+    """
+    create_resource_profile_command get_resources_command register_data_source register_function
+    register_table_function remove_cached_remote_relation_command streaming_query_command
+    streaming_query_listener_bus_command streaming_query_manager_command
+    """.split()  # noqa: SIM905
+)
+"""Commands that touch no data."""
+
+_IN_GLOBAL = re.compile(rf"`?{GLOBAL}`?\s*\.\s*`?(\w+)", re.IGNORECASE)
+
+_BY_PATH = re.compile(
+    r"`[^`]*/[^`]*`|\boverwrite\s+(?:local\s+)?directory\b|\btemp(?:orary)?\s+view\b.*\busing\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""SQL that names files: they may be a table's."""
+
+
+@dataclass
+class Request:
+    """What one request runs.
+
+    :param texts: its SQL.
+    :param command: the text is one of ``spark.sql``, which runs a command at once, and a query later.
+    :param defines: it makes a temporary view, and reads nothing yet.
+    :param uncovered: what in it cannot be planned; ``""`` if there is nothing.
+    :param view: a temporary view that it makes of what is not known.
+    """
+
+    texts: tuple[str, ...] = ()
+    command: bool = False
+    defines: bool = False
+    uncovered: str = ""
+    view: str = ""
+    between: tuple[Moment, Moment] | None = None
+
+    @property
+    def name(self) -> str:
+        """What listings show."""
+        return "; ".join(self.texts) or self.uncovered or "a DataFrame of Spark Connect"
+
+
+class ConnectPlans:
+    """Plans for one session of Spark Connect.
+
+    :param ask: runs a statement past all locks.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self.tables = ConnectTables(ask)
+        self._known = KnownTables(self.tables)
+        self._state: SessionState[Any] = SessionState(self._known)
+        self._planner = Planner(self._state, "stricter", MAX_OBJECTS, always=True)
+        self._one = threading.RLock()
+        self._unknown = {row["tableName"].lower() for row in ask(f"SHOW TABLES IN {GLOBAL}") if not row["namespace"]}
+
+    def read(self, plan: Any) -> Request:
+        """What the message *plan* runs."""
+        kind = plan.WhichOneof("op_type")
+        if kind == "command":
+            return _command(plan.command)
+        if kind != "root":
+            return Request(uncovered="a plan that is too large to be sent as it is")
+        return _relations(plan.root)
+
+    def plan(self, request: Request) -> tuple[Plan, list[LockObject]] | None:
+        """The locks of *request*, and the tables that it reads; None if it touches no data.
+
+        :raises InvalidRequest: what it locks is not known.
+        """
+        if request.view:
+            return None
+        [(catalog, database)] = self._ask("SELECT current_catalog(), current_database()")
+        if catalog != CATALOG:
+            raise InvalidRequest(
+                f"the current catalog is {catalog}, and in Spark Connect only tables of {CATALOG} are covered; {INSTEAD}"
+            )
+        with self._one:
+            return self._plan(request, database.lower())
+
+    def _plan(self, request: Request, database: str) -> tuple[Plan, list[LockObject]] | None:
+        planner, state = self._planner, self._state
+        if request.between is not None:
+            state.undo(*request.between)  # it is planned again
+        for collected in (planner.scans, planner.writes, planner.looks):
+            collected.clear()
+        self._known.forget()
+        state.database = database
+        before, runs = state.remember(), False
+        try:
+            for text in request.texts:
+                self._check_text(text, state)
+                for statement in Sql(text).statements:
+                    add(statement, planner)
+                    runs |= statement.tokens[0].text.upper() not in QUERY
+            touched = plan_touched(planner)
+            if request.defines or (request.command and not runs and not touched.writes):
+                return None
+            self._check_known(touched, database)
+        finally:
+            request.between = before, state.remember()
+        return touched, list(
+            dict.fromkeys(LockObject(each.database, each.table) for each in touched.reads if each.table)
+        )
+
+    def ended(self, request: Request, *, well: bool) -> None:
+        """Remember the temporary views and variables that *request* has made, if it ended *well*."""
+        with self._one:
+            if request.view:
+                if well:
+                    self._unknown.add(request.view)
+                    if request.view.partition(".")[0] != GLOBAL:
+                        self._state.forget((request.view,))
+            elif request.between is not None:
+                if not well or not (request.command or request.defines):
+                    self._state.undo(*request.between)
+                self._state.made.clear()
+                self._state.forget_stored_views()
+                self._unknown = {
+                    each for each in self._unknown if "." in each or not self._state.is_temporary_view((each,))
+                }
+
+    def _check_known(self, touched: Plan, database: str) -> None:
+        unknown = {LockObject(database, each) for each in self._unknown if "." not in each}
+        tables = [LockObject(each.database, each.table) for each in (*touched.reads, *touched.writes) if each.table]
+        missing = [each for each in touched.reads if each.table and self._known.table(each) is None]
+        for each in (*(table for table in tables if table in unknown), *missing):
+            raise InvalidRequest(
+                f"{each.table} is no table, or a temporary view that reads what is not known here; make the view by CREATE "
+                f"TEMPORARY VIEW in spark.sql after enable_hive_locks, or {INSTEAD.partition(', or ')[2]}"
+            )
+
+    def _check_text(self, text: str, state: SessionState[Any]) -> None:
+        if _BY_PATH.search(text):
+            raise InvalidRequest(
+                f"{text[:80]!r} names files by their path, and whether they are a table's is not known in Spark Connect; name "
+                f"the table, or {INSTEAD.partition(', or ')[2]}"
+            )
+        for name in _IN_GLOBAL.findall(text):
+            made = re.search(r"create\s+(or\s+replace\s+)?global\s+temp", text, re.IGNORECASE)
+            if not made and state.meanings((GLOBAL, name))[0] is None:
+                raise InvalidRequest(
+                    f"{GLOBAL}.{name} was made by another session, and what it reads is not known here; {INSTEAD}"
+                )
+
+
+def _command(command: Any) -> Request:
+    kind = command.WhichOneof("command_type")
+    if kind == "sql_command":
+        found = command.sql_command
+        if not found.HasField("input"):
+            return Request((found.sql,), command=True)
+        if found.input.WhichOneof("rel_type") == "sql":
+            return Request((found.input.sql.query,), command=True)
+        return Request(uncovered="a DataFrame in a statement")
+    if kind == "create_dataframe_view":
+        found = command.create_dataframe_view
+        name = f"{GLOBAL}.{found.name}" if found.is_global else found.name
+        if found.input.WhichOneof("rel_type") == "sql" and not _has_arguments(found.input.sql):
+            scope = "GLOBAL TEMPORARY" if found.is_global else "TEMPORARY"
+            text = f"CREATE OR REPLACE {scope} VIEW `{found.name}` AS {found.input.sql.query}"
+            return Request((text,), defines=True)
+        return Request(view=name.lower())
+    if kind == "checkpoint_command":
+        return _relations(command.checkpoint_command.relation)
+    return Request() if kind in _COMMANDS else Request(uncovered=f"{_shown(kind)} by a DataFrame")
+
+
+def _has_arguments(sql: Any) -> bool:
+    return any(field.name != "query" for field, _ in sql.ListFields())
+
+
+def _relations(root: Any) -> Request:
+    """What a relation reads."""
+    texts: list[str] = []
+    for relation in _below(root):
+        kind = relation.WhichOneof("rel_type")
+        if kind == "sql":
+            texts.append(relation.sql.query)
+        elif (
+            kind == "read" and relation.read.WhichOneof("read_type") == "named_table" and not relation.read.is_streaming
+        ):
+            texts.append(f"SELECT * FROM {relation.read.named_table.unparsed_identifier}")
+        elif kind == "catalog" and relation.catalog.WhichOneof("cat_type") in _CATALOG:
+            continue
+        elif kind not in _NO_DATA | _OVER_OTHERS:
+            what = relation.catalog.WhichOneof("cat_type") if kind == "catalog" else kind
+            return Request(uncovered=f"{_shown(what)} by {'spark.catalog' if kind == 'catalog' else 'a DataFrame'}")
+    return Request(tuple(texts))
+
+
+def _shown(kind: str | None) -> str:
+    return f"{(kind or 'what').removesuffix('_command').removesuffix('_relation').replace('_', ' ')!r}"
+
+
+def _below(message: Any) -> Iterator[Any]:
+    """All relations in *message*, however deep."""
+    waiting = [message]
+    while waiting:
+        each = waiting.pop()
+        if each.DESCRIPTOR.name == "Relation":
+            yield each
+        for field, value in each.ListFields():
+            if field.message_type is None:
+                continue
+            if field.message_type.GetOptions().map_entry:
+                waiting += [item for item in value.values() if hasattr(item, "ListFields")]
+            elif hasattr(value, "ListFields"):
+                waiting.append(value)
+            else:
+                waiting += value

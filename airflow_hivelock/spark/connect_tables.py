@@ -1,0 +1,90 @@
+"""What the server of a Spark Connect session knows of its tables: the planner's catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.hive.catalog import HUDI, ICEBERG, LOCK_ENABLED, Table, format_of, named_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_hivelock.locks.model import LockObject
+
+    Ask = Callable[[str], Sequence[Any]]
+    """Runs a statement that locks nothing, and returns its rows."""
+
+_TYPES = {"MANAGED": "MANAGED_TABLE", "EXTERNAL": "EXTERNAL_TABLE", "VIEW": "VIRTUAL_VIEW"}
+
+_PARTITIONS = "# Partition Information"
+_COLUMNS = "# col_name"
+_DETAILS = "# Detailed Table Information"
+
+_MISSING = "SCHEMA_NOT_FOUND"
+
+
+class ConnectTables:
+    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that asks by statements. It has no other way."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def table(self, table: LockObject) -> Table | None:
+        if table.table not in self.names(table.database, like=table.table):
+            return None  # DESCRIBE would fail, and PySpark log that
+        rows = [(row[0], row[1] or "") for row in self._ask(f"DESCRIBE TABLE EXTENDED {_quoted(table)}")]
+        columns = [(name.lower(), kind.lower()) for name, kind in _part(rows, _PARTITIONS) if name and name[0] != "#"]
+        found = dict(_part(rows, _DETAILS, last=True))
+        properties = _properties(found.get("Table Properties", ""))
+        provider = found.get("Provider", "hive").lower()
+        if provider != "hive":
+            properties["spark.sql.sources.provider"] = provider
+        changed_by = format_of(properties, found.get("InputFormat"))
+        return Table(
+            tuple(name for name, _ in columns),
+            None if provider == "hive" else provider,
+            _TYPES.get(found.get("Type", ""), "MANAGED_TABLE"),
+            tuple(kind for _, kind in columns),
+            found.get("View Text", ""),
+            view_database=_last_of(found.get("View Catalog and Namespace", "")),
+            transactional=properties.get("transactional") == "true",
+            format=changed_by,
+            commits_lock=changed_by in (ICEBERG, HUDI) and properties.get(LOCK_ENABLED) != "false",
+        )
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        return named_partitions(below, [row[0] for row in self._ask(f"SHOW PARTITIONS {_quoted(below)}")])
+
+    def names(self, database: str = "", like: str = "*") -> list[str]:
+        if not database:
+            return [str(row[0]) for row in self._ask("SHOW DATABASES")]
+        try:
+            rows = self._ask(f"SHOW TABLES IN `{database}` LIKE '{like}'")
+        except Exception as error:
+            if _MISSING in str(error):
+                return []
+            raise
+        return [str(row["tableName"]) for row in rows if not row["isTemporary"]]
+
+
+def _quoted(table: LockObject) -> str:
+    return f"spark_catalog.`{table.database}`.`{table.table}`"
+
+
+def _part(rows: Sequence[tuple[str, str]], title: str, *, last: bool = False) -> list[tuple[str, str]]:
+    """The rows of DESCRIBE between *title* and the next title."""
+    at = next((place for place, (name, _) in enumerate(rows) if name == title), len(rows)) + 1
+    end = next(
+        (place for place in range(at, len(rows)) if rows[place][0][:1] == "#" and rows[place][0] != _COLUMNS), len(rows)
+    )
+    return list(rows[at : len(rows) if last else end])
+
+
+def _properties(shown: str) -> dict[str, str]:
+    """``[a=b, c=d]``, as DESCRIBE shows the properties."""
+    pairs = (pair.partition("=") for pair in shown.removeprefix("[").removesuffix("]").split(","))
+    return {name.strip(): value.strip().lower() for name, _, value in pairs if name.strip()}
+
+
+def _last_of(namespace: str) -> str:
+    return namespace.rpartition(".")[2].strip("`")

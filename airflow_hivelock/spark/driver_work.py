@@ -1,0 +1,94 @@
+"""What a driver records under its leases, so that the keeper of an Airflow can find out whether it has ended.
+
+The forms are those of :mod:`airflow_hivelock.work`, which this part does not import: it needs no Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KEEPER_SETTING = "spark.hivelock.keeper"
+
+_KEEPER = re.compile(r"(?P<installation>[^/]+)(?:/(?P<conn_id>[^/]+))?")
+_CLUSTERS = ("yarn", "k8s://")
+_POD, _NAMESPACE = "spark.kubernetes.driver.pod.name", "spark.kubernetes.namespace"
+
+
+def work_name(installation: str) -> str:
+    """The name of a driver's work under its leases.
+
+    :param installation: the Airflow whose keeper frees these leases.
+    """
+    return f"driver for {installation}"
+
+
+def work_of(context: Any, keeper: str, pid: Callable[[], int]) -> tuple[str, str]:
+    """The name of the driver's work, and what it records.
+
+    :param context: the SparkContext.
+    :param pid: returns the id of the driver's process.
+    :param keeper: the id of an Airflow, or that and a connection to the cluster: ``etl-prod/spark_default``.
+    :raises InvalidRequest: *keeper* has another form, or the cluster has no answer for its connection.
+    """
+    found = _KEEPER.fullmatch(keeper) if isinstance(keeper, str) else None
+    if found is None:
+        raise InvalidRequest(
+            f"keeper={keeper!r:.80}: give the id of an Airflow installation, or that and its connection to the cluster, as in "
+            "'etl-prod/spark_default'"
+        )
+    if found["conn_id"]:
+        settings = dict(context.getConf().getAll())
+        recorded = _in_cluster(context.master, context.applicationId, settings, found["conn_id"])
+    else:
+        recorded = processes(pid())
+    return work_name(found["installation"]), json.dumps(recorded, separators=(",", ":"))
+
+
+def _in_cluster(master: str, application: str, settings: Mapping[str, str], conn_id: str) -> dict[str, Any]:
+    job_id = application
+    if not master.startswith(_CLUSTERS):
+        raise InvalidRequest(
+            f"keeper: the master {master} reports no driver that a connection could ask for; name the installation alone, so "
+            "that the driver's process is recorded"
+        )
+    if master.startswith("k8s://"):
+        if _POD not in settings:
+            raise InvalidRequest(
+                f"keeper: the pod of this driver is not known; set {_POD} and {_NAMESPACE} to the pod that it runs in"
+            )
+        job_id = f"{settings.get(_NAMESPACE, 'default')}:{settings[_POD]}"
+    # "cluster": the keeper asks YARN or Kubernetes by the id, wherever the driver runs.
+    return {"kind": "spark", "conn_id": conn_id, "job_id": job_id, "deploy_mode": "cluster"}
+
+
+def processes(pid: int) -> dict[str, Any]:
+    """The record of a process of this host, and of nothing else.
+
+    :raises InvalidRequest: this host is no Linux.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if not boot.exists():
+        raise InvalidRequest("keeper: a driver's process can be recorded on Linux only; leave keeper out")
+    return {
+        "kind": "processes",
+        "pid": pid,
+        "started": started(pid),
+        "host": socket.gethostname(),
+        "boot": boot.read_text().strip(),
+        "mark": uuid.uuid4().hex,
+    }
+
+
+def started(pid: int) -> int:
+    """When the process started, in the kernel's ticks since boot."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

@@ -1,0 +1,206 @@
+"""Hive's locks around each statement of a PySpark session, wherever it runs: no Airflow is needed.
+
+Hive's own clients lock without being asked. :func:`enable_hive_locks` gives a Spark session the same: each statement
+takes its locks before it runs, and frees them when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from airflow_hivelock.locks import plan as planning
+from airflow_hivelock.locks.connect import connect
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.model.object import CATALOG
+from airflow_hivelock.locks.plan.text import Plan
+from airflow_hivelock.spark.connect import ConnectLocks, is_connect
+from airflow_hivelock.spark.driver_work import KEEPER_SETTING
+from airflow_hivelock.spark.guard import URL
+from airflow_hivelock.spark.leases import DriverLeases, DriverName, Outside, TaskLease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_hivelock.locks.hive.catalog import Catalog
+    from airflow_hivelock.locks.manager import LockManager
+
+SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
+"""False makes Spark write Hive's tables with Hive's writer, whose jobs on different partitions do not share a
+directory."""
+
+URL_SETTING = "spark.hivelock.url"
+
+
+class Side(Protocol):
+    """Where the statements of a session are seen: its driver's JVM, or its client of Spark Connect."""
+
+    name: str
+    """What listings call it."""
+
+    driver: DriverName
+
+    @property
+    def tables(self) -> Catalog:
+        """The session's catalog."""
+        ...
+
+    def sets(self, setting: str) -> bool:
+        """Whether the session sets it."""
+        ...
+
+    def work(self, keeper: str) -> tuple[str, str]:
+        """The name of what runs, and what to record of it for *keeper*."""
+        ...
+
+    def explained(self, statement: Any) -> Plan:
+        """The locks of SQL, or of a DataFrame."""
+        ...
+
+    def named(self) -> AbstractContextManager[None]:
+        """Around work under a lease that names its data."""
+        ...
+
+    def begin(self, leases: DriverLeases) -> None:
+        """Lock each statement from now on."""
+        ...
+
+    def end(self) -> None:
+        """Stop locking."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the running statements."""
+        ...
+
+    def interrupt(self) -> bool:
+        """Cancel the running statements, and wait for their end. Return whether they have ended."""
+        ...
+
+
+class HiveLocks:
+    """The locks of one Spark driver: those of all its sessions. Made by :func:`enable_hive_locks`.
+
+    In Spark Connect: the locks of one session.
+    """
+
+    def __init__(self, side: Side, leases: DriverLeases) -> None:
+        self._side = side
+        self._leases = leases
+
+    @contextmanager
+    def lease(self, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> Iterator[None]:
+        """Hold one lease for all statements in the body, in this thread.
+
+        A statement that the lease covers takes no locks of its own. One that needs more asks for it, or fails, by
+        ``outside``.
+
+        :param reads: names of data, as in a task's ``reads``: ``dw.flights/dt=2013-01-01..2013-01-07``.
+        :param writes: names of data that the body changes.
+        """
+        shared, exclusive = planning.plan(reads, writes, self._side.tables)
+        with (
+            self._leases.locked(Plan(shared, exclusive, {}), f"lease of {self._side.name}", several=True),
+            self._side.named(),
+        ):
+            yield
+
+    def explain(self, statement: Any) -> str:
+        """The locks that *statement* would take, as Hive's EXPLAIN LOCKS prints them. Nothing is executed.
+
+        :param statement: SQL, or a DataFrame.
+        """
+        found = self._side.explained(statement)
+        return planning.explain(found.reads, found.writes)
+
+    def disable(self) -> None:
+        """Stop locking, and release everything that the driver holds."""
+        self._side.end()
+        self._leases.close()
+
+
+def enable_hive_locks(
+    spark: Any,
+    url: str | None = None,
+    *,
+    outside: Outside = "ask",
+    timeout_s: float | None = 3600.0,
+    lease_s: float = 3600.0,
+    unknown: Literal["refuse", "lock"] = "refuse",
+    catalogs: Sequence[str] = (CATALOG,),
+    others: Sequence[str] = (),
+    keeper: str | None = None,
+    progress: bool | None = None,
+) -> HiveLocks:
+    """From now on, each statement of this driver takes the locks that Hive would take, and frees them when it has ended.
+
+    :param spark: the SparkSession. All sessions of its driver are covered.
+    :param url: the lock store, in the form of :func:`~airflow_hivelock.locks.connect`. None: the setting
+        ``spark.hivelock.url``, or the environment variable ``AIRFLOW_HIVELOCK_URL``.
+    :param outside: what a statement does under a lease, of an Airflow task or of :meth:`HiveLocks.lease`, that does not
+        hold what it needs: ``ask`` for the rest, or ``fail``.
+    :param timeout_s: how long a statement waits for its locks, in seconds; None: without end.
+    :param lease_s: how long a lease is trusted without renewal, in seconds. It is renewed while the statement runs.
+    :param unknown: ``lock``: an unknown command locks everything that it names, EXCLUSIVE; ``refuse`` it otherwise.
+    :param catalogs: Spark's catalogs with the tables of this Hive metastore.
+    :param others: the catalogs with tables that need no lock here.
+    :param keeper: the installation id of an Airflow. Its keeper frees the locks of this driver after the driver's process has
+        ended. On YARN and Kubernetes also the Airflow connection to the cluster: ``etl-prod/spark_default``. The keeper then
+        asks the cluster. None: the setting ``spark.hivelock.keeper``; without it, a user frees them.
+    :param progress: write a line while a statement waits; None: in notebooks and terminals.
+    :raises InvalidRequest: no lock store is named, or an option is wrong.
+    :raises StoreUnavailable: the lock store does not answer.
+    :raises Unsupported: the lock store takes no locks.
+    """
+    if unknown not in ("refuse", "lock"):
+        raise InvalidRequest(f"unknown={unknown!r}: use 'refuse' or 'lock'")
+    side: Side
+    if is_connect(spark):
+        side = ConnectLocks(spark)
+    else:
+        from airflow_hivelock.spark.driver_side import DriverSide  # pyspark-client has no py4j
+
+        side = DriverSide(spark, catalogs=catalogs, others=others, lenient=unknown == "lock")
+    if keeper is None and not is_connect(spark):
+        keeper = spark.conf.get(KEEPER_SETTING, None)
+    work = side.work(keeper) if keeper else None
+    manager = _connected(spark, url)
+    if not side.sets(SAFE_INSERT):
+        spark.conf.set(SAFE_INSERT, "false")
+    leases = DriverLeases(
+        manager,
+        side.driver,
+        work=work,
+        task_lease=_task_lease(spark),
+        outside=outside,
+        lease_s=lease_s,
+        timeout_s=timeout_s,
+        progress=progress,
+        stop=lambda _: side.cancel(),
+        interrupted=side.interrupt,
+    )
+    side.begin(leases)
+    return HiveLocks(side, leases)
+
+
+def _connected(spark: Any, url: str | None) -> LockManager:
+    """The manager of the lock store at *url*, or of the one in the session's settings."""
+    url = url or spark.conf.get(URL_SETTING, None) or os.environ.get(URL)
+    if not url:
+        raise InvalidRequest(
+            f"the lock store is not known: give its url, or set {URL_SETTING} or {URL}, as in zookeeper://zk1:2181/hive"
+        )
+    manager = connect(url)
+    if not manager.capabilities.acquires:
+        manager.close()
+        raise Unsupported(
+            "this lock store only lists locks; give the one that Hive locks in, as in zookeeper://zk1:2181/hive"
+        )
+    return manager
+
+
+def _task_lease(spark: Any) -> TaskLease | None:
+    """The lease of the Airflow task that started this job."""
+    lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
+    return TaskLease(lease_id, work, int(token)) if lease_id and work and token else None

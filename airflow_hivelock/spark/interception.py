@@ -1,0 +1,398 @@
+"""Where a statement of PySpark begins and ends: the methods of its classes that run something.
+
+The classes are changed for as long as locks are enabled. Methods that only describe data, as ``filter`` does, are not.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, suppress
+from functools import wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.spark.statements import StatementLocks
+
+ACTIONS = (
+    *(
+        "_repr_html_",
+        "approxQuantile",
+        "checkpoint",
+        "collect",
+        "corr",
+        "count",
+        "cov",
+        "crosstab",
+        "describe",
+        "first",
+    ),
+    *(
+        "foreach",
+        "foreachPartition",
+        "freqItems",
+        "head",
+        "isEmpty",
+        "localCheckpoint",
+        "show",
+        "summary",
+        "tail",
+        "take",
+    ),
+    *("toArrow", "toPandas", "transpose"),
+)
+"""The methods of a DataFrame that read its data at once."""
+
+PATHS = ("csv", "json", "orc", "parquet", "save", "text", "xml")
+"""The methods of a DataFrameWriter that take a path."""
+
+WRITES_V2 = ("append", "create", "createOrReplace", "overwrite", "overwritePartitions", "replace")
+
+CHANGES = ("createExternalTable", "createTable", "dropTable", "dropView", "recoverPartitions", "truncateTable")
+"""The methods of ``spark.catalog`` that change the table that they name first."""
+
+UNDER_A_LEASE = "read it under a lease that names its data, HiveLocks.lease(reads=[…]), and use it there"
+
+_changed: list[tuple[type, str, Any]] = []
+"""The classes that were changed, and by name what was there; None: an inherited method."""
+
+_enabled: list[StatementLocks] = []
+
+
+def install(locks: StatementLocks) -> None:
+    """Have PySpark's classes ask *locks*; other locks of this process end."""
+    for other in [*_enabled]:
+        remove(other)
+        other.close()
+    _enabled.append(locks)
+    _change_all()
+
+
+def remove(locks: StatementLocks) -> None:
+    """Put PySpark's own methods back."""
+    if locks in _enabled:
+        _enabled.remove(locks)
+        while _changed:
+            cls, name, original = _changed.pop()
+            if original is None:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, original)
+
+
+def active_session() -> Any:
+    """The session of this thread, or None."""
+    return import_module("pyspark.sql").SparkSession.getActiveSession()
+
+
+def unlocked_sql(session: Any, text: str) -> Any:
+    """The DataFrame of a query, which is not run."""
+    original = next((method for cls, name, method in _changed if name == "sql"), type(session).sql)
+    return original(session, text)
+
+
+def _locks_of(session: Any) -> StatementLocks | None:
+    return next((locks for locks in _enabled if locks.concerns(session)), None)
+
+
+def _change(cls: type, name: str, made: Callable[[Any], Any]) -> None:
+    """Replace one method, if this PySpark has it."""
+    inherited = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    if inherited is not None:
+        _changed.append((cls, name, vars(cls).get(name)))
+        setattr(cls, name, made(inherited))
+
+
+def _change_all() -> None:
+    sql = import_module("pyspark.sql")
+    frame = _frame()
+    _change(sql.SparkSession, "sql", _sql)
+    for name in ACTIONS:
+        _change(frame, name, _action)
+    _change(frame, "toLocalIterator", _iterator)
+    _change(frame, "toJSON", _as_rdd)
+    _change(frame, "rdd", _rdd)
+    writers = import_module("pyspark.sql.readwriter")
+    _change(writers.DataFrameWriter, "__init__", _remembering_options)
+    for name in ("option", "options", "format"):
+        _change(writers.DataFrameWriter, name, _remembered)
+    for name in PATHS:
+        _change(writers.DataFrameWriter, name, _to_path)
+    _change(writers.DataFrameWriter, "jdbc", _reads_only)
+    for name in ("insertInto", "saveAsTable"):
+        _change(writers.DataFrameWriter, name, _to_table)
+    _change(writers.DataFrameWriterV2, "__init__", _remembering_table)
+    for name in WRITES_V2:
+        _change(writers.DataFrameWriterV2, name, _to_remembered_table)
+    with suppress(ImportError):  # Spark 3.5 has none
+        merge = import_module("pyspark.sql.merge").MergeIntoWriter
+        _change(merge, "__init__", _remembering_table)
+        _change(merge, "merge", _to_remembered_table)
+    catalog = import_module("pyspark.sql.catalog").Catalog
+    for name in CHANGES:
+        _change(catalog, name, _catalog(writes=True))
+    _change(catalog, "analyzeTable", _catalog(writes=False))
+    _change(catalog, "dropDatabase", _catalog(writes=True, database=True))
+    _change(import_module("pyspark.sql.group").GroupedData, "pivot", _pivot)
+    streams = import_module("pyspark.sql.streaming.readwriter").DataStreamWriter
+    for name in ("start", "toTable"):
+        _change(streams, name, _stream)
+    with suppress(ImportError):  # it needs NumPy
+        learning = import_module("pyspark.ml.wrapper")
+        _change(learning.JavaEstimator, "_fit_java", _on_dataset)
+        _change(import_module("pyspark.ml.evaluation").JavaEvaluator, "_evaluate", _on_dataset)
+
+
+def _frame() -> type:
+    """PySpark's class of DataFrames with a JVM."""
+    try:
+        found: type = import_module("pyspark.sql.classic.dataframe").DataFrame
+    except ImportError:  # Spark 3.5
+        found = import_module("pyspark.sql.dataframe").DataFrame
+    return found
+
+
+def _sql(original: Any) -> Any:
+    @wraps(original)
+    def sql(session: Any, sqlQuery: str, args: Any = None, **kwargs: Any) -> Any:
+        locks = _locks_of(session)
+        if locks is None:
+            return original(session, sqlQuery, args, **kwargs)
+        formatter = import_module("pyspark.sql.sql_formatter").SQLStringFormatter(session) if kwargs else None
+        text = formatter.format(sqlQuery, **kwargs) if formatter else sqlQuery
+        try:
+            with locks.statement(session, text, args):
+                return original(session, text, args)
+        finally:
+            if formatter:
+                formatter.clear()
+
+    return sql
+
+
+def _action(original: Any) -> Any:
+    @wraps(original)
+    def action(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(frame.sparkSession)
+        if locks is None:
+            return original(frame, *args, **kwargs)
+        with locks.action(frame, f"DataFrame.{original.__name__}"):
+            return original(frame, *args, **kwargs)
+
+    return action
+
+
+class _LockedRows:
+    """Rows that are read one by one. The locks are held until the last row, or until the iterator is closed."""
+
+    def __init__(self, rows: Iterator[Any], held: ExitStack) -> None:
+        self._rows = rows
+        self._held = held
+
+    def __iter__(self) -> _LockedRows:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the locks."""
+        self._held.close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
+
+
+def _iterator(original: Any) -> Any:
+    @wraps(original)
+    def iterator(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(frame.sparkSession)
+        if locks is None:
+            return original(frame, *args, **kwargs)
+        with ExitStack() as held:
+            rows = held.enter_context(locks.rows(frame, lambda: original(frame, *args, **kwargs)))
+            return _LockedRows(rows, held.pop_all())
+
+    return iterator
+
+
+def _refuse_rdd(frame: Any) -> None:
+    locks = _locks_of(frame.sparkSession)
+    if locks is not None:
+        locks.refuse_later(frame, "an RDD", UNDER_A_LEASE)
+
+
+def _rdd(original: Any) -> Any:
+    def rdd(frame: Any) -> Any:
+        _refuse_rdd(frame)
+        return original.__get__(frame)
+
+    return property(rdd, doc=original.__doc__)
+
+
+def _as_rdd(original: Any) -> Any:
+    @wraps(original)
+    def as_rdd(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_rdd(frame)
+        return original(frame, *args, **kwargs)
+
+    return as_rdd
+
+
+def _remembering_options(original: Any) -> Any:
+    @wraps(original)
+    def init(writer: Any, *args: Any, **kwargs: Any) -> None:
+        original(writer, *args, **kwargs)
+        writer._hive_lock_path = ""
+
+    return init
+
+
+def _remembered(original: Any) -> Any:
+    """Remember the option ``path``."""
+
+    @wraps(original)
+    def option(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        named = {str(key).lower(): value for key, value in kwargs.items()}
+        if original.__name__ == "option" and len(args) == 2 and str(args[0]).lower() == "path":
+            named["path"] = args[1]
+        if named.get("key", "").lower() == "path":
+            named["path"] = named.get("value")
+        if named.get("path"):
+            writer._hive_lock_path = str(named["path"])
+        return original(writer, *args, **kwargs)
+
+    return option
+
+
+def _to_path(original: Any) -> Any:
+    @wraps(original)
+    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(writer._df.sparkSession)
+        if locks is None:
+            return original(writer, *args, **kwargs)
+        path = str(args[0] if args else kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
+        with locks.write(writer._df, f"DataFrameWriter.{original.__name__}", path=path):
+            return original(writer, *args, **kwargs)
+
+    return write
+
+
+def _reads_only(original: Any) -> Any:
+    @wraps(original)
+    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(writer._df.sparkSession)
+        if locks is None:
+            return original(writer, *args, **kwargs)
+        with locks.action(writer._df, f"DataFrameWriter.{original.__name__}"):
+            return original(writer, *args, **kwargs)
+
+    return write
+
+
+def _to_table(original: Any) -> Any:
+    @wraps(original)
+    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(writer._df.sparkSession)
+        if locks is None:
+            return original(writer, *args, **kwargs)
+        table = args[0] if args else kwargs.get("tableName", kwargs.get("name", ""))
+        path = str(kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
+        with locks.write(writer._df, f"DataFrameWriter.{original.__name__}", table, path):
+            return original(writer, *args, **kwargs)
+
+    return write
+
+
+def _remembering_table(original: Any) -> Any:
+    @wraps(original)
+    def init(writer: Any, df: Any, table: str, *args: Any) -> None:
+        original(writer, df, table, *args)
+        writer._hive_lock_frame, writer._hive_lock_table = df, table
+
+    return init
+
+
+def _to_remembered_table(original: Any) -> Any:
+    @wraps(original)
+    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not hasattr(writer, "_hive_lock_table"):
+            raise InvalidRequest("this writer was made before enable_hive_locks; make it again, by DataFrame.writeTo")
+        locks = _locks_of(writer._hive_lock_frame.sparkSession)
+        if locks is None:
+            return original(writer, *args, **kwargs)
+        name = f"{type(writer).__name__}.{original.__name__}"
+        with locks.write(writer._hive_lock_frame, name, writer._hive_lock_table):
+            return original(writer, *args, **kwargs)
+
+    return write
+
+
+def _catalog(*, writes: bool, database: bool = False) -> Callable[[Any], Any]:
+    def made(original: Any) -> Any:
+        @wraps(original)
+        def call(catalog: Any, *args: Any, **kwargs: Any) -> Any:
+            locks = _locks_of(catalog._sparkSession)
+            if locks is None:
+                return original(catalog, *args, **kwargs)
+            name = str(args[0] if args else next(iter(kwargs.values())))
+            table, of = ("", name) if database else (name, "")
+            with locks.call(catalog._sparkSession, f"Catalog.{original.__name__}", table, of, writes):
+                return original(catalog, *args, **kwargs)
+
+        return call
+
+    return made
+
+
+def _pivot(original: Any) -> Any:
+    """Without values, it reads the distinct ones at once."""
+
+    @wraps(original)
+    def pivot(grouped: Any, pivot_col: str, values: Any = None) -> Any:
+        locks = _locks_of(grouped._df.sparkSession) if values is None else None
+        if locks is None:
+            return original(grouped, pivot_col, values)
+        with locks.action(grouped._df, "GroupedData.pivot"):
+            return original(grouped, pivot_col, values)
+
+    return pivot
+
+
+def _stream(original: Any) -> Any:
+    """A stream runs on after the call. Its foreachBatch locks each batch by itself."""
+
+    @wraps(original)
+    def start(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(writer._df.sparkSession)
+        if locks is not None:
+            if original.__name__ == "toTable":
+                raise InvalidRequest(
+                    "a stream into a table has no end at which its locks could be freed; write each batch by foreachBatch, "
+                    "which locks for each"
+                )
+            locks.refuse_stream(writer._df, str((args[0] if args else kwargs.get("path")) or ""))
+        return original(writer, *args, **kwargs)
+
+    return start
+
+
+def _on_dataset(original: Any) -> Any:
+    @wraps(original)
+    def learn(model: Any, dataset: Any, *args: Any) -> Any:
+        locks = _locks_of(dataset.sparkSession)
+        if locks is None:
+            return original(model, dataset, *args)
+        with locks.action(dataset, f"{type(model).__name__} on a DataFrame"):
+            return original(model, dataset, *args)
+
+    return learn

@@ -1,0 +1,289 @@
+"""The leases of one Spark driver: one for each statement, or one for several."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
+from airflow_hivelock.locks.model import Lock, LockMode
+from airflow_hivelock.spark.waiting import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.locks.plan.text import Plan
+
+Outside = Literal["ask", "fail"]
+"""What a statement does that needs more than the lease it runs under holds: ask for the rest, or fail."""
+
+RETRY_S = 10.0
+"""How often a release is tried again that the lock store did not answer, in seconds."""
+
+_numbers = itertools.count(1)
+"""Of the statements of this process: each is an owner of its own."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskLease:
+    """The lease of the Airflow task that started this job, by the token that it was started with."""
+
+    lease_id: str
+    work: str
+    token: int
+
+
+@dataclass(frozen=True)
+class DriverName:
+    """Who asks: the driver of a Spark application, so that others can find out whether it still runs.
+
+    :param application: its id, as its cluster knows it.
+    :param cluster: the master, as in ``yarn`` or ``spark://host:7077``.
+    """
+
+    application: str
+    cluster: str
+
+    def __str__(self) -> str:
+        where = f"{socket.gethostname()}, process {os.getpid()}"
+        return f"{getpass.getuser()}: Spark {self.application} of {self.cluster} on {where}"
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A lease that a thread works under.
+
+    :param several: it was taken for several statements, by name.
+    """
+
+    lease: Lease
+    several: bool
+
+
+class DriverLeases:
+    """Takes, renews and releases the leases of one driver. Safe for several threads.
+
+    :param work: what to record under each lease, so that a keeper can judge it: a name, and what runs.
+    :param task_lease: the lease of the Airflow task that the driver works under, if it does.
+    :param outside: what a statement does that needs more than the lease it runs under holds.
+    :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it at each third of that.
+    :param timeout_s: how long a statement waits for its locks, in seconds; None: without end.
+    :param stop: called when a lease is lost while its statement runs.
+    :param interrupted: called when a statement was interrupted, as by Ctrl-C. Returns whether its jobs have ended.
+    """
+
+    def __init__(
+        self,
+        manager: LockManager,
+        driver: DriverName,
+        *,
+        work: tuple[str, str] | None = None,
+        task_lease: TaskLease | None = None,
+        outside: Outside = "ask",
+        lease_s: float = 3600.0,
+        timeout_s: float | None = 3600.0,
+        progress: bool | None = None,
+        stop: Callable[[Lease], None] = lambda lease: None,
+        interrupted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        if outside not in ("ask", "fail"):
+            raise InvalidRequest(f"outside={outside!r}: use 'ask' or 'fail'")
+        self._manager = manager
+        self._driver = str(driver)
+        self._work = work if manager.capabilities.remembers else None
+        self._task_lease = task_lease
+        self._outside = outside
+        self._lease_s = lease_s
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._stop = stop
+        self._interrupted = interrupted
+        self._open: dict[str, Lease] = {}
+        self._unreleased: list[Lease] = []
+        self._lost: set[str] = set()
+        self._guard = threading.Lock()
+        self._held: ContextVar[tuple[_Held, ...]] = ContextVar("held", default=())
+        self._ended = threading.Event()
+        self._renewer: threading.Thread | None = None
+
+    def covered(self, plan: Plan) -> bool:
+        """Whether the leases of this thread contain all locks of the plan."""
+        wanted = rules.with_parents(plan.reads, plan.writes)
+        return not rules.beyond(self._standing(), wanted)
+
+    @contextmanager
+    def locked(self, plan: Plan, query: str, *, several: bool = False) -> Iterator[None]:
+        """Hold the plan's locks for the time of the body. Locks that the thread's own leases hold are not taken again.
+
+        :param query: what the locks are for, as listings show it.
+        :param several: the lease is for several statements.
+        :raises LockTimeout: others hold them.
+        :raises LockLost: a lease is gone. The work under it must stop.
+        :raises InvalidRequest: the statement would wait for a lease of its own thread, or needs more than the lease
+            that it runs under holds.
+        """
+        wanted = rules.with_parents(plan.reads, plan.writes)
+        standing = self._standing() if wanted else []
+        if self._task_lease is not None and plan.writes:
+            self._manager.check_token(self._task_lease.lease_id, self._task_lease.work, self._task_lease.token)
+        needed = rules.beyond(standing, wanted)
+        if not needed:
+            yield
+            return
+        if standing:
+            self._check_outside(needed, standing)
+            plan = replace(
+                plan,
+                reads=[each for each in plan.reads if Lock(each, LockMode.SHARED) in needed],
+                writes=[each for each in plan.writes if Lock(each, LockMode.EXCLUSIVE) in needed],
+            )
+        lease = self._acquire(plan, query)
+        held = _Held(lease, several)
+        self._held.set((*self._held.get(), held))
+        try:
+            yield
+        except Exception:
+            self._leave(held)
+            raise
+        except BaseException:
+            ended = False  # a second Ctrl-C ends the wait for the end
+            try:
+                ended = self._interrupted()
+            finally:
+                self._leave(held) if ended else self._abandon(held)
+            raise
+        if not self._leave(held):
+            raise LockLost(
+                f"the lease of {lease.owner} ended while {query[:80]!r} ran: others may have changed its data, so do not "
+                "trust its result"
+            )
+
+    def close(self) -> None:
+        """Release everything, and stop the renewals."""
+        self._ended.set()
+        for lease in [*self._open.values(), *self._unreleased]:
+            self._release(lease)
+        self._manager.close()
+
+    def _standing(self) -> list[Lock]:
+        """The locks that this thread works under."""
+        held = [lock for each in self._held.get() for lock in each.lease.locks]
+        if self._task_lease is not None:
+            lease = self._manager.find(self._task_lease.lease_id)
+            if lease is None:
+                raise LockLost(
+                    f"lease {self._task_lease.lease_id} is no longer held: {self._task_lease.work} must stop"
+                )
+            held += lease.locks
+        return held
+
+    def _check_outside(self, needed: list[Lock], standing: list[Lock]) -> None:
+        parents = {parent for lock in needed for parent in lock.object.parents}
+        named = ", ".join(str(lock) for lock in needed if lock.object not in parents)
+        modes = {lock.object: lock.mode for lock in needed}
+        if queueing.excludes(modes, standing):
+            raise InvalidRequest(
+                f"this statement needs {named}, and would wait for the lease that it runs under, which holds that in another "
+                "mode; end that first (an iterator, or HiveLocks.lease), or name the data in its writes"
+            )
+        if self._task_lease is None and not any(each.several for each in self._held.get()):
+            return  # while an iterator is open, statements lock for themselves
+        if self._outside == "fail":
+            raise InvalidRequest(
+                f"this statement needs {named}, which the lease that it runs under does not hold; name the data in reads or "
+                "writes of the task or of HiveLocks.lease, or let the statement ask for it: outside='ask'"
+            )
+        log.warning("%s is not in the lease that this statement runs under; asking for it", named)
+
+    def _acquire(self, plan: Plan, query: str) -> Lease:
+        progress = Progress(rules.named(rules.with_parents(plan.reads, plan.writes)), self._progress)
+        try:
+            lease = self._manager.acquire(
+                owner=f"{self._driver}, statement {next(_numbers)}",
+                reads=plan.reads,
+                writes=plan.writes,
+                lease_s=self._lease_s,
+                timeout_s=self._timeout_s,
+                query=query,
+                tell=progress.tell,
+            )
+        finally:
+            progress.end()
+        if self._work is not None:
+            lease = self._record(lease, *self._work)
+        with self._guard:
+            self._open[lease.id] = lease
+            if self._renewer is None:
+                self._renewer = threading.Thread(target=self._renew, name="hive-locks", daemon=True)
+                self._renewer.start()
+        return lease
+
+    def _record(self, lease: Lease, name: str, application: str) -> Lease:
+        try:
+            return self._manager.start_work(lease, name, application)
+        except BaseException:
+            self._release(lease)
+            raise
+
+    def _leave(self, held: _Held) -> bool:
+        """Release the lease; whether it was held until now."""
+        self._forget(held)
+        return self._release(held.lease) and held.lease.id not in self._lost
+
+    def _abandon(self, held: _Held) -> None:
+        """Leave the lease in the lock store, because jobs under it may still run. A person frees it."""
+        self._forget(held)
+        log.error(
+            "The interrupted statement of %s may still run. Its locks stay: when its Spark jobs have ended, free them with "
+            "DROP FORCE LEASE '%s'",
+            held.lease.owner,
+            held.lease.id,
+        )
+
+    def _forget(self, held: _Held) -> None:
+        """Work under the lease no longer, and do not renew it."""
+        self._held.set(tuple(each for each in self._held.get() if each is not held))
+        with self._guard:
+            self._open.pop(held.lease.id, None)
+
+    def _release(self, lease: Lease) -> bool:
+        try:
+            return self._manager.release(lease)
+        except StoreUnavailable as error:
+            log.warning("The lease of %s is not released yet; trying again: %s", lease.owner, error)
+            self._unreleased.append(lease)
+            return True
+
+    def _renew(self) -> None:
+        renewed = time.monotonic()
+        while not self._ended.wait(min(RETRY_S, self._lease_s / 3)):
+            for lease in list(self._unreleased):
+                self._unreleased.remove(lease)
+                self._release(lease)
+            if time.monotonic() - renewed < self._lease_s / 3:
+                continue
+            renewed = time.monotonic()
+            for lease in list(self._open.values()):
+                try:
+                    self._manager.renew(lease)
+                except LockLost as error:
+                    if lease.id in self._open:
+                        self._lost.add(lease.id)
+                        log.error("%s", error)
+                        self._stop(lease)
+                except HiveLockError as error:
+                    log.warning("The lease of %s was not renewed; trying again: %s", lease.owner, error)

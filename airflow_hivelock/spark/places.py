@@ -1,0 +1,73 @@
+"""From paths of files to the tables that the files belong to."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import unescape_level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_hivelock.spark.jvm import Jvm
+    from airflow_hivelock.spark.tables import SessionTables
+
+FRESH_S = 60.0
+"""How long the list of all locations is used, in seconds. A table that was created later is found after that."""
+
+
+class Places:
+    """The locations of all tables that the session knows.
+
+    A path in a partition that has a location outside its table's is not found.
+    """
+
+    def __init__(self, jvm: Jvm, tables: SessionTables) -> None:
+        self._jvm = jvm
+        self._tables = tables
+        self._listed: dict[str, LockObject] = {}
+        self._until = 0.0
+
+    def of(self, path: Any) -> Iterator[LockObject]:
+        """The tables and partitions with files at *path*, or above or below it.
+
+        :param path: a text, or a path of Hadoop's.
+        """
+        wanted = _plain(self._jvm.path(str(path) if isinstance(path, str) else path.toString()).toString())
+        for location, table in self._locations().items():
+            if wanted == location or location.startswith(f"{wanted}/"):
+                yield table
+            elif wanted.startswith(f"{location}/"):
+                yield _part(table, wanted.removeprefix(f"{location}/"))
+
+    def _locations(self) -> dict[str, LockObject]:
+        if time.monotonic() > self._until:
+            self._listed = {
+                _plain(self._jvm.path(location).toString()): LockObject(database, name)
+                for database in self._tables.names()
+                for name, location in self._tables.locations(database)
+            }
+            self._until = time.monotonic() + FRESH_S
+        return self._listed
+
+
+def _plain(location: str) -> str:
+    scheme, _, path = location.partition(":")
+    return f"{scheme}:/{path.lstrip('/')}".rstrip("/") if not path.startswith("//") else location.rstrip("/")
+
+
+def _part(table: LockObject, below: str) -> LockObject:
+    """The partition that the folders *below* the table's own name, or as much of it as they name."""
+    levels = []
+    for folder in below.split("/"):
+        if "=" not in folder:
+            break
+        column, value = unescape_level(folder)
+        levels.append((column.lower(), value))
+    try:
+        return LockObject(table.database, table.table, tuple(levels))
+    except InvalidRequest:
+        return table

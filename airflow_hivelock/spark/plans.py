@@ -1,0 +1,143 @@
+"""The locks of a statement, or of an action on a DataFrame, from Spark's analysed plan. Nothing is executed for it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model.object import MAX_OBJECTS
+from airflow_hivelock.locks.plan.planner import Planner
+from airflow_hivelock.locks.plan.session import SessionState
+from airflow_hivelock.locks.plan.tables import KnownTables
+from airflow_hivelock.locks.plan.text import Plan, plan_touched
+from airflow_hivelock.spark.jvm import Jvm, items, kind
+from airflow_hivelock.spark.names import HIVE_CATALOG, NamesOfPlans
+from airflow_hivelock.spark.places import Places
+from airflow_hivelock.spark.reading import PlanReader
+from airflow_hivelock.spark.tables import SessionTables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_RUNS_AS_ANALYSED = ("CompoundBody", "ExecuteImmediateQuery", "UnresolvedExecuteImmediate")
+"""Statements that Spark runs while it analyses them."""
+
+
+class SessionPlans:
+    """Plans for one session of Spark.
+
+    :param catalogs: Spark's catalogs with Hive's tables.
+    :param others: the catalogs with tables that need no lock.
+    :param lenient: lock everything that an unknown command names.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        catalogs: Collection[str] = (HIVE_CATALOG,),
+        others: Collection[str] = (),
+        lenient: bool = False,
+    ) -> None:
+        self._jvm = Jvm(spark)
+        self._catalogs = catalogs
+        self._others = others
+        self._lenient = lenient
+        self.tables = SessionTables(self._jvm)
+        self._places = Places(self._jvm, self.tables)
+
+    def of_sql(self, session: Any, text: str, args: Any = None) -> tuple[Plan, Any] | None:
+        """The locks of the command *text*, and its analysed plan; None for a query, which runs later.
+
+        :param session: Spark's session in the JVM.
+        :param args: the parameters of the text, as ``spark.sql`` takes them.
+        :raises InvalidRequest: what it locks is not known.
+        """
+        state = session.sessionState()
+        literals = _literals(args) if args else args
+        parsed = self._jvm.parse(session, text, literals)
+        if kind(parsed) in _RUNS_AS_ANALYSED:
+            raise InvalidRequest(
+                "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so what they lock is not known before; "
+                "run each statement by itself, or under a lease that names its data, HiveLocks.lease(writes=[…])"
+            )
+        analysed = state.executePlan(parsed, self._jvm.skip).analyzed()
+        planner, reader = self._begin(session)
+        if not reader.statement(analysed):
+            return None
+        if literals and None in (literals.values() if isinstance(literals, dict) else literals):
+            raise InvalidRequest(
+                f"what {text[:80]!r} locks depends on a parameter that is no text, number or date; write the value into "
+                "the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
+            )
+        return plan_touched(planner), analysed
+
+    def of_frame(self, frame: Any) -> tuple[Plan, Any]:
+        """The locks of an action on the DataFrame, and its analysed plan.
+
+        :param frame: the DataFrame in the JVM.
+        """
+        analysed = frame.queryExecution().analyzed()
+        planner, reader = self._begin(frame.sparkSession())
+        reader.query(analysed)
+        return plan_touched(planner), analysed
+
+    def of_write(self, frame: Any, table: str = "", path: str = "") -> tuple[Plan, Any]:
+        """The locks of a write of the DataFrame to *table*, or to *path*, and its analysed plan."""
+        analysed = frame.queryExecution().analyzed()
+        session = frame.sparkSession()
+        planner, reader = self._begin(session)
+        reader.query(analysed)
+        if table:
+            reader.write_table(session.sessionState().sqlParser().parseMultipartIdentifier(table))
+        if path:
+            reader.write_path(path)
+        return plan_touched(planner), analysed
+
+    def of_names(self, frame: Any, path: str = "") -> Plan:
+        """The tables and views that the DataFrame names, to read, and those at *path*, to write."""
+        planner, reader = self._begin(frame.sparkSession())
+        reader.names(frame.queryExecution().analyzed())
+        if path:
+            reader.write_path(path)
+        return plan_touched(planner)
+
+    def of_table(self, session: Any, table: str, *, writes: bool) -> Plan:
+        """The locks of a call of ``spark.catalog`` that changes *table*, or reads its data."""
+        planner, reader = self._begin(session)
+        parts = session.sessionState().sqlParser().parseMultipartIdentifier(table)
+        reader.write_table(parts) if writes else reader.read_table(parts)
+        return plan_touched(planner)
+
+    def _begin(self, session: Any) -> tuple[Planner, PlanReader]:
+        tables = KnownTables(self.tables)
+        state: SessionState[Any] = SessionState(tables, session.sessionState().catalog().getCurrentDatabase())
+        planner = Planner(state, "stricter", MAX_OBJECTS)
+        names = NamesOfPlans(session, tables, self._catalogs, self._others)
+        return planner, PlanReader(self._jvm, session, planner, names, self._places, lenient=self._lenient)
+
+
+def _literals(args: Any) -> Any:
+    """The parameters as SQL; NULL for a value that has no such literal."""
+    return (
+        {name: _literal(value) for name, value in args.items()} if isinstance(args, dict) else list(map(_literal, args))
+    )
+
+
+def _literal(value: Any) -> str | None:
+    if isinstance(value, str):
+        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{quoted}'"
+    if isinstance(value, bool | int | Decimal):
+        return str(value)
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    return f"DATE '{value}'" if isinstance(value, date) else None
+
+
+def refresh(analysed: Any) -> None:
+    """Have Spark list the files of the plan's tables again: what it has listed may be from before the locks."""
+    for each in (analysed, *items(analysed.subqueriesAll())):
+        each.refresh()

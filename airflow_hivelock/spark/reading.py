@@ -1,0 +1,301 @@
+"""From Spark's analysed plan to what the planner collects: the one mapping of its nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.transactional import Write
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.plan.filters import filtered
+from airflow_hivelock.locks.plan.query import Scan
+from airflow_hivelock.spark import commands
+from airflow_hivelock.spark.jvm import items, kind, optional
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.spark.jvm import Jvm
+    from airflow_hivelock.spark.names import NamesOfPlans
+    from airflow_hivelock.spark.places import Places
+
+
+class PlanReader:
+    """Reads one analysed plan into *planner*.
+
+    :param session: Spark's session in the JVM.
+    :param lenient: lock everything that an unknown command names, EXCLUSIVE, where it would be refused.
+    """
+
+    def __init__(
+        self, jvm: Jvm, session: Any, planner: Planner, names: NamesOfPlans, places: Places, *, lenient: bool = False
+    ) -> None:
+        self._jvm = jvm
+        self._session = session
+        self._planner = planner
+        self._names = names
+        self._places = places
+        self._lenient = lenient
+
+    def statement(self, analysed: Any) -> bool:
+        """Add what the plan touches if it is a command, or several; whether it is one. A query runs later."""
+        if kind(analysed) in ("Union", "WithCTE"):
+            found = [self.statement(child) for child in items(analysed.children())]  # each of them
+            return any(found)
+        if kind(analysed) not in commands.KNOWN and not self._jvm.is_command(analysed):
+            return False
+        self._command(analysed)
+        return True
+
+    def query(self, analysed: Any) -> None:
+        """Add what the query reads when it runs: its data, as Spark's optimiser narrows it, and its views."""
+        self.names(analysed)
+        state = self._session.sessionState()
+        self._scans(state.executePlan(analysed, self._jvm.skip).optimizedPlan(), [])
+
+    def write_table(self, parts: Any) -> None:
+        """Add a table that is written whole.
+
+        :param parts: its name, as Spark's parser cuts it.
+        """
+        self._planner.write(*self._names.of_parts(parts), how=Write.OVERWRITE)
+
+    def read_table(self, parts: Any) -> None:
+        """Add a table that is read whole."""
+        for found in self._names.of_parts(parts):
+            self._planner.look(found)
+            self._planner.scans.append(Scan(found))
+
+    def write_path(self, path: Any) -> None:
+        """Add the tables that a write to *path* changes: whole, since the writer is Spark's own."""
+        for found in self._places.of(path):
+            self._planner.write(LockObject(found.database, found.table), how=Write.OVERWRITE)
+
+    def read_path(self, path: Any) -> None:
+        """Add the tables or partitions with files at *path*."""
+        for found in self._places.of(path):
+            self._planner.look(LockObject(found.database, found.table))
+            self._planner.scans.append(Scan(found))
+
+    def _command(self, node: Any) -> None:
+        name = kind(node)
+        if name in commands.NOTHING:
+            return
+        if name in commands.INSERTS:
+            self._insert(node, name)
+        elif name in commands.ROWS:
+            self._rows(node)
+        elif name in commands.VIEWS:
+            self._view(node, name)
+        elif name in commands.CREATES_AS_SELECT:
+            self._create_as_select(node)
+        elif name in commands.SCANS:
+            self._analyse(node, name)
+        elif name in commands.COPIES:
+            made, *copied = self._names.named(node)
+            self._planner.write(made)
+            self._planner.look(*copied)
+        elif name in commands.RENAMES:
+            self._rename(node)
+        elif name == "SetVariable":
+            self.query(node.sourceQuery())
+        elif name == "AnalyzeTablesCommand":
+            self._analyse_all(optional(node.databaseName()) or self._planner.session.database)
+        elif name in commands.LOOKS:
+            self._planner.look(*self._names.named(node))
+        elif name in commands.WRITES:
+            self._change(node, name)
+        else:
+            self._unknown(node, name)
+
+    def _change(self, node: Any, name: str) -> None:
+        target = next(iter(self._names.named(node)), None)
+        if target is None:  # what is temporary, or of another catalog
+            return
+        if name in _IF_NOT_EXISTS and node.ignoreIfExists():
+            self._planner.look(target)  # one that exists stays as it is
+            return
+        found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
+        self._planner.write(*found, how=Write.INSERT if name.startswith("LoadData") else None)
+        self._planner.look(target)
+
+    def _analyse(self, node: Any, name: str) -> None:
+        if queries := list(_inner(node)):
+            for query in queries:
+                self.query(query)
+            return
+        for target in self._names.named(node):
+            found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
+            self._planner.look(target)
+            self._planner.scans += [Scan(each) for each in found]
+
+    def _analyse_all(self, database: str) -> None:
+        tables = self._planner.session.tables
+        for name in tables.catalog.names(database) if tables.catalog else ():
+            target = LockObject(database, name)
+            known = tables.table(target)
+            if known is not None and known.table_type != "VIRTUAL_VIEW":
+                self._planner.scans.append(Scan(target))
+
+    def _rename(self, node: Any) -> None:
+        for each in self._names.named(node):
+            self._planner.write(each)
+
+    def _view(self, node: Any, name: str) -> None:
+        if name == "CreateViewCommand" and kind(node.viewType()) != "PersistedView":
+            return  # a temporary view costs nothing: its tables are locked while an action reads them
+        self._planner.write(*self._names.named(node)[:1])
+        for query in _inner(node):
+            self.names(query)
+
+    def _create_as_select(self, node: Any) -> None:
+        for target in self._names.named(node)[:1]:
+            self._planner.write(target, how=Write.OVERWRITE)
+        queries = list(_inner(node)) or [node.query()]
+        for query in queries:
+            self.query(query)
+
+    def _insert(self, node: Any, name: str) -> None:
+        if name == "InsertIntoHiveTable":
+            target = self._names.of_table(node.table().identifier())
+            if target is not None:
+                found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
+                self._planner.write(*found, how=Write.OVERWRITE if node.overwrite() else Write.INSERT)
+        elif name == "InsertIntoHadoopFsRelationCommand":
+            table = optional(node.catalogTable())
+            if table is None:
+                self.write_path(node.outputPath())
+            elif (target := self._names.of_table(table.identifier())) is not None:
+                # Spark's own writers share a directory of the table, whichever of its partitions they write.
+                self._planner.write(target, how=Write.OVERWRITE)
+        elif name == "SaveIntoDataSourceCommand":
+            path = optional(node.options().get("path"))
+            if path is not None:
+                self.write_path(path)
+        elif name in ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"):
+            location = optional(node.storage().locationUri())
+            if location is not None:
+                self.write_path(location.toString())
+        elif name == "InsertIntoDataSourceCommand":
+            self._write_relation(node.logicalRelation())
+        else:
+            self._write_relation(node.table())
+        self.query(node.query())
+
+    def _rows(self, node: Any) -> None:
+        target, *others = items(node.children())
+        for leaf in items(target.collectLeaves()):
+            self._write_relation(leaf)
+        for each in (target, *others):
+            self.query(each)
+        for each in items(node.subqueriesAll()):  # they refer to rows outside, so they cannot be narrowed alone
+            for leaf in items(each.collectLeaves()):
+                self._scan(leaf, [])
+
+    def _unknown(self, node: Any, name: str) -> None:
+        if not self._lenient:
+            raise InvalidRequest(
+                f"what Spark's command {name} locks is not known here; run it under a lease that names its data, "
+                "HiveLocks.lease(writes=[…]), or have such commands lock everything that they name: "
+                "enable_hive_locks(…, unknown='lock')"
+            )
+        named = self._names.named(node)
+        leaves = [leaf for each in (node, *_inner(node)) for leaf in items(each.collectLeaves())]
+        found = [each for leaf in leaves if (each := self._names.of_relation(leaf)) is not None]
+        if not named and not found:
+            raise InvalidRequest(
+                f"Spark's command {name} names no table here, so what it locks is not known; run it under a lease that "
+                "names its data, HiveLocks.lease(writes=[…])"
+            )
+        self._planner.write(*named, *found)
+        return
+
+    def names(self, node: Any) -> None:
+        """Add the tables and views that an analysed query names."""
+        for each in (node, *items(node.subqueriesAll())):
+            self._looks_below(each)
+
+    def _looks_below(self, node: Any) -> None:
+        children = list(items(node.children()))
+        if not children:
+            found = self._names.of_relation(node)
+            if found is not None:
+                self._planner.look(found)
+        elif node.nodeName() == "View" and not node.isTempView():
+            found = self._names.of_table(node.desc().identifier())
+            if found is not None:
+                self._planner.look(found)
+        for child in children:
+            self._looks_below(child)
+
+    def _scans(self, node: Any, filters: list[Any]) -> None:
+        """Add what an optimised query reads; *filters* are those just above *node*."""
+        for subquery in items(node.subqueriesAll()):
+            self._scans_below(subquery, [])
+        self._scans_below(node, filters)
+
+    def _scans_below(self, node: Any, filters: list[Any]) -> None:
+        name = node.nodeName()
+        children = list(items(node.children()))
+        if not children:
+            self._scan(node, filters)
+            return
+        above = filters if name == "SubqueryAlias" else []
+        if name == "Filter":
+            # Spark hands no condition down past one with rand(), so those above exclude nothing.
+            above = [*(filters if node.condition().deterministic() else ()), node.condition()]
+        for child in children:
+            self._scans_below(child, above)
+
+    def _scan(self, leaf: Any, filters: list[Any]) -> None:
+        name = kind(leaf)
+        if name in commands.NO_DATA:
+            return
+        if name == "InMemoryRelation":
+            # Blocks of a cache can be lost, and are then read again.
+            self._scans(leaf.cacheBuilder().logicalPlan(), [])
+            return
+        found = self._names.of_relation(leaf)
+        if found is not None:
+            known = self._planner.session.tables.table(found)
+            columns = known.partition_columns if known else ()
+            self._planner.scans.append(filtered(found, _texts(filters, columns) if columns else ()))
+        elif name == "LogicalRelation" and kind(leaf.relation()) == "HadoopFsRelation":
+            for path in items(leaf.relation().location().rootPaths()):
+                self.read_path(path)
+        elif name == "DataSourceV2ScanRelation" and kind(leaf.relation().table()) in _FILE_TABLES:
+            for path in items(leaf.relation().table().fileIndex().rootPaths()):
+                self.read_path(path)
+        elif name not in ("LogicalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation") and not self._lenient:
+            raise InvalidRequest(
+                f"what Spark's plan reads by {name} is not known here; run the statement under a lease that names its "
+                "data, HiveLocks.lease(reads=[…])"
+            )
+
+    def _write_relation(self, relation: Any) -> None:
+        found = self._names.of_relation(relation)
+        if found is not None:
+            self._planner.write(found, how=Write.CHANGE)
+
+
+_FILE_TABLES = frozenset("AvroTable CSVTable JsonTable OrcTable ParquetTable TextTable".split())  # noqa: SIM905
+"""Files that are read by path, in the second version of Spark's sources."""
+
+_IF_NOT_EXISTS = frozenset(("CreateDataSourceTableCommand", "CreateTable", "CreateTableCommand"))
+
+
+def _inner(node: Any) -> Iterator[Any]:
+    """The queries that a command holds in addition to its children."""
+    return items(node.innerChildren())
+
+
+def _texts(filters: Iterable[Any], columns: Collection[str]) -> Iterator[str]:
+    """The filters that exclude partitions in Spark, as SQL: they use only partition columns."""
+    for each in filters:
+        if kind(each) == "And":
+            yield from _texts((each.left(), each.right()), columns)
+            continue
+        references = [attribute.name().lower() for attribute in items(each.references().toSeq())]
+        if references and set(references) <= set(columns) and each.deterministic():
+            yield each.sql()

@@ -1,0 +1,61 @@
+"""What a person sees while a statement waits for its locks."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.backend import Blocked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_hivelock.locks.model import Lock
+    from airflow_hivelock.locks.pending import Silent
+
+LOG_S = 60.0
+"""How often a job without a terminal logs that it waits, in seconds."""
+
+MOST_SHOWN = 3
+
+log = logging.getLogger(__name__)
+
+
+class Progress:
+    """One wait: a line that is rewritten each second, in a notebook or a terminal; else a log line each minute.
+
+    :param locks: what the statement waits for.
+    :param shown: whether to write the line; None: only where a person reads it.
+    """
+
+    def __init__(self, locks: Iterable[Lock], shown: bool | None = None) -> None:
+        named = [str(lock) for lock in locks]
+        more = f" and {len(named) - MOST_SHOWN} more" if len(named) > MOST_SHOWN else ""
+        self._wanted = ", ".join(named[:MOST_SHOWN]) + more
+        self._shown = _is_read() if shown is None else shown
+        self._width = 0
+        self._logged_s: float | None = None
+
+    def tell(self, outcome: Blocked | Silent, waited_s: float) -> None:
+        """Show the seconds waited, and the blockers."""
+        why = "; ".join(map(str, outcome.by[:MOST_SHOWN])) if isinstance(outcome, Blocked) else str(outcome)
+        text = f"Waiting {waited_s:.0f} s for {self._wanted}: {why}"
+        if self._shown:
+            sys.stderr.write(f"\r{text:<{self._width}}")
+            sys.stderr.flush()
+            self._width = len(text)
+        if self._logged_s is None or waited_s - self._logged_s >= LOG_S:
+            self._logged_s = waited_s
+            log.log(logging.DEBUG if self._shown else logging.INFO, "%s", text)
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._width:
+            sys.stderr.write(f"\r{'':<{self._width}}\r")
+            sys.stderr.flush()
+
+
+def _is_read() -> bool:
+    """Whether a person reads the output as it appears."""
+    return "ipykernel" in sys.modules or sys.stderr.isatty()
