@@ -1,4 +1,4 @@
-"""``python -m airflow_hivelock.cli``: ``airflow hivelock``, also where Airflow has no commands of providers."""
+"""``python -m airflow_hivelock.cli``: the same as ``airflow hivelock``, also if Airflow has no commands of providers."""
 
 from airflow_hivelock.cli.command import main_in_airflow
 

@@ -1,5 +1,7 @@
-"""The command line: ``hivelock`` by itself, ``airflow hivelock`` in Airflow. Loading it loads little: Airflow does so
-at each of its commands."""
+"""The command line: ``hivelock`` by itself, ``airflow hivelock`` in Airflow.
+
+It imports little at its start, because Airflow loads this module for each of its commands.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.hive.duration import seconds
+from airflow_hivelock.locks.hive.properties import seconds
 from airflow_hivelock.locks.model import MAX_LEASE_S
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
@@ -33,6 +35,7 @@ examples:
   {name} -e "UNLOCK TABLE dw.flights PARTITION (dt='2013-01-01')"
   {name} --output json -e "SHOW LEASE *"
   {name} -e "SHOW WAITERS dw.flights"
+  {name} --output json -e "SHOW HISTORY dw.flights OWNER 'daily' LIMIT 20; SHOW AUDIT LIMIT 20"
   {name} --reason "its cluster is gone" -e "DROP FORCE LEASE dw.flights"
   {name} -e "EXPLAIN LOCKS INSERT INTO dw.delays PARTITION (dt='2013-01-01') SELECT 1"
   {name} capabilities
@@ -43,24 +46,24 @@ examples:
 statements, with ; in between:
   {syntax}
 
-LOCK TABLE stands until UNLOCK TABLE. It takes SHARED on the table's database, too, and for a partition on
-its table, where Hive's own takes the one lock; and UNLOCK TABLE frees what the same user has locked, where
-Hive's frees everybody's locks.
+LOCK TABLE holds its lock until UNLOCK TABLE. It also takes SHARED on the table's database, and for a
+partition on its table. Hive's own LOCK TABLE takes only the one lock. UNLOCK TABLE frees only the locks of
+the same user. Hive's own frees the locks of all users.
 
 exit codes:
   0    all went well
   1    a statement was refused, or the lock store does not answer; check: an ERROR, data is unprotected
   2    the command or one of the statements is malformed
   75   a lock was not granted in time: the same may succeed later
-  130  Ctrl-C; a place in the queue has been given up"""
+  130  Ctrl-C; a waiting request has left the queue"""
 
 
 def _seconds(text: str) -> float:
     found_s = seconds(text)
     if found_s is None:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a time; write seconds, as in 600, or 90s, 10m, 2h")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a time. Write seconds, as in 600, or 90s, 10m, 2h")
     if found_s > MAX_LEASE_S:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is longer than a year")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is longer than a year. Give a shorter time")
     return found_s
 
 
@@ -71,13 +74,13 @@ def _columns(text: str) -> dict[str, list[str]]:
         found = None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(
-            f"{text!r:.80} is not a dict; write \"{{'dw.hourly': ['dt date', 'hr string']}}\""
+            f"{text!r:.80} is not a dict. Write \"{{'dw.hourly': ['dt date', 'hr string']}}\""
         )
     return found
 
 
 class _Version(argparse.Action):
-    """argparse's own, which Airflow's commands cannot have."""
+    """Prints the version. Airflow's commands cannot use argparse's own action."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
@@ -90,8 +93,8 @@ _URL: tuple[tuple[str, dict[str, Any]], ...] = (
         "--hive-site",
         {
             "metavar": "FILE",
-            "help": "a hive-site.xml, as /etc/hive/conf/hive-site.xml: it says what the other options do not, the lock store, the "
-            "metastore, time-outs",
+            "help": "a hive-site.xml, as /etc/hive/conf/hive-site.xml. It supplies the settings that are not given as options: the "
+            "lock store, the metastore, time-outs",
         },
     ),
     ("--metastore", {"metavar": "URI", "help": "where tables are looked up: thrift://metastore:9083"}),
@@ -105,10 +108,10 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--output", {
         "choices": ("hive", "table", "json"),
         "default": "hive",
-        "help": "hive: what Hive prints, and a table for what it does not know; json: for each statement a line with "
-        "an array of objects",
+        "help": "hive: Hive's own output, and a table for statements that Hive does not have; json: for each statement a line "
+        "with an array of objects",
     }),
-    ("--database", {"default": "default", "help": "where tables without a database lie, until USE"}),
+    ("--database", {"default": "default", "help": "the database of tables that are named without one, until USE"}),
     ("--partition-columns", {
         "type": _columns,
         "metavar": "DICT",
@@ -119,62 +122,63 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
         "action": "append",
         "default": [],
         "metavar": "TABLE",
-        "help": "a table without partitions that no metastore knows, so that to read it is SHARED; once for each",
+        "help": "a table without partitions that no metastore knows. A read of it takes SHARED. Repeat the option for each table",
     }),
     ("--locks", {
         "choices": ("stricter", "documented", "hive"),
-        "help": "whose table of commands EXPLAIN LOCKS follows where Hive's documents and real Hive differ; by default the "
-        "connection's, or the stricter",
+        "help": "which rules EXPLAIN LOCKS follows if Hive's documents and real Hive differ; by default the connection's, or the "
+        "stricter",
     }),
     ("--timeout", {
         "type": _seconds,
         "metavar": "TIME",
-        "help": "how long LOCK waits for its turn, as in 90s, 10m or 2h, or in seconds, and bears a lock store that does not answer; by default not at all: it "
-        "is refused, naming the holder. With a hive-site.xml that says it, as long as Hive tries",
+        "help": "how long LOCK waits for its locks, or for a lock store that does not answer: as in 90s, 10m or 2h, or in "
+        "seconds. By default it does not wait: it is refused, and the message names the holder. With a hive-site.xml that "
+        "sets it, LOCK waits as long as Hive",
     }),
     ("--lease", {
         "type": _seconds,
         "default": MAX_LEASE_S,
         "metavar": "TIME",
-        "help": "where the lock store frees by time: after how long it frees what LOCK takes; by default the longest",
+        "help": "if the lock store frees expired leases: how long LOCK's lease lasts; by default as long as possible",
     }),
     ("--priority", {
         "type": int,
         "default": 1,
         "metavar": "N",
-        "help": "of those that wait for a lock the larger goes first, within the lock store's bound; by default 1, as all have",
+        "help": "the waiter with the larger priority goes first, within the lock store's limit; by default 1, as for all",
     }),
     ("--max-leases", {
         "type": int,
         "metavar": "N",
-        "help": "LOCK waits until fewer than that many leases of its group stand, its own and other people's; needs --lease-group",
+        "help": "LOCK waits until fewer leases of its group are held, of all users; needs --lease-group",
     }),
-    ("--lease-group", {"default": "", "metavar": "NAME", "help": "whose leases --max-leases counts"}),
-    ("--user", {"help": "who locks and unlocks; by default who is logged in"}),
-    ("--force", {"action": "store_true", "help": "UNLOCK frees other people's leases, too; needs --reason"}),
-    ("--reason", {"default": "", "help": "why something is freed by force, or a host is gone; the audit trail keeps it"}),
+    ("--lease-group", {"default": "", "metavar": "NAME", "help": "the group of leases that --max-leases counts"}),
+    ("--user", {"help": "the user who locks and unlocks; by default the logged-in user"}),
+    ("--force", {"action": "store_true", "help": "UNLOCK also frees other users' leases; needs --reason"}),
+    ("--reason", {"default": "", "help": "the reason for a force release, or why a host is gone; the audit trail keeps it"}),
     ("--version", {"action": _Version, "nargs": 0, "help": "print the version"}),
-    ("--yes", {"action": "store_true", "help": "host-gone says it; without, it only lists what has ended with that host"}),
+    ("--yes", {"action": "store_true", "help": "host-gone declares the host gone. Without --yes it only lists the work on that host"}),
     ("command", {
         "nargs": "?",
         "choices": ("capabilities", "check", "host-gone"),
-        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, which of the "
-        "tables that are named it does not cover, and what this Airflow lacks; host-gone: the hosts that leases record "
-        "work on, or the word that the one that is named will not come back, so that what ran there has ended",
+        "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, which of the named "
+        "tables it does not protect, and what this Airflow lacks; host-gone: list the hosts that leases record work on, "
+        "or declare that the named host is gone and its work has ended",
     }),
-    ("names", {"nargs": "*", "help": "for check, tables; for host-gone, the host"}),
+    ("names", {"nargs": "*", "help": "tables for check, or the host for host-gone"}),
 )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``hivelock``.
+    """Run ``hivelock``.
 
     :return: the exit code.
     """
     parser = _parser("hivelock", _URL)
     args = parser.parse_args(argv)
     if not (args.url or args.hive_site or os.environ.get(URL)):
-        parser.error(f"which lock store? Give --hive-site or --url, or set {URL}")
+        parser.error(f"no lock store is named. Give --hive-site or --url, or set {URL}")
 
     from airflow_hivelock.cli import shell
 
@@ -182,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Opened:
-    """What the arguments name; a file before the environment."""
+    """Open the lock store that the arguments name. A file takes precedence over the environment."""
     from airflow_hivelock.cli.shell import Opened
     from airflow_hivelock.locks import connect
     from airflow_hivelock.locks.hive import lock_store
@@ -193,31 +197,31 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
 
     site = Site.read(hive_site) if hive_site else None
     if site and not url:
-        said = lock_store.of_site(site)
-        url = lock_store.url(said)
+        sources = lock_store.of_site(site)
+        url = lock_store.url(sources)
     else:
         source, url = ("--url", url) if url else (URL, os.environ[URL])
         check(url)
-        said = (lock_store.beside(site) if site else {}) | lock_store.of_url(url, source)
+        sources = (lock_store.common_fields(site) if site else {}) | lock_store.of_url(url, source)
     if metastore:
-        said["metastore_uri"] = Sourced("metastore_uri", metastore, "--metastore")
-    uri = said.get("metastore_uri")
+        sources["metastore_uri"] = Sourced("metastore_uri", metastore, "--metastore")
+    uri = sources.get("metastore_uri")
     return Opened(
         connect(url),
         connect_catalog(uri.value) if uri else None,
-        (*said.values(), *(lock_store.unused(site) if site else ())),
+        (*sources.values(), *(lock_store.unused(site) if site else ())),
         site,
-        lock_store.patience_s(said) or 0.0,
+        lock_store.patience_s(sources) or 0.0,
     )
 
 
 def main_in_airflow(argv: Sequence[str] | None = None) -> None:
-    """``python -m airflow_hivelock.cli``: what ``airflow hivelock`` is, for an Airflow that has no commands of providers."""
+    """Run ``python -m airflow_hivelock.cli``: ``airflow hivelock`` for an Airflow that has no commands of providers."""
     _in_airflow(_parser("python -m airflow_hivelock.cli", _CONN_ID).parse_args(argv))
 
 
 def get_cli_commands() -> list[CLICommand]:
-    """``airflow hivelock``, for the providers manager."""
+    """Return the command ``airflow hivelock`` for the providers manager."""
     from airflow.cli.cli_config import ActionCommand, Arg
 
     return [
@@ -249,7 +253,7 @@ def _in_airflow(args: argparse.Namespace) -> None:
         if args.command == "check" and (why := why_no_page()):
             lacks.append(why)
         off = unprotected(
-            f"tasks lock nothing: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
+            f"tasks take no locks: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
         )
         return Opened(
             hook.manager(),

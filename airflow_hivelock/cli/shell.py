@@ -1,4 +1,4 @@
-"""What the command line does once it is parsed: statements in, Hive's output and an exit code out."""
+"""Runs the parsed command: it executes statements, prints Hive's output, and returns an exit code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
 _KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
-"""kazoo logs each try to connect; the error that follows says the same in one line, and what to do."""
+"""kazoo logs each try to connect. The error after that has the same cause in one line, and the next step."""
 
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
@@ -56,7 +56,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Exit(enum.IntEnum):
-    """Exit codes, as the help has them; 75 is EX_TEMPFAIL of sysexits.h."""
+    """Exit codes, as the help lists them; 75 is EX_TEMPFAIL of sysexits.h."""
 
     OK = 0
     REFUSED = 1
@@ -69,11 +69,11 @@ class Exit(enum.IntEnum):
 class Opened:
     """What the arguments, or a connection, name.
 
-    :param settings: what it was opened with, and where each was said.
-    :param site: Hive's own settings, where a file of them is named.
-    :param timeout_s: how long LOCK waits where the arguments do not say.
-    :param lacks: what this Airflow lacks, and what that means.
-    :param findings: further findings of ``check``, of Airflow's side.
+    :param settings: the settings that it was opened with, and the source of each.
+    :param site: Hive's own settings, if a file of them is named.
+    :param timeout_s: how long LOCK waits if the arguments do not set it, in seconds.
+    :param lacks: what this Airflow lacks, and what follows from that.
+    :param findings: further findings of ``check``, about Airflow.
     """
 
     manager: LockManager
@@ -86,11 +86,13 @@ class Opened:
 
 
 class _Warnings(logging.Handler):
-    """Prints where errors are printed what the lock manager warns of: a store that does not answer, a table locked as a whole."""
+    """Prints the lock manager's warnings with the errors: a store that does not answer, a table that is locked as a
+    whole.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "WARNING" if record.name.startswith(_PLANS) else "hivelock"
-        print(_shown(f"{kind}: {_said(record.getMessage())}"), file=sys.stderr)
+        print(_shown(f"{kind}: {_with_options(record.getMessage())}"), file=sys.stderr)
 
     def __enter__(self) -> None:
         for logger, handler in self._handlers():
@@ -107,15 +109,15 @@ class _Warnings(logging.Handler):
 
 
 def run(args: argparse.Namespace, connect: Connect) -> int:
-    """Do what *args* ask, of the lock store that *connect* gives.
+    """Run the command *args* on the lock store that *connect* returns.
 
     :return: the exit code.
     """
     try:
         with _Warnings(logging.WARNING):
             return _run(args, connect)
-    except BrokenPipeError:  # who reads it, head say, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more at its end
+    except BrokenPipeError:  # the reader of the output, for example head, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at its end
         return Exit.REFUSED
 
 
@@ -125,8 +127,8 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         try:
             opened = connect()
         except HiveLockError as error:
-            code = _failed(error, str(error))  # of a URL's options, and not of those here
-            return Exit.REFUSED if args.command == "check" else code  # a configuration that protects nothing
+            code = _failed(error, str(error))  # it is about an option of the URL, not of this command
+            return Exit.REFUSED if args.command == "check" else code  # the configuration protects nothing
         with opened.manager:
             if args.command == "check":
                 _print(_settings(opened.settings), args.output)
@@ -134,8 +136,8 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 _print(_findings(findings, opened.lacks), args.output)
                 return Exit.REFUSED if findings_fail(findings) else Exit.OK
             if args.command:
-                for told in _command(args, opened):
-                    _print(told, args.output)
+                for result in _command(args, opened):
+                    _print(result, args.output)
                 return Exit.OK
             for finding in check(opened.manager, opened.site) if opened.site else ():
                 if finding.warning:
@@ -170,17 +172,17 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
 
 def _limit(group: str, most: int | None) -> LeaseLimit | None:
     if bool(group) != (most is not None):
-        raise InvalidRequest("give both of --max-leases and --lease-group, or none: how many leases, and of which")
+        raise InvalidRequest("give both --max-leases and --lease-group, or neither")
     return None if most is None else LeaseLimit(group, most)
 
 
 def _text(args: argparse.Namespace) -> str | None:
-    """The statements; None to read them from a person."""
+    """Return the statements; None if they are read from a terminal."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
-        raise InvalidRequest("give one of -e, -f, capabilities, check and host-gone")
+        raise InvalidRequest("give one of -e, -f, capabilities, check or host-gone")
     if args.file:
         try:
-            return Path(args.file).read_text(encoding="utf-8-sig")  # as editors on Windows write it
+            return Path(args.file).read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
         except (OSError, ValueError) as error:
             raise InvalidRequest(f"{args.file} cannot be read: {error}") from error
     if args.execute is not None:
@@ -189,7 +191,7 @@ def _text(args: argparse.Namespace) -> str | None:
 
 
 def _execute(session: StatementSession, text: str, output: str) -> int:
-    """:return: how many statements *text* has."""
+    """Run the statements of *text*, and return how many there are."""
     count = 0
     for result in session.run(text):
         count += 1
@@ -224,15 +226,15 @@ def _interact(session: StatementSession, output: str) -> Exit:
             text = ""
 
 
-def _failed(error: HiveLockError, said: str = "") -> Exit:
-    print(_shown(f"hivelock: {said or _said(str(error))}"), file=sys.stderr)
+def _failed(error: HiveLockError, text: str = "") -> Exit:
+    print(_shown(f"hivelock: {text or _with_options(str(error))}"), file=sys.stderr)
     if isinstance(error, LockTimeout):
         return Exit.NOT_IN_TIME
     return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED
 
 
-def _said(message: str) -> str:
-    """*message*, which names arguments of the library, with the options that they are here."""
+def _with_options(message: str) -> str:
+    """Return *message* with the names of this command's options instead of the library's arguments."""
     message = _COLUMNS.sub(r'--partition-columns "\1"', message)
     message = _UNPARTITIONED.sub(r"--unpartitioned \1", message)
     message = _ARGUMENT.sub(r"(--\1)", message)
@@ -242,20 +244,20 @@ def _said(message: str) -> str:
 
 
 def _interrupted() -> Exit:
-    print("hivelock: interrupted; what waited has left the queue", file=sys.stderr)
+    print("hivelock: interrupted. The waiting request has left the queue", file=sys.stderr)
     return Exit.INTERRUPTED
 
 
 def _login() -> str:
-    """Who runs this, by the system's word: the environment (``LOGNAME``) says what one likes."""
+    """Return the system's name of the user. Anyone can change the environment (``LOGNAME``)."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container's user without a name
+    except KeyError:  # in a container, a user may have no name
         return f"uid {os.getuid()}"
 
 
 def _actor(named: str | None) -> str:
-    """The user for the audit trail; one who *named* another than themselves is named as well."""
+    """Return the user for the audit trail. It contains the login too if the *named* user is another one."""
     login = _login()
     return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
 
@@ -276,7 +278,7 @@ def _print(result: Result, output: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """*text* without what makes a terminal do things: what others wrote into the lock store is in it."""
+    """Return *text* without control characters. It may come from the lock store, and could control the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -288,7 +290,9 @@ def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
 
 
 def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:
-    """Without a host, those that leases record work on; else what has ended with it, and that it has."""
+    """Without a host, list the hosts with recorded work. Otherwise list the work on the host, and declare the host
+    gone.
+    """
     from airflow_hivelock.work import hosts
 
     if not args.names:
@@ -308,8 +312,8 @@ def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Resul
     yield Result(_HOST_WORK, tuple(map(_row, works)))
     if not args.yes:
         raise InvalidRequest(
-            f"nothing is declared yet. If {host} is off, or can never reach its network again, all of this has ended: repeat "
-            "it with --yes and a reason (reason). What still runs there would write on beside the next holder"
+            f"nothing is declared yet. If {host} is off, or can never reach its network again, repeat the command with --yes "
+            "and a reason (reason). Otherwise its work would continue to write together with the next holder"
         )
 
 
@@ -321,7 +325,7 @@ def _row(each: HostWork) -> tuple[str | int, ...]:
 
 
 def _capabilities(capabilities: Capabilities) -> Result:
-    """What the lock store promises, each with its meaning out of the class's own documentation."""
+    """Return what the lock store promises, with each meaning from the class's own documentation."""
     meanings = re.findall(r":param (\w+): (.*?)(?=\s+:param|\s*\Z)", Capabilities.__doc__ or "", re.DOTALL)
     rows = tuple((name, getattr(capabilities, name), " ".join(meaning.split())) for name, meaning in meanings)
     text = "\n".join(f"{'yes' if promised else 'no ':3}  {name:12}  {meaning}" for name, promised, meaning in rows)
@@ -329,7 +333,7 @@ def _capabilities(capabilities: Capabilities) -> Result:
 
 
 def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
-    """Which lock manager protects what: by Hive's own file, and by what its servers say."""
+    """Check which lock manager protects what, by Hive's own file and by the answers of its servers."""
     manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
     site = opened.site if opened.site and (asked or hasattr(manager.backend, "settings")) else None
@@ -343,7 +347,7 @@ def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
         if asked is None:
             raise
         findings.append(
-            unprotected(f"the metastore cannot be asked where Hive locks, or for the partitions of a table: {error}")
+            unprotected(f"the metastore did not say where Hive locks, so the protection cannot be checked: {error}")
         )
         return findings + (check(manager) if site is None else [])
 
@@ -355,7 +359,7 @@ def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:
-    """Each setting, and where it was said."""
+    """Return each setting and its source."""
     rows = tuple((each.name, each.value, each.source) for each in settings)
     text = "\n".join(f"{name}={value}  ({source})" for name, value, source in rows)
     return Result(("setting", "value", "source"), rows, text)

@@ -1,6 +1,6 @@
-"""All that the page needs of Airflow's API server: who asks and what they may, which connections there are, what runs do.
+"""The page's access to Airflow's API server: users and their permissions, connections, and the states of runs.
 
-The one module of the page that touches what Airflow does not call public.
+The only module of the page that uses parts of Airflow that are not public.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.sensors import HiveLockSensor
 from airflow_hivelock.triggers.keeper import suspect_leases
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
-from airflow_hivelock.ui.holders import Told
+from airflow_hivelock.ui.holders import TaskFacts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -53,12 +53,12 @@ MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
 USER = Depends(get_user)
 
 PERMITTED_S = 30.0
-"""How long a permission is remembered, to see a DAG or the button that frees."""
+"""How long a permission is remembered, in seconds: to see a DAG or the button for a force release."""
 
 MOST_REMEMBERED = 50_000
 
 MOST_AT_ONCE = 500
-"""Of how many runs, or sensors, the database is asked in one statement."""
+"""The most runs, or sensors, in one statement to the database."""
 
 _SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
@@ -72,7 +72,7 @@ _lock = threading.Lock()
 
 
 def base_path() -> str:
-    """Where Airflow's own pages begin: ``/``, or ``/airflow/`` behind a proxy."""
+    """The path of Airflow's own pages: ``/``, or ``/airflow/`` behind a proxy."""
     return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + "/"
 
 
@@ -81,19 +81,20 @@ def user_id(user: Any) -> str:
 
 
 def user_name(user: Any) -> str:
-    """What the audit trail gets: the name, and the id where that is another, for names need not be unique."""
+    """The user for the audit trail: the name, and the id if it differs, because names need not be unique."""
     name, known_as = str(user.get_name()), user_id(user)
     return name if name == known_as else f"{name} ({known_as})"
 
 
 def may_release(conn_id: str, user: Any) -> bool:
-    """Whether *user* may free what others hold: a user may who may change the connection. Seeing the page is not enough."""
+    """Whether *user* may release leases of others: only a user who may change the connection. Seeing the page is not
+    enough."""
     details = ConnectionDetails(conn_id=conn_id, team_name=_team(conn_id))
     return bool(get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user))
 
 
 def shows_release(conn_id: str, user: Any) -> bool:
-    """As :func:`may_release`, but remembered: the page asks every few seconds, and an auth manager may ask a server."""
+    """:func:`may_release`, but remembered: the page asks every few seconds, and an auth manager may ask a server."""
     now, key = time.monotonic(), (user_id(user), conn_id)
     with _lock:
         until, answer = _may_release.get(key, (0.0, False))
@@ -118,15 +119,15 @@ MAY_RELEASE = Depends(permitted_to_release)
 
 
 def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
-    """Those of *dag_ids* that *user* may not see in Airflow either; what holds a lock in their name stays nameless."""
+    """The DAGs of *dag_ids* that *user* may not see in Airflow either. The page hides the names of their holders."""
     wanted = set(dag_ids)
     now, who = time.monotonic(), user_id(user)
     with _lock:
         known = {
             dag_id: answer
             for dag_id in wanted
-            if (said := _permitted.get((who, dag_id))) is not None
-            for until, answer in [said]
+            if (remembered := _permitted.get((who, dag_id))) is not None
+            for until, answer in [remembered]
             if until > now
         }
     unknown = sorted(wanted - known.keys())
@@ -134,7 +135,7 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
     manager = get_auth_manager()
     for team in {teams.get(dag_id) for dag_id in unknown}:  # a manager that asks a server may ask for many at once
         of_team = {dag_id for dag_id in unknown if teams.get(dag_id) == team}
-        of: Any = {"team_name": team} if team else {}  # of which a manager before Airflow 3.2 knows nothing
+        of: Any = {"team_name": team} if team else {}  # a manager before Airflow 3.2 has no teams
         seen = manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, **of)
         known |= {dag_id: dag_id in seen for dag_id in of_team}
     with _lock:
@@ -166,7 +167,7 @@ def held_with(ti_key: TaskInstanceKey) -> str:
 
 
 def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
-    """The keeper's last report on leases that it could not free: when, in ms, and why, by lease id.
+    """The keeper's last report on suspect leases: the time, in ms, and the reasons by lease id.
 
     The keeper writes this into the event of its asset. Without a DAG that is scheduled on the asset there is no event.
     """
@@ -179,8 +180,8 @@ def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
     )
     with create_session() as session:
         found = session.execute(last).first()
-    said = (found.extra or {}).get("payload") if found is not None else None
-    suspects = said.get("suspects") if isinstance(said, dict) else None
+    payload = (found.extra or {}).get("payload") if found is not None else None
+    suspects = payload.get("suspects") if isinstance(payload, dict) else None
     if found is None or not isinstance(suspects, dict):
         return 0, {}
     return int(found.timestamp.timestamp() * 1000), {str(key): str(why) for key, why in suspects.items()}
@@ -188,9 +189,9 @@ def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Sensor:
-    """A sensor that waits until data is free. It takes no lock, so that the lock store does not know it.
+    """A sensor that waits until data is free. It takes no lock, so the lock store does not know it.
 
-    :param reads: what it looks at, as its task names it; templates that the triggerer renders are still templates here.
+    :param reads: the names in its task; templates that the triggerer renders are still templates here.
     """
 
     dag_id: str
@@ -203,7 +204,7 @@ class Sensor:
 
 
 def sensors(conn_id: str) -> list[Sensor]:
-    """The sensors that wait with that connection; one that waits on a worker names none, and is listed for each."""
+    """The sensors that wait with that connection. A sensor on a worker names none, and is listed for each."""
     task = TaskInstance
     waiting = (
         select(task.dag_id, task.run_id, task.task_id, task.map_index, task.state, task.start_date, Trigger)
@@ -218,33 +219,33 @@ def sensors(conn_id: str) -> list[Sensor]:
     found = []
     with create_session() as session:
         for dag_id, run_id, task_id, map_index, state, since, trigger in session.execute(waiting):
-            given: dict[str, Any] = {"hivelock_conn_id": conn_id}
+            arguments: dict[str, Any] = {"hivelock_conn_id": conn_id}
             if state == "deferred":
                 try:
-                    given = trigger.kwargs
-                except Exception as error:  # noqa: BLE001 - of another version, or of another Fernet key
+                    arguments = trigger.kwargs
+                except Exception as error:  # noqa: BLE001 - another version wrote it, or another Fernet key
                     log.info("What sensor %s of %s waits for cannot be read: %r", task_id, dag_id, error)
-            if given.get("hivelock_conn_id") == conn_id:
-                reads, writes = (tuple(map(str, given.get(kind) or ())) for kind in ("reads", "writes"))
+            if arguments.get("hivelock_conn_id") == conn_id:
+                reads, writes = (tuple(map(str, arguments.get(kind) or ())) for kind in ("reads", "writes"))
                 began = since or datetime.now(UTC)
                 found.append(Sensor(dag_id, run_id, task_id, map_index, began, reads, writes))
     return found
 
 
-def told(owners: Collection[Owner]) -> dict[Owner, Told]:
-    """What Airflow says of each of *owners*; one of a run that it does not know is missing."""
-    found: dict[Owner, Told] = {}
+def task_facts(owners: Collection[Owner]) -> dict[Owner, TaskFacts]:
+    """Airflow's records of each of *owners*; an owner with an unknown run is missing."""
+    found: dict[Owner, TaskFacts] = {}
     by_run: dict[tuple[str, str], list[Owner]] = defaultdict(list)
     for owner in owners:
         by_run[owner.dag_id, owner.run_id].append(owner)
     wanted = list(by_run)
     with create_session() as session:
         for first in range(0, len(wanted), MOST_AT_ONCE):
-            found |= _told(session, {run: by_run[run] for run in wanted[first : first + MOST_AT_ONCE]})
+            found |= _task_facts(session, {run: by_run[run] for run in wanted[first : first + MOST_AT_ONCE]})
     return found
 
 
-def _told(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> Iterator[tuple[Owner, Told]]:
+def _task_facts(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> Iterator[tuple[Owner, TaskFacts]]:
     runs = session.execute(
         select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.end_date, DagModel.is_paused)
         .join(DagModel, DagModel.dag_id == DagRun.dag_id, isouter=True)
@@ -268,15 +269,15 @@ def _told(session: Session, by_run: Mapping[tuple[str, str], list[Owner]]) -> It
     ).all()
     active: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     own: dict[tuple[str, str, str, int], dict[str, Any]] = {}
-    for dag_id, run_id, task_id, map_index, state, scheduled, queued, started, ended, heard in tasks:
+    for dag_id, run_id, task_id, map_index, state, scheduled, queued, started, ended, heartbeat in tasks:
         at = ended if state in FINISHED else started if state == "running" else queued or scheduled or started
-        own[dag_id, run_id, task_id, map_index] = {"task": str(state or ""), "at": at, "heard": heard}
+        own[dag_id, run_id, task_id, map_index] = {"task": str(state or ""), "at": at, "heartbeat": heartbeat}
         if state and state not in FINISHED:
             active[dag_id, run_id][task_id if map_index < 0 else f"{task_id}[{map_index}]"] = str(state)
     for dag_id, run_id, state, ended, paused in runs:
         for owner in by_run[dag_id, run_id]:
             mine = own.get((dag_id, run_id, owner.task_id, owner.map_index), {})
-            yield owner, Told(str(state), ended, bool(paused), active=active[dag_id, run_id], **mine)
+            yield owner, TaskFacts(str(state), ended, bool(paused), active=active[dag_id, run_id], **mine)
 
 
 def _is_ours(conn_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the holder of each lease does, by Airflow's records, and which holders need a person."""
+"""The activity of each lease's holder, by Airflow's records, and the holders that need a user's action."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from airflow_hivelock.ui.works import WorkState
 
 GRACE = timedelta(minutes=1)
-"""How long a task that is over may take to release its lease, and one that runs to give a sign of life."""
+"""How long a finished task may take to release its lease, and how long a running one may give no sign of life."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What Airflow says of a task: the state of its run and its own, each None for one that it does not know.
+class TaskFacts:
+    """Airflow's records of a task: the state of its run and its own, each None if unknown.
 
-    :param ended: when its run has.
-    :param paused: whether its DAG is.
+    :param ended: when its run ended.
+    :param paused: whether its DAG is paused.
     :param at: since when it is in its state.
-    :param heard: its last sign of life.
-    :param active: the states of the run's tasks that are under way, by name.
+    :param heartbeat: its last sign of life.
+    :param active: the states of the run's tasks that are not finished, by name.
     """
 
     run: str | None = None
@@ -34,16 +34,16 @@ class Told:
     paused: bool = False
     task: str | None = None
     at: datetime | None = None
-    heard: datetime | None = None
+    heartbeat: datetime | None = None
     active: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What a holder does.
+    """The activity of a holder.
 
-    :param kind: ``works``; ``idle``, as long as it is queued or between two tasks; ``ends``; ``needs`` somebody;
-        ``hand``, a person's; ``untold``, another Airflow's.
+    :param kind: ``works``; ``idle``, while it is queued or between two tasks; ``ends``; ``needs`` a user's action;
+        ``hand``: a user holds it; ``untold``: another Airflow's.
     :param state: in a word or two.
     :param why: in a sentence.
     """
@@ -54,47 +54,47 @@ class Doing:
     at: datetime | None = None
 
 
-HAND = Doing("hand", "by hand", "Locked on the command line; it stands until UNLOCK TABLE")
-PROGRAM = Doing("untold", "a program", "No task of an Airflow: whether it lives cannot be told from here")
+HAND = Doing("hand", "by hand", "Locked on the command line. It is held until UNLOCK TABLE")
+PROGRAM = Doing("untold", "a program", "Not a task of Airflow, so this page cannot check whether it runs")
 
 
 def judge(
     data: dict[str, Any],
     now_ms: int,
-    ask: Callable[[Collection[Owner]], Mapping[Owner, Told]],
+    ask: Callable[[Collection[Owner]], Mapping[Owner, TaskFacts]],
     works: Mapping[str, Mapping[str, WorkState]],
 ) -> None:
-    """Say in each lease of *data* what its holder does, by one question to Airflow for all of them.
+    """Add the holder's activity to each lease of *data*, by one question to Airflow for all of them.
 
     :param works: the answers of :func:`airflow_hivelock.ui.works.ask`, by lease id.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     texts = [data["owners"][row["o"]] for row in data["leases"]]
     ours = {text["text"]: Owner.parse(text["text"]) for text in texts if "dag" in text and "installation" not in text}
-    told = ask([owner for owner in ours.values() if owner])
+    facts = ask([owner for owner in ours.values() if owner])
     for row, text in zip(data["leases"], texts, strict=True):
         if owner := ours.get(text["text"]):
-            doing = of_task(owner, told.get(owner, Told()), [name for name, *_ in row["jobs"]], now)
+            doing = of_task(owner, facts.get(owner, TaskFacts()), [name for name, *_ in row["jobs"]], now)
         elif "installation" in text:
             doing = Doing(
                 "untold",
                 "elsewhere",
-                f"A task of the Airflow {text['installation']!r}: its state cannot be told from here",
+                f"A task of the Airflow {text['installation']!r}. This page cannot check its state",
             )
         else:
             doing = HAND if "person" in text else PROGRAM
         if doing.kind != "needs" and row.get("expires", now_ms) < now_ms:
-            why = f"The lease has lapsed: nobody renews it, and the lock stands until it is freed. {doing.why}"
+            why = f"The lease has expired, because it is not renewed. Its locks are held until it is freed. {doing.why}"
             doing = Doing("needs", "not renewed", why)
         row |= {"doing": doing.kind, "state": doing.state, "why": doing.why}
         if answers := works.get(row["id"]):
-            row["jobs"] = told_jobs(row["jobs"], answers)
+            row["jobs"] = job_rows(row["jobs"], answers)
         if doing.at is not None:
             row["at"] = int(doing.at.timestamp() * 1000)
 
 
-def told_jobs(jobs: Collection[Sequence[str]], answers: Mapping[str, WorkState]) -> list[list[str]]:
-    """*jobs*, each its name and what it is, with what is known of it; and what no lease records, but was found."""
+def job_rows(jobs: Collection[Sequence[str]], answers: Mapping[str, WorkState]) -> list[list[str]]:
+    """*jobs*, each with its name, its description and its known state. Found work that no lease records comes last."""
     known = {name: what for name, what, *_ in jobs}
     names = [*known, *(name for name in answers if name not in known)]
     asked = [(name, known.get(name, ""), answers.get(name)) for name in names]
@@ -103,46 +103,69 @@ def told_jobs(jobs: Collection[Sequence[str]], answers: Mapping[str, WorkState])
     ]
 
 
-def of_task(owner: Owner, told: Told, jobs: Collection[str], now: datetime) -> Doing:
-    """What *owner* does under its lease, of which the works are called *jobs*."""
-    verdict = judge_owner(owner, told.run, dict(told.active))
+def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime) -> Doing:
+    """The activity of *owner* under its lease.
+
+    :param jobs: the names of the recorded work.
+    """
+    verdict = judge_owner(owner, facts.run, dict(facts.active))
     if verdict.stale:
-        what = "run unknown" if told.run is None else "run over"
-        return _over(what, f"{verdict.reason[0].upper()}{verdict.reason[1:]}", told.ended, now)
+        what = "run unknown" if facts.run is None else "run over"
+        return _over(what, f"{verdict.reason[0].upper()}{verdict.reason[1:]}", facts.ended, now)
     name = owner.work
-    run = f"its run is {told.run}"
-    if told.task is None:
-        return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run; {run}")
-    if told.task == "running":
-        if told.heard is not None and now - told.heard > GRACE:
-            return Doing("needs", "no heartbeat", "Airflow has it as running, but hears nothing of it", told.heard)
-        return Doing("works", "working", f"Task {name} is running", told.at)
-    if told.task == "success" and name not in jobs:
-        doing = _between({other: state for other, state in told.active.items() if other != name}, run, told)
-    elif judge_task(owner, told.task).stale:
-        word = "not released" if told.task == "success" else told.task.replace("_", " ")
-        return _over(word, f"Task {name} is over ({told.task}) and has not released its lock; {run}", told.at, now)
-    elif told.task == "deferred" and name in jobs:
-        return Doing("works", "working", f"Task {name} is deferred; its work goes on elsewhere", told.at)
+    run = f"its run is {facts.run}"
+    if facts.task is None:
+        return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run, and {run}")
+    if facts.task == "running":
+        if facts.heartbeat is not None and now - facts.heartbeat > GRACE:
+            why = "Airflow lists it as running, but gets no heartbeat from it"
+            if now - facts.heartbeat > UNNOTICED:
+                return Doing("needs", "no heartbeat", why, facts.heartbeat)
+            why += (
+                ". Airflow ends the task after task_instance_heartbeat_timeout, five minutes by default. Then the keeper frees the "
+                "lease when its work has ended"
+            )
+            return Doing("ends", "no heartbeat", why, facts.heartbeat)
+        return Doing("works", "working", f"Task {name} is running", facts.at)
+    if facts.task == "success" and name not in jobs:
+        doing = _between({other: state for other, state in facts.active.items() if other != name}, run, facts)
+    elif judge_task(owner, facts.task).stale:
+        shown = "not released" if facts.task == "success" else facts.task.replace("_", " ")
+        return _over(
+            shown, f"Task {name} is over ({facts.task}), but has not released its lock, and {run}", facts.at, now
+        )
+    elif facts.task == "deferred" and name in jobs:
+        return Doing("works", "working", f"Task {name} is deferred, and its work runs elsewhere", facts.at)
     else:
-        word = told.task.replace("_", " ") or "not scheduled"
-        doing = Doing("idle", word, f"Task {name} holds its lock and does not work yet: it is {word}", told.at)
-    if doing.kind == "idle" and told.paused:
-        return Doing("needs", "DAG paused", "Its DAG is paused: the run does not go on, and keeps its lock", doing.at)
+        shown = facts.task.replace("_", " ") or "not scheduled"
+        doing = Doing("idle", shown, f"Task {name} holds its lock, but does not work yet: it is {shown}", facts.at)
+    if doing.kind == "idle" and facts.paused:
+        return Doing(
+            "needs", "DAG paused", "Its DAG is paused, so the run does not continue, and keeps its lock", doing.at
+        )
     return doing
 
 
-def _between(active: Mapping[str, str], run: str, told: Told) -> Doing:
-    """What a run does after the task that has locked for others."""
+def _between(active: Mapping[str, str], run: str, facts: TaskFacts) -> Doing:
+    """The activity of a run after the task that has locked for others."""
     working = sorted(other for other, state in active.items() if state == "running")
     if working:
-        return Doing("works", "working", f"{', '.join(working)} of the run is running", told.at)
+        return Doing("works", "working", f"Running in this run: {', '.join(working)}", facts.at)
     if active:
-        word = min(active.values()).replace("_", " ")
-        return Doing("idle", word, f"Nothing of the run is running: {', '.join(sorted(active))} {word}", told.at)
-    return Doing("idle", "between tasks", f"No task of the run is under way; {run}", told.at)
+        shown = min(active.values()).replace("_", " ")
+        return Doing(
+            "idle",
+            shown,
+            f"No task of the run is running. Tasks that are {shown}: {', '.join(sorted(active))}",
+            facts.at,
+        )
+    return Doing("idle", "between tasks", f"No task of the run is active, and {run}", facts.at)
 
 
 def _over(state: str, why: str, at: datetime | None, now: datetime) -> Doing:
     fresh = at is not None and now - at < GRACE
     return Doing("ends" if fresh else "needs", state, why, at)
+
+
+UNNOTICED = timedelta(minutes=10)
+"""Airflow ends a task that sends no heartbeat within this time, unless it is configured otherwise."""

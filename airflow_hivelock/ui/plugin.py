@@ -1,7 +1,7 @@
-"""What Airflow loads: the page's application, its entry in the menu, and the links from tasks to the page.
+"""The plugin that Airflow loads: the page's application, its entry in the menu, and the links from tasks to the page.
 
-Every process of Airflow loads this module, tasks too. What only the API server needs is imported when the API server
-asks for it. The page uses parts of Airflow that are not public. If they have moved, the API server starts without the page.
+Every process of Airflow loads this module, even tasks. Modules that only the API server needs are imported on its first
+use. The page uses parts of Airflow that are not public. If they have moved, the API server starts without the page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 _VIEW = {
     "name": "Hive locks",
-    "href": f"{PREFIX}/",  # relative to where Airflow is mounted
+    "href": f"{PREFIX}/",  # relative to Airflow's mount point
     "url_route": ROUTE,
     "category": "browse",
     "destination": "nav",
@@ -30,22 +30,22 @@ _VIEW = {
 
 
 def why_no_page() -> str | None:
-    """Why this Airflow cannot serve the page; None: it can."""
+    """The reason why this Airflow cannot serve the page; None: it can."""
     try:
         from airflow_hivelock.ui import app  # noqa: F401
     except Exception as error:  # noqa: BLE001 - Airflow reads fastapi_apps unguarded: any error would stop the API server
         return (
-            f'the page "Hive locks" cannot be loaded, and Airflow serves none: {type(error).__name__}: {error}. Locks work '
+            f'the page "Hive locks" cannot be loaded, so Airflow does not show it: {type(error).__name__}: {error}. Locks work '
             "without it. Install a version of airflow-hivelock that is made for this Airflow, then restart the API server"
         )
     return None
 
 
 class HiveLocksPageLink(HiveLocksLink):
-    """The link as the API server makes it for the package's own operators.
+    """The link that the API server makes for the package's own operators.
 
-    It exists also while a task waits in the triggerer and no worker has ever run it. For operators that the API server does
-    not know, those of users under HiveLockMixin, Airflow's worker stores the link when the task ends.
+    It also exists while a task waits in the triggerer and no worker has run it yet. The API server does not know users'
+    operators under HiveLockMixin. For those, Airflow's worker stores the link when the task ends.
     """
 
     @property
@@ -62,7 +62,7 @@ class HiveLocksPageLink(HiveLocksLink):
 
 
 class HoldLink(HiveLocksLink):
-    """The link of a Python task, once ``hold()`` has named the connection in its XCom; before that, none."""
+    """The link of a Python task after ``hold()`` has named the connection in its XCom; before that, none."""
 
     @property
     def operators(self) -> list[Any]:  # type: ignore[override]
@@ -86,7 +86,7 @@ class HiveLocksPlugin(AirflowPlugin):
     """The page "Hive locks" below Browse."""
 
     name = "hivelock"
-    operator_extra_links: list[Any] = [HiveLocksPageLink(), HoldLink()]  # noqa: RUF012 - as Airflow declares it
+    operator_extra_links: list[Any] = [HiveLocksPageLink(), HoldLink()]  # noqa: RUF012 - Airflow declares it like this
 
     @property
     def external_views(self) -> list[Any]:  # type: ignore[override]

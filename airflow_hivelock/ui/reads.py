@@ -1,4 +1,4 @@
-"""Reads of the lock store, and questions to clusters, in threads: the API server does not hang with them.
+"""Reads of the lock store, and questions to clusters, in threads, so that they do not block the API server.
 
 One runs at a time for each key. A request waits for a bounded time, and a costly read rests before the next.
 """
@@ -25,10 +25,10 @@ T = TypeVar("T")
 THREADS = 32
 MOST_KEPT = 200
 MOST_UNDER_WAY = 200
-"""How many may wait for a thread or for their answer; what is asked beyond that is refused at once."""
+"""How many reads may wait for a thread or for their answer; further ones are refused at once."""
 
 REST = 4.0
-"""How many times as long as a read has taken it is left alone at least: none takes more than a fifth of the time."""
+"""A read rests at least this many times as long as it took, so it takes at most a fifth of the time."""
 
 
 @dataclass
@@ -46,11 +46,11 @@ class _SharedRead:
 
 
 class SharedReads:
-    """A pool of threads for what takes its time. Those who ask for the same meanwhile share one read, and an answer that is
-    young enough is given again.
+    """A pool of threads for slow reads. Requests for the same key share one read, and an answer that is young enough is
+    reused.
 
     :param name: of its threads.
-    :param patience_s: how long one who asks waits. The read goes on without them, and no other one starts for its key.
+    :param patience_s: how long a request waits. The read goes on after that, and no other one starts for its key.
     """
 
     def __init__(self, name: str, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,9 +61,9 @@ class SharedReads:
         self._lock = threading.RLock()  # a read that is done at once ends while it is being entered
 
     async def ask(self, key: Hashable, read: Callable[[], T], max_age_s: float = 0.0) -> T:
-        """What *read* gives, or gave no longer than *max_age_s* ago.
+        """Return the result of *read*, or one that is no older than *max_age_s*.
 
-        :raises StoreUnavailable: nothing came in time.
+        :raises StoreUnavailable: there was no result in time.
         """
         future: Future[T] = self._shared(key, read, max_age_s).future
         if await _done_within(future, self._patience_s):
@@ -73,9 +73,9 @@ class SharedReads:
     async def glance(
         self, key: Hashable, read: Callable[[], T], max_age_s: float, keep_s: float, wait_s: float
     ) -> T | None:
-        """As :meth:`ask`, but a request waits for *wait_s* at most.
+        """Do the same as :meth:`ask`, but wait for *wait_s* at most.
 
-        While a new answer is on its way it is the last one, if that is not older than *keep_s*; None: there is none yet.
+        While a new answer is on its way, return the last one if it is no older than *keep_s*; None: there is none yet.
         """
         try:
             shared = self._shared(key, read, max_age_s)
@@ -88,12 +88,12 @@ class SharedReads:
         return future.result() if await _done_within(future, wait_s) else None
 
     def is_asked(self, key: Hashable, at_least_s: float) -> bool:
-        """Whether the read of *key* has a thread, and has begun *at_least_s* ago without an answer."""
+        """Whether the read of *key* has a thread, and has run for *at_least_s* without an answer."""
         shared = self._reads.get(key)
         return shared is not None and shared.future.running() and self._clock() - shared.started >= at_least_s
 
     def forget(self, *keys: Hashable) -> None:
-        """Have the next who asks read anew."""
+        """Make the next request for these keys read again."""
         with self._lock:
             for key in keys:
                 self._reads.pop(key, None)
@@ -118,7 +118,8 @@ class SharedReads:
 
 
 def _safely(read: Callable[[], T]) -> T:
-    """What *read* gives. What would end the process, were it raised in the API server's own loop, is an error like others."""
+    """Return the result of *read*. An error that would end the process in the API server's own loop becomes an ordinary
+    one."""
     try:
         return read()
     except Exception:
@@ -128,10 +129,10 @@ def _safely(read: Callable[[], T]) -> T:
 
 
 class Uncollected:
-    """Keeps the garbage collector from running meanwhile, in all threads of the process.
+    """Stops the garbage collector for a while, in all threads of the process.
 
-    A look at thousands of locks makes a hundred thousand objects, none of them garbage: of its time the collector would
-    take half, which goes through all that the API server has whenever so many have come.
+    A look at thousands of locks makes a hundred thousand objects, none of them garbage. The collector would take half
+    of its time, because it repeatedly scans all objects of the API server.
     """
 
     def __init__(self) -> None:
@@ -157,6 +158,6 @@ class Uncollected:
 
 async def _done_within(future: Future[Any], wait_s: float) -> bool:
     """Whether it is done within *wait_s*; nothing is cancelled."""
-    with suppress(Exception):  # the future has it
+    with suppress(Exception):  # the future keeps its error
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), wait_s)
     return future.done()

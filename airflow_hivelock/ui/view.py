@@ -1,4 +1,4 @@
-"""What the page shows of a lock store, as plain values; read once for all who look at it."""
+"""The page's data about a lock store, as plain values; read once for all users."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.ui.holders import told_jobs
-from airflow_hivelock.ui.works import host_of, judge, what
+from airflow_hivelock.ui.works import what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks import LockManager
@@ -23,23 +22,21 @@ if TYPE_CHECKING:
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
     from airflow_hivelock.ui.access import Sensor
-    from airflow_hivelock.ui.works import WorkState
 
 PERSON = "cli:"
-"""How the owner of what a person has locked on the command line begins: ``cli:<user>:<uuid>``."""
+"""The beginning of the owner of a user's lock on the command line: ``cli:<user>:<uuid>``."""
 
 MOST_BLOCKERS = 50
-"""How many of those in a waiter's way are looked at for its arrows, nearest first."""
+"""How many blockers of a waiter are considered for its arrows, nearest first."""
 
 MOST_ARROWS = 12
 MOST_WAITERS = 5_000
 MOST_LOCKS = 20_000
-"""How many locks are told of at most: of those who hold, of those who wait, of Hive's own, and in a history, each."""
+"""How many locks are listed at most: of holders, of waiters, of Hive's own, and in a history, each."""
 
-MOST_TENURES = 3_000
-MOST_AUDITED = 1_000
+MOST_TENURES, MOST_AUDITED = 3_000, 1_000
 CLOCK_S = 300.0
-"""How long the difference between this process's clock and the store's is relied on: asking for it is a write."""
+"""How long to rely on the offset of this process's clock from the store's, in seconds: to read it is a write."""
 
 
 class Owners:
@@ -50,7 +47,7 @@ class Owners:
         self.rows: list[dict[str, Any]] = []
         self._places: dict[str, int] = {}
 
-    def place(self, text: str) -> int:
+    def index(self, text: str) -> int:
         """The row of the owner *text*."""
         if text not in self._places:
             self._places[text] = len(self.rows)
@@ -58,9 +55,9 @@ class Owners:
         return self._places[text]
 
 
-@lru_cache(maxsize=8_192)  # nobody changes a row
+@lru_cache(maxsize=8_192)  # rows are never changed
 def owner_row(text: str, installation: str) -> dict[str, Any]:
-    """An owner, taken apart; with ``installation`` where it is a task of another Airflow than *installation*."""
+    """The parts of an owner; with ``installation`` if it is a task of another Airflow than *installation*."""
     owner = Owner.parse(text)
     if owner is None:
         user = text.removeprefix(PERSON).rpartition(":")[0] if text.startswith(PERSON) else ""
@@ -75,20 +72,17 @@ def owner_row(text: str, installation: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class View:
-    """An answer, and the DAGs that it names: a user who may not see one of them gets it without.
-
-    :param told: what owners have written themselves, of which a nameless one's is left out: lists of rows with ``o``.
-    """
+    """An answer, and the DAGs that it names. A user who may not see one of them gets the answer without it."""
 
     data: dict[str, Any]
     dag_ids: frozenset[str]
 
     def without(self, hidden: Collection[str]) -> dict[str, Any]:
-        """The answer for one who may not see the DAGs *hidden*."""
+        """The answer for a user who may not see the DAGs *hidden*."""
         if not hidden:
             return self.data
-        nameless = {place for place, row in enumerate(self.data["owners"]) if row.get("dag") in hidden}
-        owners = [{"hidden": True} if place in nameless else row for place, row in enumerate(self.data["owners"])]
+        nameless = {index for index, row in enumerate(self.data["owners"]) if row.get("dag") in hidden}
+        owners = [{"hidden": True} if index in nameless else row for index, row in enumerate(self.data["owners"])]
         shown = {**self.data, "owners": owners}
         for kind in ("leases", "waiters", "tenures", "entries"):
             if kind in shown:
@@ -101,22 +95,22 @@ def _nameless(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class StoreClock:
-    """The store's time, from its last answer and this process's own steps."""
+    """The store's time, from its last answer and this process's monotonic clock."""
 
     def __init__(self) -> None:
         self._asked: tuple[float, float] | None = None
 
     def now_ms(self, manager: LockManager) -> int:
         if self._asked is None or time.monotonic() - self._asked[0] > CLOCK_S:
-            said_ms = manager.now().timestamp() * 1000
-            self._asked = time.monotonic(), said_ms
-        at, said_ms = self._asked
-        return int(said_ms + (time.monotonic() - at) * 1000)
+            store_ms = manager.now().timestamp() * 1000
+            self._asked = time.monotonic(), store_ms
+        at, store_ms = self._asked
+        return int(store_ms + (time.monotonic() - at) * 1000)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What ``show()`` said, and when it was asked, by the store's clock."""
+class ShownLocks:
+    """The result of ``show()``, and when it was asked, by the store's clock."""
 
     at_ms: int
     holders: Sequence[Holder]
@@ -125,17 +119,17 @@ class Looked:
 def current(
     leases: Sequence[Lease],
     waiters: Sequence[Waiter],
-    looked: Looked | None,
+    shown_locks: ShownLocks | None,
     installation: str,
     *,
     expires: bool = False,
     sensors: Sequence[Sensor] = (),
 ) -> View:
-    """Who holds and who waits.
+    """The holders and the waiters.
 
-    :param looked: Hive's own locks and locks lost to Hive, which leases do not contain; None: it is not known yet.
+    :param shown_locks: Hive's own locks and locks lost to Hive, which leases do not contain; None: unknown so far.
     :param expires: whether time frees a lease in this store.
-    :param sensors: what waits for data to be free, and takes no lock.
+    :param sensors: the sensors that wait for free data, and take no lock.
     """
     owners = Owners(installation)
     fitting = _fitting(waiters[:MOST_WAITERS])
@@ -144,12 +138,12 @@ def current(
     blocking = {owner for _, arrows, *_ in queue for owner, _ in arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
     standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
-    for holder in looked.holders if looked else ():
+    for holder in shown_locks.holders if shown_locks else ():
         standing[holder.lease_id].append(holder)
     hives = standing.pop(None, [])
     data = {
-        "leases": [_lease(owners, lease, standing.get(lease.id, ()), looked) for lease in kept],
-        "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if looked else None,
+        "leases": [_lease(owners, lease, standing.get(lease.id, ()), shown_locks) for lease in kept],
+        "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if shown_locks else None,
         "waiters": [_waiter(owners, *row) for row in queue] + [_sensor(owners, sensor) for sensor in sensors],
         "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
@@ -158,30 +152,28 @@ def current(
 
 
 def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
-    """As many of *requests*, from the first, as :data:`MOST_LOCKS` locks are of."""
+    """The first of *requests*, up to :data:`MOST_LOCKS` locks."""
     left = MOST_LOCKS
-    for place, request in enumerate(requests):
+    for index, request in enumerate(requests):
         left -= len(request.locks)
-        if left < 0 and place > 0:
-            return requests[:place]
+        if left < 0 and index > 0:
+            return requests[:index]
     return requests
 
 
-def history(manager: LockManager, installation: str, since: datetime) -> View:
-    """The leases that were held or asked for after *since*, the last first."""
+def history(tenures: Sequence[Tenure], installation: str) -> View:
+    """The leases *tenures*, in their order."""
     owners = Owners(installation)
-    tenures = [tenure for tenure in manager.history() if tenure.ended is None or tenure.ended >= since]
-    shown = _fitting(sorted(tenures, key=lambda tenure: tenure.granted, reverse=True)[:MOST_TENURES])
+    shown = _fitting(tenures[:MOST_TENURES])
     return _view(
         owners, {"tenures": [_tenure(owners, tenure) for tenure in shown], "left_out": len(tenures) - len(shown)}
     )
 
 
-def audit(manager: LockManager, installation: str) -> View:
-    """The force releases, the last first."""
+def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
+    """The force releases *entries*, in their order."""
     owners = Owners(installation)
-    entries = manager.audit()
-    shown = [_entry(owners, entry) for entry in _fitting(entries[: -1 - MOST_AUDITED : -1])]
+    shown = [_entry(owners, entry) for entry in _fitting(entries[:MOST_AUDITED])]
     return _view(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
 
 
@@ -190,10 +182,10 @@ def _view(owners: Owners, data: dict[str, Any]) -> View:
     return View({"installation": owners.installation, "owners": owners.rows, **data}, dag_ids)
 
 
-def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], looked: Looked | None) -> dict[str, Any]:
+def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks: ShownLocks | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": lease.id,
-        "o": owners.place(lease.owner),
+        "o": owners.index(lease.owner),
         "token": lease.token,
         "attempt": lease.attempt,
         "since": _ms(lease.since),
@@ -205,11 +197,11 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], looked: Loo
         row["expires"] = _ms(lease.expires)
     if standing and standing[0].query:
         row["query"] = standing[0].query
-    # What was granted since that look began has lost nothing; what has none at all has just been released.
+    # A lease that was granted since that look has lost nothing. A lease without any lock there has just been released.
     if (
         standing
-        and looked
-        and _ms(lease.since) < looked.at_ms
+        and shown_locks
+        and _ms(lease.since) < shown_locks.at_ms
         and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in standing})
     ):
         row["lost"] = sorted(map(str, lost))
@@ -217,7 +209,7 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], looked: Loo
 
 
 def _hive(holder: Holder) -> dict[str, Any]:
-    return {
+    row: dict[str, Any] = {
         "object": str(holder.object),
         "mode": _mode(holder.mode),
         "owner": holder.owner,
@@ -225,22 +217,28 @@ def _hive(holder: Holder) -> dict[str, Any]:
         "explicit": holder.explicit,
         "query": holder.query,
     }
+    if holder.hive_id:
+        row["id"] = holder.hive_id
+    if holder.heartbeat is not None:
+        row["heartbeat"] = _ms(holder.heartbeat)
+    return row
 
 
 def _waiter(
     owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int, holding: Sequence[Blocker]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "o": owners.place(waiter.owner),
-        "place": waiter.place,
+        "o": owners.index(waiter.owner),
+        "position": waiter.position,
         "priority": waiter.priority,
         "for": waiter.waits_for.value,
         "since": _ms(waiter.since),
+        **({"until": _ms(waiter.until)} if waiter.until else {}),
         "locks": _locks(waiter.locks),
-        "behind": [{**arrow, "o": owners.place(owner)} for owner, arrow in arrows],
+        "blockers": [{**arrow, "o": owners.index(owner)} for owner, arrow in arrows],
         "direct": direct,
         "ahead": len({blocker.owner for blocker in waiter.blocked_by if blocker.waiting}),
-        "held": [{**_arrow(blocker), "o": owners.place(blocker.owner)} for blocker in holding],
+        "holders": [{**_arrow(blocker), "o": owners.index(blocker.owner)} for blocker in holding],
     }
     if waiter.waits_for is WaitsFor.LEASE:
         row["group"] = next((blocker.group for blocker in waiter.blocked_by if blocker.group), "")
@@ -249,23 +247,23 @@ def _waiter(
 
 
 def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
-    """Each waiter with its own blockers, and how many: not the blockers of these in turn."""
+    """Each waiter with its direct blockers, and how many: without the blockers' own blockers."""
     nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
     names = defaultdict(set, {owner: {blocker.owner for blocker in near} for owner, near in nearest.items()})
     for waiter in waiters:
-        behind: list[Arrow] = []
+        blockers: list[Arrow] = []
         passed: set[str] = set()
         for blocker in sorted(
             nearest[waiter.owner], key=lambda blocker: -len(names[blocker.owner]) if blocker.group else 0
         ):
             if blocker.owner not in passed:
-                behind.append((blocker.owner, _arrow(blocker)))
+                blockers.append((blocker.owner, _arrow(blocker)))
                 passed |= {blocker.owner} | names[blocker.owner]
-        yield waiter, behind[:MOST_ARROWS], len(behind)
+        yield waiter, blockers[:MOST_ARROWS], len(blockers)
 
 
 def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
-    """Who holds what each waits for in the end, by the waiter's owner; for one behind other waiters only, what these wait for."""
+    """The holders that each waiter waits for in the end, by its owner; behind waiters only, the holders of these."""
     found: dict[str, Sequence[Blocker]] = {}
     for waiter in waiters:
         held: dict[str, Blocker] = {}
@@ -275,10 +273,10 @@ def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
             if not blocker.waiting:
                 held.setdefault(blocker.owner, blocker)
         found[waiter.owner] = list(held.values())
-    behind = {waiter.owner: waiter.blocked_by for waiter in waiters}
+    blockers = {waiter.owner: waiter.blocked_by for waiter in waiters}
     for waiter in waiters:
         owner, passed = waiter.owner, {waiter.owner}
-        while not found.get(owner) and (ahead := behind.get(owner)) and ahead[0].owner not in passed:
+        while not found.get(owner) and (ahead := blockers.get(owner)) and ahead[0].owner not in passed:
             owner = ahead[0].owner
             passed.add(owner)
         found[waiter.owner] = found.get(owner, ())
@@ -288,21 +286,21 @@ def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
 def _sensor(owners: Owners, sensor: Sensor) -> dict[str, Any]:
     who = Owner(owners.installation, sensor.dag_id, sensor.run_id, sensor.task_id, sensor.map_index)
     return {
-        "o": owners.place(str(who)),
-        "place": 0,
+        "o": owners.index(str(who)),
+        "position": 0,
         "priority": 1,
         "for": "free",
         "since": _ms(sensor.since),
         "locks": [[name, "S"] for name in sensor.reads] + [[name, "X"] for name in sensor.writes],
-        "behind": [],
+        "blockers": [],
         "direct": 0,
         "ahead": 0,
-        "held": [],
+        "holders": [],
     }
 
 
 def _arrow(blocker: Blocker) -> dict[str, Any]:
-    """What one is in the way by: a lock, or one of the leases that are counted."""
+    """The cause of a block: a lock, or a permit of a group."""
     arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
     return {**arrow, "counted": True} if blocker.group else arrow
 
@@ -310,7 +308,7 @@ def _arrow(blocker: Blocker) -> dict[str, Any]:
 def _tenure(owners: Owners, tenure: Tenure) -> dict[str, Any]:
     return {
         "id": tenure.lease_id,
-        "o": owners.place(tenure.owner),
+        "o": owners.index(tenure.owner),
         "locks": [lock for lock in _locks(tenure.locks) if len(lock) == 2],
         "asked": _ms(tenure.asked),
         "granted": _ms(tenure.granted),
@@ -322,29 +320,29 @@ def _entry(owners: Owners, entry: ForcedRelease) -> dict[str, Any]:
     return {
         "at": _ms(entry.at),
         "id": entry.lease_id,
-        "o": owners.place(entry.owner),
+        "o": owners.index(entry.owner),
         "user": entry.user,
         "reason": entry.reason,
         "locks": [lock for lock in _locks(entry.locks) if len(lock) == 2],
     }
 
 
-_said: dict[int, tuple[tuple[Lock, ...], list[list[Any]]]] = {}
-"""What was said of locks, by their identity: a request has the same ones from one look to the next, and to compare them
-would cost more than to say it again."""
+_lock_rows: dict[int, tuple[tuple[Lock, ...], list[list[Any]]]] = {}
+"""The JSON of locks, by their identity: a request keeps its locks from one look to the next, and to compare them would
+cost more than to make it again."""
 
 
 def _locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
-    """Object and mode; a third value marks what is locked only because it lies above another."""
-    known = _said.get(id(locks))
+    """Object and mode; a third value marks a lock on a parent that is taken only for the objects below it."""
+    known = _lock_rows.get(id(locks))
     if known is None or known[0] is not locks:
-        if len(_said) > 2 * MOST_LOCKS:
-            _said.clear()
-        known = _said[id(locks)] = locks, _told(locks)
+        if len(_lock_rows) > 2 * MOST_LOCKS:
+            _lock_rows.clear()
+        known = _lock_rows[id(locks)] = locks, _rows_of_locks(locks)
     return known[1]
 
 
-def _told(locks: tuple[Lock, ...]) -> list[list[Any]]:
+def _rows_of_locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
     above = {parent for lock in locks if (parent := lock.object.parent) is not None}
     above |= {parent for lock in above for parent in lock.parents}
     return [
@@ -363,38 +361,12 @@ def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def describe(
-    lease: Lease, installation: str, answers: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]]
-) -> dict[str, Any]:
-    """A lease and what it records as its work, with what is known of that.
-
-    :param keeper: when the keeper has last told of leases that it could not free, and why, by lease id.
-    """
-    hosts = {work.name: host_of(work.application) for work in lease.works}
-    jobs = told_jobs([[work.name, what(work.application)] for work in lease.works], answers)
-    works = [
-        {
-            "name": name,
-            "what": said,
-            "host": hosts.get(name, ""),
-            **dict(zip(("code", "how", "next"), known, strict=False)),
-        }
-        for name, said, *known in jobs
-    ]
-    shown = {
-        "id": lease.id,
-        "owner": owner_row(lease.owner, installation),
-        "token": lease.token,
-        "locks": len(lease.locks),
-        "works": works,
-    }
-    why, step = judge(answers)
-    at_ms, whys = keeper
-    report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys else {}
-    return shown | {"keeper": {"why": why, "next": step, **report}}
-
-
 def dag_of(lease: Lease, installation: str) -> str:
-    """The DAG of a lease of this Airflow's; ``""``: none of its."""
-    row = owner_row(lease.owner, installation)
+    """The DAG of a lease of this Airflow's; ``""``: it belongs to no task of it."""
+    return dag_of_owner(lease.owner, installation)
+
+
+def dag_of_owner(owner: str, installation: str) -> str:
+    """The DAG of an owner in this Airflow; ``""``: it is no task of it."""
+    row = owner_row(owner, installation)
     return "" if "installation" in row else row.get("dag", "")

@@ -1,4 +1,4 @@
-"""What runs under a lease: whether it has ended, which processes live, and what to do about them."""
+"""The work under a lease: whether it has ended, which processes live, and the next step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 RUNS, ENDED, AWAY, UNTOLD, SILENT = "runs", "ended", "away", "untold", "silent"
 
 LEFT_BEHIND = "left behind"
-"""The name of what the task's own processes have started, and no lease records."""
+"""The name of processes that the task's own processes have started, and no lease records."""
 
 MOST_NAMED = 5
 
@@ -36,12 +36,12 @@ _LOOK_AT_LOGS = (
 
 @dataclass(frozen=True)
 class WorkState:
-    """Whether a work runs.
+    """Whether work runs.
 
-    :param code: ``runs``; ``ended``; ``away``, on a host that this process cannot ask; ``untold``; ``silent``, what runs it
-        has not answered.
+    :param code: ``runs``; ``ended``; ``away``: on a host that this process cannot ask; ``untold``; ``silent``: its
+        cluster has not answered.
     :param text: the same in words, with the process and its host.
-    :param next: what to do about it; ``""`` where nothing is to be done.
+    :param next: the next step for the user; ``""`` if there is none.
     """
 
     code: str
@@ -50,7 +50,7 @@ class WorkState:
 
 
 def ask(lease: Lease) -> dict[str, WorkState]:
-    """Whether each work of *lease* runs, by name, and what its tasks have left behind on this host.
+    """Whether each work of *lease* runs, by name, and the processes that its tasks have left behind on this host.
 
     The keeper asks the same questions before it frees a lease, from the triggerer's host.
     """
@@ -66,9 +66,9 @@ def ask(lease: Lease) -> dict[str, WorkState]:
 
 
 def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
-    """The keeper's verdict on a lease whose task is over, and the next step.
+    """The keeper's verdict on a lease of a finished task, and the next step.
 
-    The keeper asks the same questions in the triggerer. It reports a verdict only if it cannot tell whether work goes on.
+    The keeper asks the same questions in the triggerer. It reports a verdict only if it cannot check the work.
 
     :param found: the answers of :func:`ask`.
     """
@@ -82,12 +82,12 @@ def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
     for code in (SILENT, UNTOLD):
         if code in by_code:
             name, state = by_code[code]
-            return f"cannot tell whether {name} has ended", state.next
+            return f"does not know whether {name} has ended", state.next
     return "frees it within a minute, if its task is over and Airflow's triggerer runs", ""
 
 
 def how(work: Work) -> WorkState:
-    """Whether *work* runs, by what this process can find out on its host."""
+    """Whether *work* runs, if this process can find that out on its host."""
     try:
         application = applications.of(work)
         if isinstance(application, Processes):
@@ -97,21 +97,21 @@ def how(work: Work) -> WorkState:
         return WorkState(RUNS, "still runs", "Wait until it ends, or end it in its cluster.")
     except CannotTell as error:
         log.info("Whether %s runs: %s", work.name, error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks of clusters raise what they like
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks of clusters raise any exception
         log.warning("Whether %s runs: %r", work.name, error)
-        return WorkState(SILENT, "its cluster gives no answer", f"See that its cluster is up. {_LOOK_AT_LOGS}")
-    return WorkState(UNTOLD, "cannot be told from here", _LOOK_AT_LOGS)
+        return WorkState(SILENT, "its cluster gives no answer", f"Check that its cluster is up. {_LOOK_AT_LOGS}")
+    return WorkState(UNTOLD, "cannot be checked from here", _LOOK_AT_LOGS)
 
 
 def unanswered(lease: Lease, *, asked: bool) -> dict[str, WorkState]:
     """The answers while there is none.
 
-    :param asked: False while the questions still wait for their turn.
+    :param asked: False while the questions still wait for a thread.
     """
     if not asked:
         text = "is not asked about yet: other clusters have not answered"
         return {work.name: WorkState(UNTOLD, text, "Look again in a minute.") for work in lease.works}
-    silent = WorkState(SILENT, "its cluster has not answered yet", "See that its cluster is up, and look again.")
+    silent = WorkState(SILENT, "its cluster has not answered yet", "Check that its cluster is up, and look again.")
     return {work.name: silent for work in lease.works}
 
 
@@ -130,15 +130,16 @@ def _of_processes(asked: Processes) -> WorkState:
         return WorkState(ENDED, "has ended")
     more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
     names = ", ".join(f"{pid} ({program})" for pid, program in list(living.items())[:MOST_NAMED]) + more
-    said = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
+    shown = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
     pids = [str(pid) for pid in living][:MOST_NAMED]
     see = f"On {asked.host}, ps -fp {','.join(pids)} shows more. Wait until it ends, or end it: kill {' '.join(pids)}"
-    return WorkState(RUNS, f"still runs on {asked.host}: {said}", see)
+    return WorkState(RUNS, f"still runs on {asked.host}: {shown}", see)
 
 
 @lru_cache(maxsize=8_192)
 def host_of(application: str) -> str:
-    """The other host on which *application* runs; ``""`` if it runs here or in a cluster, or if its host is declared gone."""
+    """The other host on which *application* runs; ``""`` if it runs here or in a cluster, or if its host is declared
+    gone."""
     try:
         asked = applications.decode(application)
     except CannotTell:
@@ -148,7 +149,7 @@ def host_of(application: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def what(application: str) -> str:
-    """What a lease has recorded as *application*, in words."""
+    """The recorded *application* in words."""
     if not application:
         return "what it waits for elsewhere"
     try:

@@ -1,57 +1,76 @@
-// Times: everything is told by the lock store's clock, as it was with the last answer.
+// Times, by the lock store's clock as of the last answer.
 
 import { h } from "./dom.js";
 
+/** @type {[string, number][]} */
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 let storeMs = Date.now();
-let heardMs = performance.now();
+let receivedMs = performance.now();
 
+/** @param {number} ms */
 export function setNow(ms) {
   storeMs = ms;
-  heardMs = performance.now();
+  receivedMs = performance.now();
 }
 
-export const now = () => storeMs + performance.now() - heardMs;
+export const now = () => storeMs + performance.now() - receivedMs;
 
+/** @param {number} ms */
 export function duration(ms) {
   const s = Math.max(0, Math.round(ms / 1000));
-  const place = UNITS.findIndex(([, unit]) => s >= unit);
-  if (place < 0) return "0 s";
-  const [name, unit] = UNITS[place];
-  const rest = Math.floor((s % unit) / (UNITS[place + 1]?.[1] ?? 1));
-  const small = place + 1 < UNITS.length && s < 10 * unit && rest ? ` ${rest} ${UNITS[place + 1][0]}` : "";
+  const index = UNITS.findIndex(([, unit]) => s >= unit);
+  if (index < 0) return "0 s";
+  const [name, unit] = UNITS[index];
+  const rest = Math.floor((s % unit) / (UNITS[index + 1]?.[1] ?? 1));
+  const small = index + 1 < UNITS.length && s < 10 * unit && rest ? ` ${rest} ${UNITS[index + 1][0]}` : "";
   return `${Math.floor(s / unit)} ${name}${small}`;
 }
 
+/** @param {number} ms */
 export function moment(ms) {
   return new Date(ms).toISOString().replace("T", " ").slice(0, 19) + "Z";
 }
 
-// Elements whose text follows the time, without their rows being made again.
+// The text of these elements changes with time, while their rows stay the same.
+
+/** @param {number} ms */
 export function since(ms) {
   return ticking({ "data-since": ms, title: moment(ms), datetime: new Date(ms).toISOString() });
 }
 
+/** @param {number} ms */
 export function until(ms) {
   return ticking({ "data-until": ms, title: moment(ms), datetime: new Date(ms).toISOString() });
 }
 
+/** @param {import("./dom.js").Attributes} attributes */
 function ticking(attributes) {
   const element = h("time", attributes);
   tickOne(element, now());
   return element;
 }
 
+/**
+ * @param {HTMLTimeElement} element
+ * @param {number} at
+ */
 function tickOne(element, at) {
   const { since: from, until: to } = element.dataset;
   const left = Number(to) - at;
-  const text = from !== undefined ? duration(at - Number(from)) : left >= 0 ? duration(left) : `lapsed ${duration(-left).split(" ").slice(0, 2).join(" ")}`;
+  const text = from !== undefined ? duration(at - Number(from)) : left >= 0 ? duration(left) : `expired ${duration(-left).split(" ").slice(0, 2).join(" ")} ago`;
   if (element.textContent !== text) element.textContent = text;
 }
 
 export function tick() {
   const at = now();
-  for (const element of document.querySelectorAll("time[data-since], time[data-until]")) tickOne(element, at);
+  /** @type {NodeListOf<HTMLTimeElement>} */
+  const elements = document.querySelectorAll("time[data-since], time[data-until]");
+  for (const element of elements) tickOne(element, at);
 }
 
+/**
+ * @param {number} number
+ * @param {string} one
+ * @param {string} many
+ */
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

@@ -1,118 +1,162 @@
-// Who waits for whom: one drawing for each knot of requests, holders at the left, waiters to their right.
+// Who waits for whom: one drawing for each cluster of requests, with the holders at the left and the waiters to their right.
 
 import { h, middle, svg } from "./dom.js";
 import { count, duration, now } from "./format.js";
-import { aLease, reasonOf, waitsForLock } from "./model.js";
-import { ownerText, runText } from "./owners.js";
+import { awaitedText, leaseOfGroup, reasonOf, waitsForLock } from "./model.js";
+import { ownerText, runText, taskText } from "./owners.js";
+
+/**
+ * @typedef {import("./model.js").Model} Model
+ * @typedef {import("./model.js").Waiter} Waiter
+ * @typedef {import("./model.js").RowFilter} RowFilter
+ *
+ * @typedef {{waiters: Waiter[], holders: number[]}} Cluster
+ * @typedef {{x: number, y: number}} Point
+ * @typedef {{waiter: (waiter: Waiter) => void, holder: (holder: {o: number, owner: Answer.Owner}) => void}} Open what a click on a box does
+ */
 
 const BOX = { width: 236, height: 52, right: 76, below: 10 };
-const MOST_KNOTS = 12;
+const MOST_CLUSTERS = 12;
 const MOST_IN_COLUMN = 8;
 const MOST_COLUMNS = 8;
 
+/**
+ * @param {HTMLElement} panel
+ * @param {Model} model
+ * @param {RowFilter} filter
+ * @param {Open} open
+ * @param {string} whyEmpty
+ */
 export function drawGraph(panel, model, filter, open, whyEmpty) {
-  const knots = knotsOf(model).filter((knot) => knot.waiters.some(filter) || knot.holders.some((holder) => filter(asRow(model, holder))));
-  knots.sort((a, b) => b.waiters.length - a.waiters.length);
-  const figures = knots.slice(0, MOST_KNOTS).map((knot) => figure(model, knot, open));
-  const more = knots.length - figures.length;
-  panel.replaceChildren(h("div", { class: "knots" },
+  const clusters = clustersOf(model).filter((cluster) => cluster.waiters.some(filter) || cluster.holders.some((holder) => filter(asRow(model, holder))));
+  clusters.sort((a, b) => b.waiters.length - a.waiters.length);
+  const figures = clusters.slice(0, MOST_CLUSTERS).map((cluster) => figure(model, cluster, open));
+  const more = clusters.length - figures.length;
+  panel.replaceChildren(h("div", { class: "clusters" },
     figures.length ? null : h("p", { class: "empty" }, whyEmpty),
     ...figures,
-    more > 0 ? h("p", { class: "muted" }, `${count(more, "more knot")} of requests; narrow the filter to see them.`) : null));
+    more > 0 ? h("p", { class: "muted" }, `${count(more, "more drawing")}. A narrower filter shows them.`) : null));
 }
 
-function asRow(model, place) {
-  const lease = model.byOwner.get(place);
-  return { text: ownerText(model.owners[place]).toLowerCase(), locks: lease?.locks ?? [] };
+/**
+ * @param {Model} model
+ * @param {number} o
+ */
+function asRow(model, o) {
+  const lease = model.byOwner.get(o);
+  return { text: ownerText(model.owners[o]).toLowerCase(), locks: lease?.locks ?? [] };
 }
 
-// Groups of requests that are in one another's way, by union and find.
-function knotsOf(model) {
+/**
+ * The requests that wait for one another, directly or through others, by union and find.
+ * @param {Model} model
+ * @returns {Cluster[]}
+ */
+function clustersOf(model) {
+  /** @type {Map<number, number>} */
   const parent = new Map();
-  const find = (place) => {
-    let root = place;
-    while (parent.has(root) && parent.get(root) !== root) root = parent.get(root);
-    parent.set(place, root);
+  /** @param {number} o */
+  const find = (o) => {
+    let root = o;
+    for (let above = parent.get(root); above !== undefined && above !== root; above = parent.get(root)) root = above;
+    parent.set(o, root);
     return root;
   };
   for (const waiter of model.waiters) {
-    for (const arrow of waiter.behind) parent.set(find(waiter.o), find(arrow.o));
+    for (const arrow of waiter.blockers) if (arrow.o !== undefined) parent.set(find(waiter.o), find(arrow.o));
   }
   const waiting = new Set(model.waiters.map((waiter) => waiter.o));
-  const knots = new Map();
-  for (const waiter of model.waiters.filter((waits) => waits.for !== "slot" && waits.for !== "free")) { // no request is in their way
+  /** @type {Map<number, {waiters: Waiter[], holders: Set<number>}>} */
+  const clusters = new Map();
+  // Sensors and away requests block no other request.
+  for (const waiter of model.waiters.filter((each) => each.until || (each.for !== "slot" && each.for !== "free"))) {
     const root = find(waiter.o);
-    const knot = knots.get(root) ?? { waiters: [], holders: new Set() };
-    knots.set(root, knot);
-    knot.waiters.push(waiter);
-    for (const arrow of waiter.behind) if (!waiting.has(arrow.o)) knot.holders.add(arrow.o);
+    const cluster = clusters.get(root) ?? { waiters: [], holders: new Set() };
+    clusters.set(root, cluster);
+    cluster.waiters.push(waiter);
+    for (const { o } of waiter.blockers) if (o !== undefined && !waiting.has(o)) cluster.holders.add(o);
   }
-  return [...knots.values()].map((knot) => ({ waiters: knot.waiters, holders: [...knot.holders] }));
+  return [...clusters.values()].map((cluster) => ({ waiters: cluster.waiters, holders: [...cluster.holders] }));
 }
 
-// The longest way to a request that waits for nobody gives the column; waiters come in their order.
-function columnsOf(knot) {
-  const column = new Map(knot.holders.map((place) => [place, 0]));
-  for (const waiter of knot.waiters) {
-    column.set(waiter.o, 1 + Math.max(0, ...waiter.behind.map((arrow) => column.get(arrow.o) ?? 0)));
+/**
+ * The owners of each column. An owner's column is the longest path from it to a holder. Waiters come in their order.
+ * @param {Cluster} cluster
+ */
+function columnsOf(cluster) {
+  const column = new Map(cluster.holders.map((o) => [o, 0]));
+  for (const waiter of cluster.waiters) {
+    column.set(waiter.o, 1 + Math.max(0, ...waiter.blockers.map(({ o }) => (o === undefined ? 0 : (column.get(o) ?? 0)))));
   }
+  /** @type {number[][]} */
   const columns = [];
-  for (const [place, at] of column) (columns[at] ??= []).push(place);
-  return Array.from(columns, (places) => places ?? []); // without holders the first one is a hole
+  for (const [o, at] of column) (columns[at] ??= []).push(o);
+  return Array.from(columns, (owners) => owners ?? []); // without holders, the first one is a hole
 }
 
-function figure(model, knot, open) {
-  const columns = columnsOf(knot);
+/**
+ * @param {Model} model
+ * @param {Cluster} cluster
+ * @param {Open} open
+ */
+function figure(model, cluster, open) {
+  const columns = columnsOf(cluster);
   const shown = columns.slice(0, MOST_COLUMNS);
   const left = columns.slice(MOST_COLUMNS).flat().length;
-  const waiters = new Map(knot.waiters.map((waiter) => [waiter.o, waiter]));
-  const places = new Map();
+  const waiters = new Map(cluster.waiters.map((waiter) => [waiter.o, waiter]));
+  /** @type {Map<number, Point>} */
+  const points = new Map();
+  /** @type {SVGElement[]} */
   const boxes = [];
   shown.forEach((column, x) => {
     const cut = column.length > MOST_IN_COLUMN ? MOST_IN_COLUMN - 1 : column.length;
     column.slice(0, cut).forEach((owner, y) => {
-      places.set(owner, { x: x * (BOX.width + BOX.right) + 1, y: y * (BOX.height + BOX.below) + 1 });
+      points.set(owner, { x: x * (BOX.width + BOX.right) + 1, y: y * (BOX.height + BOX.below) + 1 });
     });
-    if (cut < column.length) {
-      boxes.push(moreBox(x * (BOX.width + BOX.right) + 1, cut * (BOX.height + BOX.below) + 1, column.length - cut));
-      for (const owner of column.slice(cut)) places.set(owner, null);
-    }
+    if (cut < column.length) boxes.push(moreBox(x * (BOX.width + BOX.right) + 1, cut * (BOX.height + BOX.below) + 1, column.length - cut));
   });
   if (left > 0) boxes.push(moreBox(shown.length * (BOX.width + BOX.right) + 1, 1, left));
+  /** @type {SVGElement[]} */
   const arrows = [];
-  for (const [owner, at] of places) {
-    if (at === null) continue;
-    for (const arrow of waiters.get(owner)?.behind ?? []) {
-      const to = places.get(arrow.o);
-      if (to) arrows.push(curve(at, to, reasonOf(waiters.get(owner), arrow)));
+  for (const [o, at] of points) {
+    const waiter = waiters.get(o);
+    for (const arrow of waiter?.blockers ?? []) {
+      const to = arrow.o === undefined ? undefined : points.get(arrow.o);
+      if (waiter && to) arrows.push(curve(at, to, reasonOf(waiter, arrow)));
     }
-    boxes.push(box(model, owner, waiters.get(owner), at, open));
+    boxes.push(box(model, o, waiter, at, open));
   }
   const rows = Math.max(...shown.map((column) => Math.min(column.length, MOST_IN_COLUMN)));
   const width = (shown.length + (left > 0 ? 1 : 0)) * (BOX.width + BOX.right) - BOX.right + 2;
   const height = rows * (BOX.height + BOX.below) - BOX.below + 2;
-  const objects = [...new Set(knot.waiters.flatMap((waiter) => waiter.behind.map((arrow) => (arrow.counted ? aLease(waiter) : arrow.object))))];
+  const objects = [...new Set(cluster.waiters.flatMap((waiter) => waiter.blockers.map((arrow) => (arrow.counted ? leaseOfGroup(waiter) : arrow.object))))];
   const named = objects.slice(0, 3).join(", ") + (objects.length > 3 ? ` and ${objects.length - 3} more` : "");
-  const unseen = knot.waiters.reduce((sum, waiter) => sum + (waiter.direct - waiter.behind.length), 0);
-  const title = `${count(knot.waiters.length, "request")} ${knot.waiters.length === 1 ? "waits" : "wait"} for ${named || "their turn"}`;
-  return h("figure", {}, h("figcaption", {}, title, unseen > 0 ? h("span", { class: "muted" }, `, ${count(unseen, "arrow")} left out`) : null),
+  const hidden = cluster.waiters.reduce((sum, waiter) => sum + (waiter.direct - waiter.blockers.length), 0);
+  const title = `${count(cluster.waiters.length, "request")} ${cluster.waiters.length === 1 ? "waits" : "wait"} for ${named || "their turn"}`;
+  return h("figure", {}, h("figcaption", {}, title, hidden > 0 ? h("span", { class: "muted" }, `, ${count(hidden, "arrow")} not shown`) : null),
     h("div", { class: "drawing", tabindex: 0, role: "region", "aria-label": `${title}, as a drawing` },
       svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": title }, ...arrows, ...boxes)));
 }
 
-function box(model, place, waiter, at, open) {
-  const owner = model.owners[place];
-  const lease = model.byOwner.get(place);
-  const [first, second] = owner.hidden || owner.dag === undefined
-    ? [ownerText(owner), ""]
-    : [owner.dag, `${owner.task}${owner.map === undefined ? "" : `[${owner.map}]`} · ${runText(owner.run)}`];
-  const wants = waiter?.locks.filter(([, , above]) => above !== 1) ?? [];
-  const third = waiter
-    ? `waits ${duration(now() - waiter.since)} for ${waitsForLock(waiter) ? (wants[0]?.[0] ?? "") : aLease(waiter)}${waitsForLock(waiter) && wants.length > 1 ? ` +${wants.length - 1}` : ""}`
-    : lease ? `${lease.doing === "needs" ? "needs you: " : ""}${lease.state}, holds for ${duration(now() - lease.since)}` : "holds it in Hive";
-  const act = () => open(waiter ?? lease ?? { owner, hive: true });
+/** @type {Record<string, string>} */
+const HOLDER_CLASSES = { needs: "holds attention", idle: "holds idle" };
+
+/**
+ * @param {Model} model
+ * @param {number} o
+ * @param {Waiter | undefined} waiter
+ * @param {Point} at
+ * @param {Open} open
+ */
+function box(model, o, waiter, at, open) {
+  const owner = model.owners[o];
+  const lease = model.byOwner.get(o);
+  const [first, second] = owner.dag === undefined ? [ownerText(owner), ""] : [owner.dag, `${taskText(owner)} · ${runText(owner.run)}`];
+  const third = waiter ? waiterLine(waiter)
+    : lease ? `${lease.doing === "needs" ? "needs action: " : ""}${lease.state}, held for ${duration(now() - lease.since)}` : "holds it in Hive";
+  const act = () => (waiter ? open.waiter(waiter) : open.holder({ o, owner }));
   return svg("g", {
-    class: `box ${waiter ? "waits" : { needs: "holds lapsed", idle: "holds idle" }[lease?.doing] ?? "holds"}`, transform: `translate(${at.x} ${at.y})`, tabindex: 0, role: "button",
+    class: `box ${waiter ? "waits" : HOLDER_CLASSES[lease?.doing ?? ""] ?? "holds"}`, transform: `translate(${at.x} ${at.y})`, tabindex: 0, role: "button",
     "aria-label": `${ownerText(owner)}, ${third}`, onclick: act,
     onkeydown: (event) => {
       if (event.key === "Enter" || event.key === " ") {
@@ -125,12 +169,29 @@ function box(model, place, waiter, at, open) {
   svg("text", { x: 10, y: 45, class: "third" }, middle(third, 36)));
 }
 
+/** @param {Waiter} waiter */
+function waiterLine(waiter) {
+  const { wanted } = waiter;
+  const what = waitsForLock(waiter) ? `${wanted[0]?.[0] ?? ""}${wanted.length > 1 ? ` +${wanted.length - 1}` : ""}` : awaitedText(waiter);
+  return `waits ${duration(now() - waiter.since)} for ${what}`;
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {number} number
+ */
 function moreBox(x, y, number) {
   return svg("g", { class: "box more", transform: `translate(${x} ${y})` }, svg("rect", { width: BOX.width, height: BOX.height, rx: 5 }),
     svg("text", { x: BOX.width / 2, y: BOX.height / 2 + 4, "text-anchor": "middle" }, `and ${number} more`));
 }
 
-// From the waiter, at the right, to the request in the way.
+/**
+ * An arrow from the waiter, at the right, to its blocker.
+ * @param {Point} from
+ * @param {Point} to
+ * @param {string} title
+ */
 function curve(from, to, title) {
   const start = { x: from.x, y: from.y + BOX.height / 2 };
   const end = { x: to.x + BOX.width + 7, y: to.y + BOX.height / 2 };

@@ -1,47 +1,60 @@
-// What is above the tables: how much there is of what, how old that is, and what has gone wrong.
+// The part above the tables: how many of each kind there are, how old the data is, and what has gone wrong.
 
 import { byId, h } from "./dom.js";
 import { count, duration, since } from "./format.js";
-import { needsYou, waitsForLock } from "./model.js";
+import { needsAction, waitsForLock } from "./model.js";
 
+/** @typedef {import("./model.js").Model} Model */
+
+/** @param {Model | null} model */
 export function summarise(model) {
   const parts = model === null ? [] : amounts(model);
-  const text = parts.map(([said, , ms]) => `${said}${ms ?? ""}`).join();
-  const list = byId("summary");
+  const text = parts.map((part) => `${part.text}${part.since ?? ""}`).join();
+  const list = byId("summary", HTMLUListElement);
   if (list.dataset.text === text) return;
   list.dataset.text = text;
-  list.replaceChildren(...parts.map(([said, tone, ms]) => h("li", { class: tone ? `tone-${tone}` : "" }, said, ms ? since(ms) : null)));
+  list.replaceChildren(...parts.map((part) => h("li", { class: part.tone ? `tone-${part.tone}` : "" }, part.text, part.since ? since(part.since) : null)));
 }
 
-function amounts({ leases, locks, waiters, hive, leftOut }) {
-  const needy = new Set(locks.filter(needsYou).map((lock) => lock.lease)).size;
-  const inLine = waiters.filter(waitsForLock);
-  const waiting = `${inLine.length.toLocaleString("en")} waiting`;
-  const aside = (what) => waiters.filter((waiter) => waiter.for === what).length.toLocaleString("en");
-  const sensors = waiters.filter((waiter) => waiter.for === "free").length;
+/**
+ * @param {Model} model
+ * @returns {{text: string, tone?: string, since?: number}[]}
+ */
+function amounts({ locks, leases, waiters, hive, leftOut }) {
+  const needing = new Set(locks.filter(needsAction).map((lock) => lock.lease)).size;
+  const queued = waiters.filter(waitsForLock);
+  const waiting = `${queued.length.toLocaleString("en")} waiting`;
+  /** @param {Answer.WaitsFor} what */
+  const waitFor = (what) => waiters.filter((waiter) => waiter.for === what).length;
+  const [forLease, forSlot, sensors] = [waitFor("lease"), waitFor("slot"), waitFor("free")];
   return [
-    ...(needy ? [[`${needy.toLocaleString("en")} ${needy === 1 ? "needs" : "need"} you`, "bad"]] : []),
-    [count(leases.length, "lease"), ""], [count(locks.length, "lock"), ""],
-    inLine.length ? [`${waiting}, longest `, "info", Math.min(...inLine.map((waiter) => waiter.since))] : [waiting, ""],
-    ...(aside("lease") === "0" ? [] : [[`${aside("lease")} for a lease`, ""]]),
-    ...(aside("slot") === "0" ? [] : [[`${aside("slot")} for a worker slot`, ""]]),
-    ...(sensors ? [[`${count(sensors, "sensor")} waiting`, ""]] : []),
-    [hive === undefined ? "looking for Hive’s own…" : `${hive} of Hive’s own`, ""],
-    ...(leftOut ? [[`${leftOut.toLocaleString("en")} left out, too many for a page`, "warn"]] : []),
+    ...(needing ? [{ text: `${needing.toLocaleString("en")} ${needing === 1 ? "needs" : "need"} action`, tone: "bad" }] : []),
+    { text: count(leases.length, "lease") }, { text: count(locks.length, "lock") },
+    queued.length ? { text: `${waiting}, longest `, tone: "info", since: Math.min(...queued.map((waiter) => waiter.since)) } : { text: waiting },
+    ...(forLease ? [{ text: `${forLease.toLocaleString("en")} for a lease` }] : []),
+    ...(forSlot ? [{ text: `${forSlot.toLocaleString("en")} for a worker slot` }] : []),
+    ...(sensors ? [{ text: `${count(sensors, "sensor")} waiting` }] : []),
+    { text: hive === undefined ? "reading Hive’s own locks…" : `${hive} of Hive’s own` },
+    ...(leftOut ? [{ text: `${leftOut.toLocaleString("en")} not shown, too many for this page`, tone: "warn" }] : []),
   ];
 }
 
-export function tellProblem(error, known) {
-  const place = byId("problem");
-  place.hidden = error === null;
-  if (error !== null) place.textContent = `${error.message.replace(/\.$/, "")}. ${known ? "What you see is old. " : ""}Trying again.`;
+/**
+ * @param {Error | null} error
+ * @param {boolean} known whether there is data from before
+ */
+export function showProblem(error, known) {
+  const problem = byId("problem", HTMLElement);
+  problem.hidden = error === null;
+  if (error !== null) problem.textContent = `${error.message.replace(/\.$/, "")}. ${known ? "The data below is old. " : ""}Trying again.`;
 }
 
-export function tellFreshness({ heard, failures, paused }) {
-  const text = byId("freshness-text");
-  const age = heard === null ? null : performance.now() - heard;
-  byId("freshness-dot").className = failures ? "bad" : paused || age === null ? "" : "good";
+/** @param {{receivedAt: number | null, failures: number, paused: boolean}} state receivedAt: of the last answer */
+export function showFreshness({ receivedAt, failures, paused }) {
+  const text = byId("freshness-text", HTMLElement);
+  const age = receivedAt === null ? null : performance.now() - receivedAt;
+  byId("freshness-dot", HTMLElement).className = failures ? "bad" : paused || age === null ? "" : "good";
   const waiting = failures ? "no answer" : "loading…";
-  const said = paused ? "paused" : age === null ? waiting : age < 8_000 ? "live" : `${duration(age)} old`;
-  if (text.textContent !== said) text.textContent = said;
+  const freshness = paused ? "paused" : age === null ? waiting : age < 8_000 ? "live" : `${duration(age)} old`;
+  if (text.textContent !== freshness) text.textContent = freshness;
 }

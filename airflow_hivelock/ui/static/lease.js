@@ -1,152 +1,261 @@
-// The dialog on one lease: what it locks, what runs under it, who waits for it, and its release by force.
+// The dialog about one lease: its locks, its work, its waiters, and its force release.
 
 import { h } from "./dom.js";
 import { count, duration, moment, now, since, until } from "./format.js";
 import { modeTag, stateTag, workText } from "./lists.js";
-import { kindOf, stateOf } from "./model.js";
+import { kindOf, stateOf, withoutParents } from "./model.js";
 import { ownerCell, ownerText } from "./owners.js";
-import { hostGone, leaseOf, onHost, release } from "./server.js";
+import { hostGone, leaseOf, onHost, Refused, release, releaseHive } from "./server.js";
+
+/**
+ * @typedef {import("./model.js").Lease} Lease
+ * @typedef {import("./model.js").Lock} Lock
+ * @typedef {import("./model.js").Model} Model
+ * @typedef {import("./dom.js").Child} Child
+ *
+ * @typedef {object} Context
+ * @property {string} connection
+ * @property {Lock} lock
+ * @property {Model} model
+ * @property {boolean} mayRelease
+ * @property {(freed: boolean, lease: Lease) => void} onReleased after a force release; freed: the lease was still held
+ * @property {(freed: number, lock: Lock) => void} onHiveReleased after a force release of locks of Hive
+ * @property {(host: string, ended: number) => void} onHostGone after a host was declared gone
+ */
 
 const MOST_SHOWN = 100;
 const MOST_WAITERS = 100;
 
-export function openLease({ connection, lock, model, mayRelease, released, declared }) {
-  const { lease } = lock;
+/** @param {Context} context */
+export function openLease(context) {
+  const { lease } = context.lock;
   const dialog = h("dialog", { "aria-labelledby": "lease-title", onclose: () => dialog.remove() });
   const close = h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
-  dialog.append(h("header", {}, h("h2", { id: "lease-title" }, lease ? "Lease" : "Lock of Hive’s own"), close));
-  dialog.append(lease ? leaseBody({ connection, lock, model, mayRelease, released, declared, dialog }) : hiveBody(lock));
+  dialog.append(h("header", {}, h("h2", { id: "lease-title" }, lease ? "Lease" : "Hive’s own lock"), close));
+  dialog.append(lease ? leaseBody(context, lease, dialog) : hiveBody(context, dialog));
   document.body.append(dialog);
   dialog.showModal();
 }
 
+/** @param {[name: string, value: Child][]} rows those without a value are left out */
 const facts = (rows) =>
   h("dl", {}, rows.filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 
-function hiveBody(lock) {
-  return h("div", { class: "body" }, facts([
-    ["Object", h("span", { class: "object" }, lock.object ?? "")],
-    ["Mode", lock.mode && modeTag(lock.mode)],
+/**
+ * @param {Context} context
+ * @param {HTMLDialogElement} dialog
+ */
+function hiveBody({ connection, lock, model, mayRelease, onHiveReleased }, dialog) {
+  const { hiveId, heartbeat } = lock;
+  const body = h("div", { class: "body" }, facts([
+    ["Object", h("span", { class: "object" }, lock.object)],
+    ["Mode", modeTag(lock.mode)],
     ["Query id", ownerText(lock.owner)],
-    ["Since", lock.since && h("span", {}, moment(lock.since), ", ", since(lock.since))],
-    ["Query", lock.query && h("code", {}, lock.query)],
-  ]), h("p", { class: "note" }, "A session of Hive’s holds it, by its own rules. It ends with the query or the session; UNLOCK TABLE in Hive frees an explicit one."));
+    ["Since", h("span", {}, moment(lock.since), ", ", since(lock.since))],
+    ["Last heartbeat", heartbeat ? h("span", {}, moment(heartbeat), ", ", since(heartbeat), " ago") : null],
+    ["Query", lock.query ? h("code", {}, lock.query) : null],
+  ]), h("p", { class: "note" }, "A Hive session, or another client of Hive’s metastore, holds this lock. It ends with the query or the session. If LOCK TABLE made it, UNLOCK TABLE in Hive releases it."));
+  if (!mayRelease || !hiveId) return body;
+  const objects = model.locks.filter((other) => other.hiveId === hiveId).map(({ object }) => object);
+  const more = objects.length > 1 ? ` It frees all ${objects.length} locks of this query: ${objects.slice(0, MOST_SHOWN).join(", ")}.` : "";
+  const note = h("p", { id: "hive-note", class: "note" }, `A force release stops no query, and its session is not notified. First make sure that it has ended.${more}`);
+  const form = reasonForm({
+    id: "hive", title: "Force release", note, dialog,
+    act: async (reason) => {
+      const freed = await releaseHive(connection, hiveId, reason);
+      return () => onHiveReleased(freed, lock);
+    },
+    gone: "The lock has been released meanwhile.",
+  });
+  form.prepend(h("h3", {}, "Force release"));
+  body.append(form);
+  return body;
 }
 
-function leaseBody({ connection, lock, model, mayRelease, released, declared, dialog }) {
-  const { lease } = lock;
-  const locks = lease.locks.filter(([, , above]) => above !== 1);
-  const above = lease.locks.length - locks.length;
-  const waiting = model.waiters.filter((waiter) => lock.waiters.has(waiter.o));
-  const elsewhere = new Set(model.locks.filter((other) => other.lease === lease).flatMap((other) => [...other.waiters]).filter((o) => !lock.waiters.has(o))).size;
+/**
+ * @param {Context} context
+ * @param {Lease} lease
+ * @param {HTMLDialogElement} dialog
+ */
+function leaseBody(context, lease, dialog) {
+  const { lock, mayRelease } = context;
   const { label, why } = stateOf(lock);
-  const works = h("span", { class: "muted" }, "asking…");
-  const over = ["needs", "ends"].includes(kindOf(lock));
-  const keeper = h("span", { class: "muted" }, "asking…");
-  const renewed = lease.expires && now() - lease.expires + lease.lease_s * 1000;
+  const works = h("span", { class: "muted" }, "checking…");
+  const isOver = ["needs", "ends"].includes(kindOf(lock));
+  const keeper = h("span", { class: "muted" }, "checking…");
   const body = h("div", { class: "body" },
     facts([
-      ["Held by", ownerCell(lock.owner)],
-      ["What it does", h("span", {}, stateTag(kindOf(lock), label), ` ${why}`, lease.at ? [", since ", moment(lease.at)] : null)],
+      ["Holder", ownerCell(lock.owner)],
+      ["State", h("span", {}, stateTag(kindOf(lock), label), ` ${why}`, lease.at ? [", since ", moment(lease.at)] : null)],
       ["Since", h("span", {}, moment(lease.since), ", for ", since(lease.since))],
-      ["Lease left", lease.expires && model.expires && h("span", {}, until(lease.expires), `; it is for ${duration(lease.lease_s * 1000)}, renewed ${duration(renewed)} ago`)],
-      ["Renewed", lease.expires && !model.expires && h("span", {}, `${duration(renewed)} ago. Time does not free it: it is held until it is released or freed`)],
+      ...renewalFacts(lease, context.model.expires),
       ["Token", h("span", { class: "number" }, `${lease.token}, attempt ${lease.attempt}`)],
-      ["Lease id", lease.id && h("code", {}, lease.id)],
-      ["What it is for", lease.query && h("code", {}, lease.query)],
+      ["Lease id", lease.id ? h("code", {}, lease.id) : null],
+      ["Purpose", lease.query ? h("code", {}, lease.query) : null],
       ["Its work", works],
-      ["The keeper", over && keeper],
-      ["Locks", h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
-        locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
-        above ? h("li", { class: "muted" }, `and ${count(above, "shared lock")} on what lies above`) : null)],
-      [waiting.length ? `${waiting.length} waiting` : "Waiting", h("ul", { class: "plain" }, h("li", { class: "muted" }, waiting.length ? `for ${lock.object}` : `nothing for ${lock.object}`),
-        waiting.slice(0, MOST_WAITERS).map((waiter) => h("li", {}, ownerCell(waiter.owner), h("span", { class: "muted" }, " for "), since(waiter.since))),
-        waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null,
-        elsewhere ? h("li", { class: "muted" }, `and ${elsewhere} more for its other locks`) : null)],
+      ["The keeper", isOver ? keeper : null],
+      ["Locks", locksList(lease)],
+      waitersFact(context, lease),
     ]));
-  if (mayRelease && lease.id) body.append(releaseForm({ connection, lease, released, dialog }));
-  tellWorks(connection, lease, works, over ? keeper : null).then((hosts) => {
-    if (mayRelease) for (const host of hosts) body.insertBefore(hostForm({ connection, host, declared, dialog }), body.querySelector(".release"));
+  if (mayRelease && lease.id) body.append(releaseForm(context, lease, lease.id, dialog));
+  showWorks(context.connection, lease, works, isOver ? keeper : null).then((hosts) => {
+    if (mayRelease) for (const host of hosts) body.insertBefore(hostForm(context, host, dialog), body.querySelector(".release"));
   });
   return body;
 }
 
-// Gives the hosts that it waits for: only there it can be told whether its work still runs.
-async function tellWorks(connection, lease, place, keeper) {
+/**
+ * @param {Lease} lease
+ * @param {boolean} expires whether the lock store releases an expired lease
+ * @returns {[name: string, value: Child][]}
+ */
+function renewalFacts({ expires: at, lease_s }, expires) {
+  if (!at) return [];
+  const renewed = duration(now() - at + lease_s * 1000);
+  return expires
+    ? [["Expires in", h("span", {}, until(at), `. It lasts ${duration(lease_s * 1000)}, and was renewed ${renewed} ago`)]]
+    : [["Renewed", h("span", {}, `${renewed} ago. An expired lease stays held until it is released or freed`)]];
+}
+
+/** @param {Lease} lease */
+function locksList(lease) {
+  const locks = withoutParents(lease.locks);
+  const onParents = lease.locks.length - locks.length;
+  return h("ul", { class: "plain" }, locks.slice(0, MOST_SHOWN).map(([name, mode]) => h("li", {}, modeTag(mode), " ", h("span", { class: "object" }, name))),
+    locks.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${locks.length - MOST_SHOWN} more`) : null,
+    onParents ? h("li", { class: "muted" }, `and ${count(onParents, "shared lock")} on objects above them`) : null);
+}
+
+/**
+ * @param {Context} context
+ * @param {Lease} lease
+ * @returns {[name: string, value: Child]}
+ */
+function waitersFact({ lock, model }, lease) {
+  const waiting = model.waiters.filter((waiter) => lock.waiters.has(waiter.o));
+  const elsewhere = new Set(model.locks.filter((other) => other.lease === lease).flatMap((other) => [...other.waiters]).filter((o) => !lock.waiters.has(o))).size;
+  return [waiting.length ? `${waiting.length} waiting` : "Waiting", h("ul", { class: "plain" }, h("li", { class: "muted" }, waiting.length ? `for ${lock.object}` : `no request for ${lock.object}`),
+    waiting.slice(0, MOST_WAITERS).map((waiter) => h("li", {}, ownerCell(waiter.owner), h("span", { class: "muted" }, " for "), since(waiter.since))),
+    waiting.length > MOST_WAITERS ? h("li", { class: "muted" }, `and ${waiting.length - MOST_WAITERS} more`) : null,
+    elsewhere ? h("li", { class: "muted" }, `and ${elsewhere} more for its other locks`) : null)];
+}
+
+/**
+ * Show the work, and return the hosts that this Airflow cannot ask whether it has ended.
+ * @param {string} connection
+ * @param {Lease} lease
+ * @param {HTMLElement} element
+ * @param {HTMLElement | null} keeper
+ */
+async function showWorks(connection, lease, element, keeper) {
   if (!lease.id) {
-    place.textContent = lease.jobs?.length ? count(lease.jobs.length, "recorded job") : "nothing is recorded";
+    element.textContent = lease.jobs?.length ? count(lease.jobs.length, "recorded job") : "none is recorded";
     return [];
   }
   try {
-    const { works, keeper: said } = await leaseOf(connection, lease.id);
-    if (keeper) showVerdict(keeper, said);
-    place.classList.toggle("muted", works.length === 0);
-    if (works.length === 0) place.textContent = "nothing is recorded";
-    else place.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, code, how, next }) =>
-      h("li", {}, workText([name, what, code, how]), keeper && next && next !== said.next ? h("div", { class: "next" }, next) : null))));
-    const alive = works.filter(({ code }) => code !== "ended").length;
-    place.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: alive }));
-    return [...new Set(works.filter(({ host, code }) => host && code !== "ended").map(({ host }) => host))];
+    const { works, keeper: verdict } = await leaseOf(connection, lease.id);
+    if (keeper) showVerdict(keeper, verdict);
+    element.classList.toggle("muted", works.length === 0);
+    if (works.length === 0) element.textContent = "none is recorded";
+    else {
+      element.replaceChildren(h("ul", { class: "plain" }, works.map(({ name, what, code, how, next }) =>
+        h("li", {}, workText([name, what, code, how]), keeper && next && next !== verdict.next ? h("div", { class: "next" }, next) : null))));
+    }
+    const notEnded = works.filter(({ code }) => code !== "ended");
+    element.dispatchEvent(new CustomEvent("works", { bubbles: true, detail: notEnded.length }));
+    return [...new Set(notEnded.map(({ host }) => host).filter(Boolean))];
   } catch (error) {
-    place.textContent = error.message;
-    keeper?.replaceChildren("frees it within a minute, if nothing of it runs, its task is over and Airflow’s triggerer runs");
+    element.textContent = messageOf(error);
+    keeper?.replaceChildren("frees it within a minute, if its task and its work have ended and Airflow’s triggerer runs");
     return [];
   }
 }
 
-// What the keeper has reported itself, and what it finds by the answers that the page has just got.
-function showVerdict(place, { at, report, why, next }) {
-  place.classList.remove("muted");
-  place.replaceChildren(
-    ...(report ? [h("div", {}, `could not free it at ${moment(at)}: ${report}`), h("div", {}, `By now: ${why}`)] : [h("div", {}, why)]),
+/** @param {unknown} error */
+const messageOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * Show the keeper's last report, and its verdict by the answers that the page has just received.
+ * @param {HTMLElement} element
+ * @param {Answer.Keeper} verdict
+ */
+function showVerdict(element, { at, report, why, next }) {
+  element.classList.remove("muted");
+  element.replaceChildren(
+    ...(report && at ? [h("div", {}, `could not free it at ${moment(at)}: ${report}`), h("div", {}, `Now: ${why}`)] : [h("div", {}, why)]),
     next ? h("div", { class: "next" }, next) : "");
 }
 
-function releaseForm({ connection, lease, released, dialog }) {
+/**
+ * @param {Context} context
+ * @param {Lease} lease
+ * @param {string} id
+ * @param {HTMLDialogElement} dialog
+ */
+function releaseForm({ connection, onReleased }, lease, id, dialog) {
   const note = h("p", { id: "release-note", class: "note" },
-    "A force release stops no work. Whatever still writes goes on writing without its lock, next to the next holder. Make sure first that it has ended.");
+    "A force release stops no work. A job that still writes continues without its lock, at the same time as the next holder. First make sure that the work has ended.");
   dialog.addEventListener("works", (event) => {
-    if (event.detail > 0) note.classList.add("strong");
+    if (event instanceof CustomEvent && event.detail > 0) note.classList.add("strong");
   });
   const form = reasonForm({
     id: "release", title: "Force release", note, dialog,
-    act: (reason) => release(connection, lease.id, reason),
-    done: (freed) => released(freed, lease),
-    gone: "It has been released meanwhile.",
+    act: async (reason) => {
+      const freed = await release(connection, id, reason);
+      return () => onReleased(freed, lease);
+    },
+    gone: "The lease has been released meanwhile.",
   });
   form.prepend(h("h3", {}, "Force release"));
   return form;
 }
 
-function hostForm({ connection, host, declared, dialog }) {
-  const ends = h("ul", { class: "plain" }, h("li", { class: "muted" }, "asking what ran there…"));
-  const title = `Say that ${host} is gone`;
+/**
+ * @param {Context} context
+ * @param {string} host
+ * @param {HTMLDialogElement} dialog
+ */
+function hostForm({ connection, onHostGone }, host, dialog) {
+  const list = h("ul", { class: "plain" }, h("li", { class: "muted" }, "reading the work on that host…"));
+  const title = `Declare ${host} gone`;
   const note = h("div", { id: "gone-note", class: "note" },
-    "For a host that is off, or will never reach its network again. All of this has ended then, and what holds a lock for it is freed once its task is over. What still runs there would write on, next to the next holder.");
+    "Only for a host that is off, or that will never reach its network again. The work below then counts as ended, and the keeper frees each lease whose task has ended. Work that still runs there continues without its lock, at the same time as the next holder.");
   const details = h("details", { class: "release" }, h("summary", {}, `Is its host ${host} gone?`), reasonForm({
-    id: "gone", title, note: [note, ends], dialog,
-    act: (reason) => hostGone(connection, host, reason),
-    done: (ended) => declared(host, ended),
-    gone: "Nothing is recorded there any more.",
+    id: "gone", title, note: [note, list], dialog,
+    act: async (reason) => {
+      const ended = await hostGone(connection, host, reason);
+      return () => onHostGone(host, ended);
+    },
+    gone: "No work is recorded on that host any more.",
   }));
   details.addEventListener("toggle", async () => {
     try {
       const works = await onHost(connection, host);
-      ends.replaceChildren(...works.slice(0, MOST_SHOWN).map(({ owner, name }) => h("li", {}, `${name}, of `, ownerCell(owner))),
+      list.replaceChildren(...works.slice(0, MOST_SHOWN).map(({ owner, name }) => h("li", {}, `${name}, of `, ownerCell(owner))),
         works.length > MOST_SHOWN ? h("li", { class: "muted" }, `and ${works.length - MOST_SHOWN} more`) : "");
     } catch (error) {
-      ends.replaceChildren(h("li", {}, error.message));
+      list.replaceChildren(h("li", {}, messageOf(error)));
     }
   }, { once: true });
   return details;
 }
 
-function reasonForm({ id, title, note, dialog, act, done, gone }) {
+/**
+ * A form that asks for a reason.
+ * @param {object} options
+ * @param {string} options.id
+ * @param {string} options.title
+ * @param {Child} options.note
+ * @param {HTMLDialogElement} options.dialog
+ * @param {(reason: string) => Promise<() => void>} options.act resolves to what follows once the dialog is closed
+ * @param {string} options.gone the message if the server no longer knows it
+ */
+function reasonForm({ id, title, note, dialog, act, gone }) {
   const reason = h("textarea", { id: `${id}-reason`, rows: 2, maxlength: 1000, required: true, "aria-describedby": `${id}-note` });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const button = h("button", { type: "submit", class: "danger" }, title);
   const form = h("form", { class: "release", "aria-label": title }, note,
-    h("label", { for: `${id}-reason` }, "Why? Kept in the audit trail, with your name."), reason, problem,
+    h("label", { for: `${id}-reason` }, "Reason. The audit trail keeps it, with your name."), reason, problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -157,11 +266,12 @@ function reasonForm({ id, title, note, dialog, act, done, gone }) {
     }
     button.disabled = true;
     try {
-      const answer = await act(reason.value.trim());
+      const next = await act(reason.value.trim());
       dialog.close();
-      done(answer);
+      next();
     } catch (error) {
-      problem.textContent = error.status === 403 ? "You may not do this." : error.status === 404 ? gone : `${error.message}. Look whether it still stands before you try again.`;
+      const status = error instanceof Refused ? error.status : 0;
+      problem.textContent = status === 403 ? "You may not do this." : status === 404 ? gone : `${messageOf(error)}. Check whether the lease is still held before you try again.`;
       problem.hidden = false;
       button.disabled = false;
     }

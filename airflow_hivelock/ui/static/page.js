@@ -1,29 +1,52 @@
-// The page: what is chosen, when to ask the server, and which view to draw.
+// The page: the user's choices, when to ask the server, and which view to draw.
 
 import { byId, h } from "./dom.js";
 import { count, tick } from "./format.js";
 import { drawGraph } from "./graph.js";
-import { summarise, tellFreshness, tellProblem } from "./header.js";
+import { showFreshness, showProblem, summarise } from "./header.js";
 import { openLease } from "./lease.js";
-import { auditRows, auditTable, locksRows, locksTable, tenuresTable, waitingRows, waitingTable } from "./lists.js";
-import { build, EMPTY, lockFilter, lockOf, rowFilter } from "./model.js";
+import { auditRows, auditTable, locksRows, locksTable, tenuresRows, tenuresTable, waitingRows, waitingTable } from "./lists.js";
+import { build, EMPTY, lockFilter, lockOf, rowFilter, withoutParents } from "./model.js";
 import { ownerText, setAirflow } from "./owners.js";
-import { connections, look } from "./server.js";
+import { connections, lookAtAudit, lookAtHistory, lookAtLocks } from "./server.js";
 import { followTheme } from "./theme.js";
-import { drawTimeline, hiveRows, tenuresRows, waitersRows } from "./timeline.js";
+import { drawTimeline, hiveSpans, waiterSpans } from "./timeline.js";
+
+/**
+ * @typedef {import("./model.js").Lock} Lock
+ * @typedef {import("./model.js").Model} Model
+ *
+ * @typedef {"locks" | "waiting" | "graph" | "timeline" | "audit"} View
+ *
+ * @typedef {object} State
+ * @property {string | null} connection
+ * @property {View} view
+ * @property {number} hours of the timeline
+ * @property {boolean} paused
+ * @property {number} failures since the last answer
+ * @property {boolean} mayRelease
+ * @property {Model} model
+ * @property {Answer.History | null} history
+ * @property {Answer.Audit | null} audit
+ * @property {number | null} receivedAt of the last answer
+ * @property {number} slowAt when to ask again for the history or the audit trail
+ */
 
 const EVERY_MS = 3_000;
 const SOON_MS = 1_000;
 const MOST_MS = 30_000;
-const SAID_MS = 30_000;
-const SLOW = { timeline: 20_000, audit: 5_000 };
+const ANNOUNCED_MS = 30_000;
+const SLOW_MS = { timeline: 20_000, audit: 5_000 };
+/** @type {View[]} */
 const VIEWS = ["locks", "waiting", "graph", "timeline", "audit"];
+/** @type {[hours: number, text: string][]} */
 const RANGES = [[1, "1 hour"], [6, "6 hours"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
 
-const asked = new URLSearchParams(location.search || around());
+const query = new URLSearchParams(location.search || outerQuery());
+/** @type {State} */
 const state = {
-  connection: asked.get("connection"),
-  view: VIEWS.includes(asked.get("view")) ? asked.get("view") : "locks",
+  connection: query.get("connection"),
+  view: VIEWS.find((view) => view === query.get("view")) ?? "locks",
   hours: 6,
   paused: false,
   failures: 0,
@@ -31,25 +54,33 @@ const state = {
   model: EMPTY,
   history: null,
   audit: null,
-  heard: null,
+  receivedAt: null,
   slowAt: 0,
 };
 const inputs = {
-  object: byId("filter-object"), owner: byId("filter-owner"), state: byId("filter-state"), parents: byId("filter-parents"),
+  object: byId("filter-object", HTMLInputElement), owner: byId("filter-owner", HTMLInputElement),
+  state: byId("filter-state", HTMLSelectElement), parents: byId("filter-parents", HTMLInputElement),
 };
-const panel = byId("panel");
-const tables = { locks: locksTable(openRow), waiting: waitingTable(openRow), audit: auditTable(), timeline: tenuresTable() };
+const panel = byId("panel", HTMLElement);
+const announcer = byId("announcer", HTMLElement);
+const tables = {
+  locks: locksTable(openLock), waiting: waitingTable(({ holders }) => holders[0] && openHolder(holders[0])),
+  audit: auditTable(), timeline: tenuresTable(),
+};
+const timeline = { element: h("div", { id: "drawn", class: "drawn" }), asTable: h("input", { type: "checkbox", id: "as-table" }), tools: h("div", { class: "tools" }) };
+/** @type {number | undefined} */
 let timer;
-let saying;
+/** @type {number | undefined} */
+let announcing;
 let asking = false;
-let again = false; // somebody wanted an answer while one was on its way
+let again = false; // another answer was wanted while one was on its way
 
 function filters() {
   return { object: inputs.object.value, owner: inputs.owner.value, state: inputs.state.value, parents: inputs.parents.checked };
 }
 
-// What was asked of the page around: Airflow 3.1 opens the frame without it.
-function around() {
+// The query of the page around the frame. Airflow 3.1 opens the frame without a query.
+function outerQuery() {
   try {
     return window.parent === window ? "" : window.parent.location.search;
   } catch {
@@ -57,92 +88,108 @@ function around() {
   }
 }
 
-// What a row means: a lock, a request that waits, whose holder is opened, or a lease out of the drawing.
-function openRow(row) {
-  const lock = row.held !== undefined ? row.held[0] && lockOf(state.model, row.held[0])
-    : row.lease !== undefined || row.hive ? row : lockOf(state.model, row);
-  if (lock === undefined) return;
-  openLease({ connection: state.connection, lock, model: state.model, mayRelease: state.mayRelease, released, declared });
+/** @param {Lock} lock */
+function openLock(lock) {
+  const { connection, model, mayRelease } = state;
+  if (connection !== null) openLease({ connection, lock, model, mayRelease, onReleased, onHiveReleased, onHostGone });
 }
 
-function released(freed, lease) {
-  const locks = lease.locks.filter(([, , above]) => above !== 1).map(([name]) => name);
+/** @param {{o?: number, owner: Answer.Owner, object?: string}} holder */
+function openHolder(holder) {
+  const lock = lockOf(state.model, holder);
+  if (lock !== undefined) openLock(lock);
+}
+
+/**
+ * @param {boolean} freed
+ * @param {import("./model.js").Lease} lease
+ */
+function onReleased(freed, lease) {
+  const locks = withoutParents(lease.locks).map(([name]) => name);
   const what = `${locks[0]}${locks.length > 1 ? ` and ${locks.length - 1} more` : ""}`;
-  const whose = `the lease of ${ownerText(lease.owner)} on ${what}`;
-  told(freed ? `Freed ${whose}. “Force releases” has it, with your name and reason.` : `Nothing was freed: ${whose} was gone already.`);
+  const which = `the lease of ${ownerText(lease.owner)} on ${what}`;
+  announce(freed ? `Freed ${which}. “Force releases” shows it with your name and reason.` : `Freed nothing: ${which} had already ended.`);
 }
 
-function declared(host, ended) {
-  told(`${host} is gone, and ${count(ended, "work")} with it; what is over now is freed within a minute. “Force releases” has it, with your name and reason.`);
+/**
+ * @param {number} freed
+ * @param {Lock} lock
+ */
+function onHiveReleased(freed, lock) {
+  const which = `of ${ownerText(lock.owner)} in Hive`;
+  announce(freed ? `Freed ${count(freed, "lock")} ${which}.` : `Freed nothing: the locks ${which} had already ended.`);
 }
 
-function told(text) {
-  say(text);
+/**
+ * @param {string} host
+ * @param {number} ended
+ */
+function onHostGone(host, ended) {
+  announce(`${host} is declared gone, and ${count(ended, "work")} with it. The keeper frees finished leases within a minute. “Force releases” shows it with your name and reason.`);
+}
+
+/** @param {string} text of a change that the next answer contains */
+function announce(text) {
+  announcer.textContent = text;
+  clearTimeout(announcing);
+  announcing = setTimeout(() => (announcer.textContent = ""), ANNOUNCED_MS);
   state.slowAt = 0;
   refresh();
 }
 
-function say(text) {
-  byId("announcer").textContent = text;
-  clearTimeout(saying);
-  saying = setTimeout(() => (byId("announcer").textContent = ""), SAID_MS);
-}
-
+/** @type {Record<View, () => void>} */
 const draw = {
   locks() {
     const rows = locksRows(state.model, lockFilter(filters()), tables.locks.opened);
-    tables.locks.set(rows, whyEmpty("Nothing is locked."));
+    tables.locks.set(rows, whyEmpty("No lock is held."));
     mount(tables.locks.element);
   },
   waiting() {
-    tables.waiting.set(waitingRows(state.model, rowFilter(filters())), whyEmpty("Nobody waits."));
+    tables.waiting.set(waitingRows(state.model, rowFilter(filters())), whyEmpty("No request waits."));
     mount(tables.waiting.element);
   },
   graph() {
-    const focused = document.activeElement?.closest?.(".box")?.getAttribute("aria-label")?.split(",")[0];
-    drawGraph(panel, state.model, rowFilter(filters()), openRow, whyEmpty("Nobody waits."));
-    if (focused) [...panel.querySelectorAll(".box[aria-label]")].find((box) => box.getAttribute("aria-label").split(",")[0] === focused)?.focus();
+    const focused = document.activeElement?.closest(".box");
+    const owner = focused ? boxOwner(focused) : null;
+    const open = { waiter: tables.waiting.open ?? (() => {}), holder: openHolder };
+    drawGraph(panel, state.model, rowFilter(filters()), open, whyEmpty("No request waits."));
+    /** @type {NodeListOf<SVGElement>} */
+    const boxes = panel.querySelectorAll(".box[aria-label]");
+    if (owner) [...boxes].find((box) => boxOwner(box) === owner)?.focus();
   },
   timeline() {
-    if (panel.querySelector("#range") === null) {
-      const range = h("select", { id: "range" }, RANGES.map(([hours, text]) => h("option", { value: hours, selected: hours === state.hours }, text)));
-      range.addEventListener("change", () => {
-        state.hours = Number(range.value);
-        state.history = null;
-        state.slowAt = 0;
-        refresh();
-      });
-      const table = h("input", { type: "checkbox", id: "as-table" });
-      table.addEventListener("change", () => draw.timeline());
-      panel.replaceChildren(h("div", { class: "tools" }, h("label", { class: "field" }, h("span", {}, "The last"), range),
-        h("label", { class: "check" }, table, h("span", {}, "as a table"))), h("div", { id: "drawn", class: "drawn" }));
-    }
-    const place = byId("drawn");
+    if (!panel.contains(timeline.element)) panel.replaceChildren(timeline.tools, timeline.element);
     if (state.history === null) {
-      place.replaceChildren(h("p", { class: "empty" }, "loading…"));
+      timeline.element.replaceChildren(h("p", { class: "empty" }, "loading…"));
       return;
     }
-    const rows = tenuresRows(state.history, rowFilter(filters()));
-    if (byId("as-table").checked) {
-      if (tables.timeline.element.parentNode !== place) place.replaceChildren(tables.timeline.element);
+    const filter = rowFilter(filters());
+    const rows = tenuresRows(state.history, filter);
+    if (timeline.asTable.checked) {
+      if (tables.timeline.element.parentNode !== timeline.element) timeline.element.replaceChildren(tables.timeline.element);
       tables.timeline.set(rows, whyEmpty("No lease was held in that time."));
     } else {
-      drawTimeline(place, [...rows, ...waitersRows(state.model, rowFilter(filters())), ...hiveRows(state.model, rowFilter(filters()))], state.hours, state.history.left_out);
+      drawTimeline(timeline.element, [...rows, ...waiterSpans(state.model, filter), ...hiveSpans(state.model, filter)], state.hours, state.history.left_out);
     }
   },
   audit() {
     const rows = state.audit === null ? [] : auditRows(state.audit, rowFilter(filters()));
-    tables.audit.set(rows, state.audit === null ? "loading…" : whyEmpty("Nothing has been freed by force."));
+    tables.audit.set(rows, state.audit === null ? "loading…" : whyEmpty("There has been no force release."));
     mount(tables.audit.element);
   },
 };
 
+/** @param {Element} box of the graph */
+const boxOwner = (box) => box.getAttribute("aria-label")?.split(",")[0];
+
+/** @param {string} nothing the text if no filter is the cause */
 function whyEmpty(nothing) {
-  if (state.heard === null) return state.failures ? "Nothing is known yet." : "loading…";
+  if (state.receivedAt === null) return state.failures ? "No data yet." : "loading…";
   const { object, owner, state: kind } = filters();
-  return object || owner || (kind && state.view === "locks") ? "Nothing fits the filter." : nothing;
+  return object || owner || (kind && state.view === "locks") ? "No row matches the filter." : nothing;
 }
 
+/** @param {HTMLElement} element */
 function mount(element) {
   if (element.parentNode === panel && panel.childNodes.length === 1) return;
   panel.replaceChildren(element);
@@ -151,9 +198,9 @@ function mount(element) {
 
 function redraw() {
   const { object, owner, state: kind, parents } = filters();
-  byId("filter-clear").hidden = !(object || owner || kind || parents);
+  byId("filter-clear", HTMLElement).hidden = !(object || owner || kind || parents);
   draw[state.view]();
-  summarise(state.heard === null ? null : state.model);
+  summarise(state.receivedAt === null ? null : state.model);
 }
 
 async function refresh() {
@@ -163,21 +210,21 @@ async function refresh() {
   asking = true;
   const { connection } = state;
   try {
-    const { answer, fresh, mayRelease } = await look(connection, "current");
+    const { answer, fresh, mayRelease } = await lookAtLocks(connection);
     if (connection !== state.connection) return;
-    const first = state.heard === null;
+    const first = state.receivedAt === null;
     const changed = fresh || mayRelease !== state.mayRelease || first;
     state.mayRelease = mayRelease;
     if (fresh || first) state.model = build(answer);
-    const slow = await refreshSlow();
+    const slow = await refreshSlow(connection);
     state.failures = 0;
-    state.heard = performance.now();
-    problem(null);
-    if (first && asked.has("task") && onlyWaits()) select("waiting", false);
+    state.receivedAt = performance.now();
+    setProblem(null);
+    if (first && query.has("task") && onlyWaits()) select("waiting", false);
     else if (changed || slow) redraw();
   } catch (error) {
     state.failures += 1;
-    problem(error);
+    setProblem(error);
   } finally {
     asking = false;
     if (again) refresh();
@@ -190,68 +237,83 @@ function onlyWaits() {
   return state.view === "locks" && !state.model.locks.some(lockFilter(filters())) && state.model.waiters.some(rowFilter(filters()));
 }
 
-async function refreshSlow() {
-  const { view, connection, hours } = state;
-  if (SLOW[view] === undefined || performance.now() < state.slowAt) return false;
-  const { answer, fresh } = await look(connection, view === "timeline" ? `history?hours=${hours}` : "audit");
+/**
+ * Ask for the history or the audit trail, if the view shows it, and return whether to draw it again.
+ * @param {string} connection
+ */
+async function refreshSlow(connection) {
+  const { view, hours } = state;
+  if ((view !== "timeline" && view !== "audit") || performance.now() < state.slowAt) return false;
+  const [history, audit] = view === "timeline" ? [await lookAtHistory(connection, hours), null] : [null, await lookAtAudit(connection)];
   if (view !== state.view || connection !== state.connection || hours !== state.hours) return false;
-  state.slowAt = performance.now() + SLOW[view];
-  if (view === "timeline") state.history = answer;
-  else state.audit = answer;
-  return fresh || view === "timeline";
+  state.slowAt = performance.now() + SLOW_MS[view];
+  if (history) state.history = history.answer;
+  if (audit) state.audit = audit.answer;
+  return history !== null || audit.fresh;
 }
 
 function plan() {
   clearTimeout(timer);
   if (state.paused || document.hidden) return;
-  const every = state.heard !== null && state.model.hive === undefined ? SOON_MS : EVERY_MS;
+  const every = state.receivedAt !== null && state.model.hive === undefined ? SOON_MS : EVERY_MS;
   timer = setTimeout(refresh, Math.min(MOST_MS, every * 2 ** state.failures));
 }
 
-function problem(error) {
-  tellProblem(error, state.heard !== null);
-  if (error !== null && state.heard === null) redraw();
-  tellFreshness(state);
+/** @param {unknown} error */
+function setProblem(error) {
+  showProblem(error === null || error instanceof Error ? error : new Error(String(error)), state.receivedAt !== null);
+  if (error !== null && state.receivedAt === null) redraw();
+  showFreshness(state);
 }
 
+/**
+ * @param {View} view
+ * @param {boolean} focus
+ */
 function select(view, focus) {
   state.view = view;
   state.slowAt = 0;
-  for (const tab of byId("tabs").children) {
-    const mine = tab.id === `tab-${view}`;
-    tab.setAttribute("aria-selected", String(mine));
-    tab.tabIndex = mine ? 0 : -1;
-    if (mine && focus) tab.focus();
+  /** @type {NodeListOf<HTMLElement>} */
+  const tabs = document.querySelectorAll("#tabs [role=tab]");
+  for (const tab of tabs) {
+    const isSelected = tab.id === `tab-${view}`;
+    tab.setAttribute("aria-selected", String(isSelected));
+    tab.tabIndex = isSelected ? 0 : -1;
+    if (isSelected && focus) tab.focus();
   }
   panel.setAttribute("aria-labelledby", `tab-${view}`);
   panel.replaceChildren();
   for (const field of [inputs.state, inputs.parents]) field.disabled = view !== "locks";
   remember();
   redraw();
-  if (SLOW[view] !== undefined) refresh();
+  if (view === "timeline" || view === "audit") refresh();
 }
 
-// The choice stays over a reload of the frame.
+// The choices are kept in the address, so that they stay when the frame is loaded again.
 function remember() {
   const { object, owner, state: kind, parents } = filters();
-  const wanted = { connection: state.connection, view: state.view === "locks" ? "" : state.view, object, owner, state: kind, parents: parents ? "1" : "" };
-  const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value)).toString();
-  history.replaceState(null, "", query ? `?${query}` : location.pathname);
+  const wanted = { connection: state.connection ?? "", view: state.view === "locks" ? "" : state.view, object, owner, state: kind, parents: parents ? "1" : "" };
+  const text = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value)).toString();
+  history.replaceState(null, "", text ? `?${text}` : location.pathname);
 }
 
 function listen() {
-  byId("tabs").addEventListener("click", (event) => {
-    const tab = event.target.closest("[role=tab]");
-    if (tab) select(tab.id.slice(4), true);
+  const tabs = byId("tabs", HTMLElement);
+  tabs.addEventListener("click", ({ target }) => {
+    const tab = target instanceof Element ? target.closest("[role=tab]") : null;
+    const view = VIEWS.find((each) => tab?.id === `tab-${each}`);
+    if (view) select(view, true);
   });
-  byId("tabs").addEventListener("keydown", (event) => {
-    const at = VIEWS.indexOf(state.view);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: VIEWS.length - 1 }[event.key];
-    if (to === undefined) return;
+  tabs.addEventListener("keydown", (event) => {
+    const index = VIEWS.indexOf(state.view);
+    /** @type {Record<string, number>} */
+    const steps = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: VIEWS.length - 1 };
+    const view = VIEWS.at(steps[event.key] % VIEWS.length);
+    if (!(event.key in steps) || view === undefined) return;
     event.preventDefault();
-    select(VIEWS.at(to % VIEWS.length), true);
+    select(view, true);
   });
-  const form = byId("filters");
+  const form = byId("filters", HTMLFormElement);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", () => {
     remember();
@@ -262,16 +324,18 @@ function listen() {
     redraw();
     inputs.object.focus();
   }));
-  byId("pause").addEventListener("click", () => {
+  const pause = byId("pause", HTMLButtonElement);
+  pause.addEventListener("click", () => {
     state.paused = !state.paused;
-    byId("pause").setAttribute("aria-pressed", String(state.paused));
-    byId("pause").textContent = state.paused ? "Go on" : "Pause";
-    tellFreshness(state);
+    pause.setAttribute("aria-pressed", String(state.paused));
+    pause.textContent = state.paused ? "Resume" : "Pause";
+    showFreshness(state);
     if (state.paused) plan();
     else refresh();
   });
-  byId("connection").addEventListener("change", (event) => {
-    Object.assign(state, { connection: event.target.value, model: EMPTY, history: null, audit: null, heard: null, slowAt: 0 });
+  const connection = byId("connection", HTMLSelectElement);
+  connection.addEventListener("change", () => {
+    Object.assign(state, { connection: connection.value, model: EMPTY, history: null, audit: null, receivedAt: null, slowAt: 0 });
     remember();
     redraw();
     refresh();
@@ -280,28 +344,42 @@ function listen() {
   addEventListener("resize", () => state.view === "timeline" && redraw());
   setInterval(() => {
     tick();
-    tellFreshness(state);
+    showFreshness(state);
   }, 1_000);
+}
+
+function addTimelineTools() {
+  const range = h("select", { id: "range" }, RANGES.map(([hours, text]) => h("option", { value: hours, selected: hours === state.hours }, text)));
+  range.addEventListener("change", () => {
+    state.hours = Number(range.value);
+    state.history = null;
+    state.slowAt = 0;
+    refresh();
+  });
+  timeline.asTable.addEventListener("change", () => draw.timeline());
+  timeline.tools.append(h("label", { class: "field" }, h("span", {}, "The last"), range),
+    h("label", { class: "check" }, timeline.asTable, h("span", {}, "as a table")));
 }
 
 async function start() {
   followTheme();
-  inputs.object.value = asked.get("object") ?? "";
-  const owner = ["dag", "run", "task"].map((name) => asked.get(name)).filter(Boolean).join(" ");
-  inputs.owner.value = asked.get("owner") ?? (owner && asked.get("map") ? `${owner}[${asked.get("map")}]` : owner);
-  inputs.state.value = asked.get("state") ?? "";
-  inputs.parents.checked = asked.get("parents") === "1";
+  inputs.object.value = query.get("object") ?? "";
+  const owner = ["dag", "run", "task"].map((name) => query.get(name)).filter(Boolean).join(" ");
+  inputs.owner.value = query.get("owner") ?? (owner && query.get("map") ? `${owner}[${query.get("map")}]` : owner);
+  inputs.state.value = query.get("state") ?? "";
+  inputs.parents.checked = query.get("parents") === "1";
+  addTimelineTools();
   listen();
   try {
     const { connections: ids, airflow } = await connections();
     setAirflow(airflow);
     if (ids.length === 0) throw new Error("There is no connection of type hivelock; add one in Airflow");
-    if (!ids.includes(state.connection)) state.connection = ids.includes("hivelock_default") ? "hivelock_default" : ids[0];
-    byId("connection").replaceChildren(...ids.map((id) => h("option", { value: id, selected: id === state.connection }, id)));
-    byId("connection-field").hidden = ids.length < 2;
+    if (state.connection === null || !ids.includes(state.connection)) state.connection = ids.includes("hivelock_default") ? "hivelock_default" : ids[0];
+    byId("connection", HTMLSelectElement).replaceChildren(...ids.map((id) => h("option", { value: id, selected: id === state.connection }, id)));
+    byId("connection-field", HTMLElement).hidden = ids.length < 2;
   } catch (error) {
     state.failures += 1;
-    problem(error);
+    setProblem(error);
     setTimeout(() => location.reload(), MOST_MS);
     return;
   }
@@ -310,4 +388,3 @@ async function start() {
 }
 
 start();
-

@@ -1,4 +1,4 @@
-// Light or dark as Airflow is: by the page around this one, else by what it has stored, else by the system.
+// Light or dark, as Airflow is: by the page around the frame, otherwise by Airflow's stored choice, otherwise by the system.
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 

@@ -1,0 +1,265 @@
+"""The answers of the routes, for their description in OpenAPI.
+
+Times are in milliseconds since 1970, by the lock store's clock. ``o`` is an index in the answer's list of owners. The
+views make the answers; these models check nothing at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Mode = Literal["S", "X"]
+Lock = list[Any]
+Job = list[Any]
+_LOCKS = "Each lock: its object, its mode, and 1 if it is taken only for objects below its own"
+_OWNER = "An index in `owners`"
+
+
+class AnswerPart(BaseModel):
+    """A part of an answer. It has no other fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TaskAnswer(AnswerPart):
+    """An owner: a task instance."""
+
+    text: str
+    dag: str
+    run: str
+    task: str
+    map: int | None = Field(None, description="Only of a mapped task")
+    installation: str | None = Field(None, description="Only of another Airflow")
+
+
+class PersonAnswer(AnswerPart):
+    """An owner: a user of the command line."""
+
+    text: str
+    person: str
+
+
+class ProgramAnswer(AnswerPart):
+    """An owner: another program."""
+
+    text: str
+
+
+class HiddenAnswer(AnswerPart):
+    """An owner: a task of a DAG that you may not see."""
+
+    hidden: Literal[True]
+
+
+Owner = TaskAnswer | PersonAnswer | ProgramAnswer | HiddenAnswer
+
+
+class ConnectionsAnswer(AnswerPart):
+    """The lock stores, and the user."""
+
+    connections: list[str]
+    user: str
+    airflow: str = Field(description="The path of Airflow's own pages")
+
+
+class LeaseAnswer(AnswerPart):
+    """A held lease. `id`, `why`, `jobs` and `query` are missing if its owner is hidden."""
+
+    id: str | None = None
+    o: int = Field(description=_OWNER)
+    token: int = Field(description="The fencing token")
+    attempt: int
+    since: int
+    lease_s: float
+    jobs: list[Job] | None = Field(
+        None, description="The work under it: name, what, then what is known: code, text, next step"
+    )
+    locks: list[Lock] = Field(description=_LOCKS)
+    expires: int | None = None
+    query: str | None = None
+    lost: list[str] | None = Field(None, description="Objects that it does not hold any more")
+    doing: Literal["works", "idle", "ends", "needs", "hand", "untold"]
+    state: str = Field(description="`doing` in words")
+    why: str | None = None
+    at: int | None = Field(None, description="Since when it is in that state")
+
+
+class HiveLockAnswer(AnswerPart):
+    """A lock of Hive's own, or of another client of its metastore."""
+
+    object: str
+    mode: Mode
+    owner: str
+    since: int
+    explicit: bool | None = Field(description="Whether LOCK TABLE took it")
+    query: str
+    id: str | None = Field(None, description="The id for its force release; missing if it cannot be freed so")
+    heartbeat: int | None = None
+
+
+class ArrowAnswer(AnswerPart):
+    """A blocker of a waiter."""
+
+    o: int = Field(description=_OWNER)
+    object: str
+    mode: Mode
+    waiting: bool = Field(description="Whether it waits, too")
+    counted: Literal[True] | None = Field(None, description="It blocks by its permit")
+
+
+class WaiterAnswer(AnswerPart):
+    """A request that waits."""
+
+    o: int = Field(description=_OWNER)
+    position: int = Field(description="1 for the first; 0: in no queue")
+    priority: int
+    waits_for: Literal["lock", "lease", "slot", "free"] = Field(alias="for")
+    since: int
+    until: int | None = Field(None, description="When its invitation ends")
+    locks: list[Lock] = Field(description=_LOCKS)
+    blockers: list[ArrowAnswer] = Field(description="The nearest ones")
+    direct: int = Field(description="How many direct blockers it has")
+    ahead: int = Field(description="How many waiters are ahead of it")
+    holders: list[ArrowAnswer] = Field(description="The holders that it waits for in the end")
+    group: str | None = Field(None, description="Only if it waits for a lease of its group")
+    out: int | None = Field(None, description="How many leases of its group are held")
+
+
+class ListingAnswer(AnswerPart):
+    """What all listings have."""
+
+    installation: str
+    owners: list[Owner]
+    left_out: int = Field(description="How many rows are too many for one answer")
+
+
+class CurrentAnswer(ListingAnswer):
+    """The holders and the waiters."""
+
+    leases: list[LeaseAnswer]
+    hive: list[HiveLockAnswer] | None = Field(description="null: unknown so far; ask again")
+    waiters: list[WaiterAnswer]
+    expires: bool = Field(description="Whether time frees a lease in this lock store")
+
+
+class TenureAnswer(AnswerPart):
+    """A lease of the last days. `id` is missing if its owner is hidden."""
+
+    id: str | None = None
+    o: int = Field(description=_OWNER)
+    locks: list[Lock] = Field(description=_LOCKS)
+    asked: int
+    granted: int
+    ended: int | None = Field(description="null: it is held")
+
+
+class HistoryAnswer(ListingAnswer):
+    """The leases of the last hours, the newest first."""
+
+    tenures: list[TenureAnswer]
+
+
+class EntryAnswer(AnswerPart):
+    """A force release. `id` and `reason` are missing if its owner is hidden."""
+
+    at: int
+    id: str | None = None
+    o: int = Field(description="Whose lease it was: an index in `owners`")
+    user: str = Field(description="Who did it")
+    reason: str | None = None
+    locks: list[Lock] = Field(description=_LOCKS)
+
+
+class AuditAnswer(ListingAnswer):
+    """The force releases, the newest first."""
+
+    entries: list[EntryAnswer]
+
+
+Code = Literal["runs", "ended", "away", "untold", "silent"]
+
+
+class WorkAnswer(AnswerPart):
+    """Recorded work under a lease."""
+
+    name: str
+    what: str
+    host: str = Field(description="The host that only can tell; empty: any")
+    code: Code | None = Field(None, description="Whether it runs; missing: unknown so far")
+    how: str | None = Field(None, description="The same in words")
+    next: str | None = Field(None, description="The next step for you")
+
+
+class KeeperAnswer(AnswerPart):
+    """The keeper's verdict on a lease."""
+
+    why: str
+    next: str
+    at: int | None = Field(None, description="When it last reported the lease")
+    report: str | None = None
+
+
+class LeaseDetailsAnswer(AnswerPart):
+    """A lease, with its recorded work."""
+
+    id: str
+    owner: Owner
+    token: int
+    locks: int = Field(description="How many")
+    works: list[WorkAnswer]
+    keeper: KeeperAnswer
+
+
+class HostWorkAnswer(AnswerPart):
+    """Work that is recorded on a host."""
+
+    owner: Owner
+    name: str
+
+
+class OnHostAnswer(AnswerPart):
+    """The work that has ended if a host is gone."""
+
+    works: list[HostWorkAnswer]
+
+
+class ReleasedAnswer(AnswerPart):
+    """Whether this call freed the lease."""
+
+    freed: bool
+
+
+class HiveReleasedAnswer(AnswerPart):
+    """How many locks this call freed."""
+
+    freed: int
+
+
+class HostGoneAnswer(AnswerPart):
+    """How many works have ended with the host."""
+
+    ended: int
+
+
+class ProblemAnswer(BaseModel):
+    """Why there is no answer."""
+
+    detail: str
+
+
+_PROBLEMS = {
+    400: "The lock store or the request does not allow it",
+    401: "You are not signed in",
+    403: "You may not do this",
+    404: "There is no such connection, or no such lease any more",
+    422: "The request is malformed",
+    503: "The lock store does not answer",
+}
+
+
+def gives(answer: type[AnswerPart]) -> dict[str, Any]:
+    """The arguments of a route that gives this answer."""
+    problems = {code: {"model": ProblemAnswer, "description": text} for code, text in _PROBLEMS.items()}
+    return {"response_model": None, "responses": {200: {"model": answer}, **problems}}

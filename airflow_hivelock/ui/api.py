@@ -1,0 +1,161 @@
+"""The routes that show something, below ``/api/v1``: the page asks them, and so may programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import past
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.ui import access, answers, changes, details, looks, view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.past import Past
+    from airflow_hivelock.ui.view import View
+
+router = APIRouter(prefix="/api/v1", tags=["looks"])
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def openapi(request: Request) -> dict[str, Any]:
+    """The description of these routes."""
+    return {**request.app.openapi(), "servers": [{"url": request.scope.get("root_path", "") or "/"}]}
+
+
+@router.get("/connections", **answers.gives(answers.ConnectionsAnswer))
+async def connections(user: Any = access.USER) -> dict[str, Any]:
+    """The lock stores, and the user."""
+    return {
+        "connections": await looks.connections(),
+        "user": access.user_name(user),
+        "airflow": access.base_path(),
+    }
+
+
+@router.get("/{connection_id}/current", **answers.gives(answers.CurrentAnswer))
+async def current(connection_id: str, request: Request, user: Any = access.USER) -> Response:
+    """The holders and the waiters."""
+    await looks.checked(connection_id)
+    return await looks.answer(connection_id, user, request.headers, await looks.current(connection_id))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A selection of past leases, or of the audit trail."""
+
+    object: Annotated[str, Query(max_length=3_000, description="Only of this object, and of objects below it")] = ""
+    owner: Annotated[str, Query(max_length=300, description="Only of owners that contain this text")] = ""
+    limit: Annotated[int | None, Query(ge=1, le=view.MOST_TENURES, description="Only the newest")] = None
+
+    @property
+    def all(self) -> bool:
+        """Whether it selects all."""
+        return not (self.object or self.owner or self.limit)
+
+    def of(self, entries: Sequence[Past], installation: str, user: Any) -> list[Past]:
+        """The selected ones of *entries*. An owner whose name is hidden from *user* contains no text.
+
+        :raises InvalidRequest: the object is malformed.
+        """
+        target = LockObject.parse(self.object) if self.object else None
+        if self.owner:
+            dags = {entry.owner: view.dag_of_owner(entry.owner, installation) for entry in entries}
+            hidden = access.hidden(filter(None, dags.values()), user)
+            entries = [entry for entry in entries if dags[entry.owner] not in hidden]
+        return past.newest(entries, target, owner=self.owner, limit=self.limit)
+
+
+@router.get("/{connection_id}/history", **answers.gives(answers.HistoryAnswer))
+async def history(
+    connection_id: str,
+    request: Request,
+    wanted: Annotated[Wanted, Depends()],
+    hours: int = Query(24, ge=1, le=168, description="Only leases that were held or requested in the last hours"),
+    user: Any = access.USER,
+) -> Response:
+    """The leases of the last hours, the newest first."""
+
+    def read(manager: LockManager, now_ms: int) -> Sequence[Any]:
+        since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
+        return [tenure for tenure in manager.history() if tenure.ended is None or tenure.ended >= since]
+
+    return await _past(connection_id, request, user, wanted, ("history", hours), read, view.history)
+
+
+@router.get("/{connection_id}/audit", **answers.gives(answers.AuditAnswer))
+async def audit(
+    connection_id: str, request: Request, wanted: Annotated[Wanted, Depends()], user: Any = access.USER
+) -> Response:
+    """The force releases, the newest first."""
+    return await _past(connection_id, request, user, wanted, "audit", lambda manager, _: manager.audit(), view.audit)
+
+
+async def _past(
+    connection_id: str,
+    request: Request,
+    user: Any,
+    wanted: Wanted,
+    what: Any,
+    read: Callable[[LockManager, int], Sequence[Past]],
+    shown: Callable[[Sequence[Past], str], View],
+) -> Response:
+    """Entries of the past as *user* may see them. All users share one read of the store."""
+    fresh_s = looks.FRESH_S if what == "audit" else looks.HISTORY_FRESH_S
+    if wanted.all:
+
+        def look(hook: HiveLockHook, now_ms: int) -> View:
+            return shown(past.newest(read(hook.manager(), now_ms)), hook.installation)
+
+        return await looks.answer(
+            connection_id, user, request.headers, await looks.look(connection_id, what, look, fresh_s)
+        )
+    await looks.checked(connection_id)
+    hook = HiveLockHook(connection_id)
+
+    def entries() -> tuple[Sequence[Past], int]:
+        now_ms = looks.now_ms(connection_id, hook.manager())
+        return read(hook.manager(), now_ms), now_ms
+
+    found, now_ms = await looks.reads.ask((connection_id, what, "entries"), entries, fresh_s)
+
+    def select() -> looks.Shown:
+        return looks.Shown(shown(wanted.of(found, hook.installation, user), hook.installation), now_ms, {})
+
+    return await looks.answer(connection_id, user, request.headers, select)
+
+
+@router.get("/{connection_id}/leases/{lease_id}", **answers.gives(answers.LeaseDetailsAnswer))
+async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
+    """The work under a lease, if its state is known within some seconds, and the keeper's last report on it."""
+    await looks.checked(connection_id)
+    hook = HiveLockHook(connection_id)
+    reads = looks.reads
+    found = await reads.ask((connection_id, "lease", lease_id), lambda: hook.manager().find(lease_id), looks.FRESH_S)
+    shown = await run_in_threadpool(looks.permitted, found, hook.installation, user)
+    known = await looks.work_under(shown, looks.FRESH_S, looks.WORKS_WAIT_S) or {}
+    report_s = looks.HOLDERS_FRESH_S
+    keeper = await reads.ask((connection_id, "keeper"), lambda: access.keeper_suspects(connection_id), report_s)
+    return details.describe(shown, hook.installation, known, keeper)
+
+
+@router.get("/{connection_id}/hosts", **answers.gives(answers.OnHostAnswer))
+async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dict[str, Any]:
+    """The work that has ended if that host is gone, only of DAGs that the user may see."""
+    await looks.checked(connection_id)
+    hook = HiveLockHook(connection_id)
+    fresh_s = looks.HOLDERS_FRESH_S
+    leases = await looks.reads.ask((connection_id, "leases"), lambda: hook.manager().leases(), fresh_s)
+    found = await run_in_threadpool(changes.on_host, host, leases, hook.installation, user)
+    rows = [{"owner": view.owner_row(each.lease.owner, hook.installation), "name": each.work.name} for each in found]
+    return {"works": rows}
+
+
+router.include_router(changes.router)

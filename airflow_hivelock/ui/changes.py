@@ -1,0 +1,133 @@
+"""The routes that change something: force releases, and hosts that are declared gone. Each needs the connection's PUT right."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from fastapi import APIRouter, Depends, Header, HTTPException
+from pydantic import BaseModel, Field
+
+from airflow_hivelock import metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.ui import access, answers, looks, view
+from airflow_hivelock.work import hosts
+from airflow_hivelock.work.hosts import declare_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.work.hosts import HostWork
+
+log = structlog.get_logger(__name__)
+
+
+def _by_this_page(
+    x_hivelock: str = Header("", description="`release`: no other site's form or image sends it"),
+    sec_fetch_site: str = Header("same-origin", include_in_schema=False),
+) -> None:
+    """A dependency: the request comes from the page itself, or from a program; otherwise 403.
+
+    Airflow's session cookie is SameSite=Lax, so no other site's POST carries it. The header excludes a page of the same
+    site. Only a script of this origin may send it without being asked for permission first.
+    """
+    if x_hivelock != "release" or sec_fetch_site != "same-origin":
+        raise HTTPException(403, "Not asked for by this page")
+
+
+router = APIRouter(tags=["changes"], dependencies=[Depends(_by_this_page)])
+
+
+class Reason(BaseModel):
+    """The body of a force release."""
+
+    reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S", description="The audit trail keeps it")
+
+
+class HiveId(Reason):
+    """The body of a force release of Hive's own locks."""
+
+    id: str = Field(min_length=1, max_length=300, description="`id` of a lock in `hive`")
+
+
+class HostGone(Reason):
+    """The body of the declaration that a host is gone."""
+
+    host: str = Field(min_length=1, max_length=300)
+
+
+@router.post("/{connection_id}/leases/{lease_id}/release", **answers.gives(answers.ReleasedAnswer))
+async def release(connection_id: str, lease_id: str, reason: Reason, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
+    """Release a lease by force."""
+    await looks.checked(connection_id)
+    who = access.user_name(user)
+
+    def free() -> bool:
+        hook = HiveLockHook(connection_id)
+        looks.permitted(hook.manager().find(lease_id), hook.installation, user)
+        return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
+
+    freed = await looks.reads.ask(secrets.token_hex(8), free)
+    _forget(connection_id, lease_id)
+    if freed:
+        metrics.force_released()
+        log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
+    return {"freed": freed}
+
+
+@router.post("/{connection_id}/hive/release", **answers.gives(answers.HiveReleasedAnswer))
+async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_RELEASE) -> dict[str, int]:
+    """Free the locks that a query of Hive, or another client of its metastore, has left."""
+    await looks.checked(connection_id)
+    who = access.user_name(user)
+
+    def free() -> int:
+        manager = HiveLockHook(connection_id).manager()
+        return len(manager.force_unlock(hive.id, reason=hive.reason.strip(), user=who))
+
+    freed = await looks.reads.ask(secrets.token_hex(8), free)
+    _forget(connection_id)
+    looks.reads.forget((connection_id, "holders"))
+    if freed:
+        metrics.force_released()
+        log.info("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
+    return {"freed": freed}
+
+
+@router.post("/{connection_id}/hosts/gone", **answers.gives(answers.HostGoneAnswer))
+async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_RELEASE) -> dict[str, int]:
+    """Declare a host gone: the work recorded there now has ended, only of DAGs that the user may see."""
+    await looks.checked(connection_id)
+    who = access.user_name(user)
+
+    def declare() -> list[str]:
+        hook = HiveLockHook(connection_id)
+        manager = hook.manager()
+        found = on_host(gone.host, manager.leases(), hook.installation, user)
+        return [each.lease.id for each in declare_gone(manager, found, reason=gone.reason.strip(), user=who)]
+
+    ended = await looks.reads.ask(secrets.token_hex(8), declare)
+    _forget(connection_id, *ended)
+    log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
+    return {"ended": len(ended)}
+
+
+def _forget(connection_id: str, *lease_ids: str) -> None:
+    """Make the next look read again. Otherwise the page would show a released lease until the last look is old."""
+    looks.reads.forget(
+        *((connection_id, what) for what in ("current", "audit", "leases")),
+        *((connection_id, "lease", lease_id) for lease_id in lease_ids),
+    )
+
+
+def on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:
+    """The work that has ended if *host* is gone, only of DAGs that *user* may see. An error lists only their hosts,
+    too.
+
+    :raises InvalidRequest: there is none: see :func:`airflow_hivelock.work.hosts.on_host`.
+    """
+    dags = {lease.id: view.dag_of(lease, installation) for lease in leases}
+    hidden = access.hidden(filter(None, dags.values()), user)
+    return hosts.on_host(host, [lease for lease in leases if dags[lease.id] not in hidden])
