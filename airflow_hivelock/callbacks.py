@@ -1,4 +1,4 @@
-"""release_locks: the fast way to free locks, from a callback."""
+"""release_locks: a callback that releases locks at once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ log = structlog.get_logger(__name__)
 
 
 def release_locks(context: Any) -> None:
-    """Free the locks whose work is over: as ``on_success_callback``, ``on_failure_callback`` or ``on_retry_callback``.
+    """Release the locks with finished work: as ``on_success_callback``, ``on_failure_callback`` or
+    ``on_retry_callback``.
 
-    On a task: those that it acquired itself, and those of the HiveLockOperators upstream of it. On a DAG: all of the
-    run's. What a retry still needs, and what another task still works under, stays; a later callback, or the unlock
-    task, frees it. Works wherever Airflow runs callbacks: in the task's process and in the DAG processor.
+    On a task, it releases the locks that the task itself acquired, and those of the HiveLockOperators upstream of it.
+    On a DAG, it releases all of the run's. Locks that a retry still needs, or that another task still works under,
+    stay; a later callback, or the unlock task, releases them. It works in the task's process and in the DAG processor.
 
-    :raises CannotTell: Airflow does not say whether the work is over.
+    :raises CannotTell: Airflow does not report whether the work is over.
     :raises StoreUnavailable: the lock store does not answer.
     """
     if "reason" in context:
@@ -68,14 +69,14 @@ def _release_task(context: Any) -> None:
 
 def _over(ti: Any, me: tuple[str, int]) -> bool:
     """Whether no further try of the task follows."""
-    # Where a task's own process runs the callback, Airflow may have it as running still.
+    # In a task's own process, Airflow may still list the task as running when the callback runs.
     state = ti.state or comms.task_states(ti.dag_id, ti.run_id, [ti.task_id]).get(me)
     return state is None or state in comms.FINISHED
 
 
 def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
     if working:
-        _keep(leases, f"{', '.join(working)} not over yet")
+        _keep(leases, f"not over: {', '.join(working)}")
         return
     for manager, lease in leases:
         try:
@@ -83,7 +84,7 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
         except CannotTell as error:
             alive = [str(error)]
         if alive:
-            _keep([(manager, lease)], f"{', '.join(alive)} not over yet")
+            _keep([(manager, lease)], f"not over: {', '.join(alive)}")
         elif manager.release(lease):
             log.info("Released lease %s of %s", lease.id, printable(lease.owner))
             metrics.released(lease.since)

@@ -1,6 +1,6 @@
-"""All that this package touches of Airflow which is not public: the line from a process to its supervisor.
+"""Every use of Airflow that is not public: the line from a process to its supervisor.
 
-Operators, triggers and callbacks (also those that the DAG processor runs) each have one, with a few messages in common.
+Operators, triggers and callbacks (even those in the DAG processor) each have one, with a few messages in common.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.spec import Owner
 
 ANSWER_S = 120.0
-"""How long a trigger waits for an answer of its supervisor, for whom the first question starts an API server of its
-own: 22 s on a busy machine."""
+"""How long a trigger waits for an answer of its supervisor, in seconds.
+
+The first question makes the supervisor start an API server of its own: 22 s on a busy machine.
+"""
 
 FINISHED = frozenset(
     {
@@ -38,26 +40,26 @@ FINISHED = frozenset(
         TaskInstanceState.REMOVED,
     }
 )
-"""The states that a task instance leaves only by being cleared."""
+"""A task instance leaves these states only when it is cleared."""
 
 FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
 _mended: set[type] = set()
-"""The kinds of lines whose threads ask through the event loop."""
+"""The kinds of lines that this module has changed, so that their threads ask through the event loop."""
 
 
 def read_metadata() -> None:
-    """Let this process, an ``airflow`` command, find connections in Airflow's database, as Airflow's own commands do."""
+    """Let this process, an ``airflow`` command, find connections in Airflow's database, like Airflow's own commands."""
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
 def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
-    """Whether a trigger was cancelled because its task no longer waits for it here, not because the triggerer ends."""
+    """Whether a trigger was cancelled because its task no longer waits for it, and not because the triggerer ends."""
     return bool(cancelled.args)
 
 
 async def load(hook: HiveLockHook) -> None:
-    """Have *hook* read its connection; for a trigger.
+    """Make *hook* read its connection; for a trigger.
 
     :raises TimeoutError: Airflow gives no answer.
     """
@@ -66,9 +68,9 @@ async def load(hook: HiveLockHook) -> None:
 
 
 async def push_xcom(owner: Owner, value: Any) -> None:
-    """Store *value* as what the owner's task returned.
+    """Store *value* as the return value of the owner's task.
 
-    Needed because what ``TaskSuccessEvent`` carries itself arrives as a JSON string.
+    Needed because the value in a ``TaskSuccessEvent`` itself arrives as a JSON string.
     """
     where: dict[str, Any] = {
         "dag_id": owner.dag_id,
@@ -83,25 +85,25 @@ async def push_xcom(owner: Owner, value: Any) -> None:
 
 
 async def state_of(owner: Owner) -> str | None:
-    """The owner's state as Airflow has it; ``""`` before it has any, None when Airflow does not know the task.
+    """The owner's state in Airflow; ``""`` before it has any, None if Airflow does not know the task.
 
     :raises CannotTell: without an answer.
     """
     question = GetTaskStates(
         dag_id=owner.dag_id, run_ids=[owner.run_id], task_ids=[owner.task_id], map_index=owner.map_index
     )
-    with _or_cannot_tell(f"in which state {owner} is"):
+    with _or_cannot_tell(f"the state of {owner}"):
         states = (await _ask(question)).task_states.get(owner.run_id, {})
     return next((state or "" for state in states.values()), None)
 
 
 async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
-    """What :func:`run_state` and :func:`run_states` say of the owner's run, for a trigger to ask.
+    """The results of :func:`run_state` and :func:`run_states` for the owner's run; for a trigger.
 
     :raises CannotTell: without an answer.
     """
     question = GetDagRunState(dag_id=owner.dag_id, run_id=owner.run_id)
-    with _or_cannot_tell(f"in which state run {owner.run_id} of {owner.dag_id} is"):
+    with _or_cannot_tell(f"the state of run {owner.run_id} of {owner.dag_id}"):
         try:
             state = DagRunState((await _ask(question)).state).value
         except AirflowRuntimeError as error:
@@ -113,32 +115,32 @@ async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
 
 
 async def answers() -> bool:
-    """Whether Airflow answers a trigger, from its database: that a connection is not found tells nothing of that."""
+    """Whether Airflow answers a trigger from its database. A connection that is not found does not show that."""
     try:
         await _ask(GetDRCount(dag_id="", run_ids=[""]))
-    except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+    except Exception:  # noqa: BLE001 - any error means that there is no answer
         return False
     return True
 
 
 async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
-    """Whether each of those runs is known and not over, for a trigger to ask.
+    """Whether each of those runs is known and not over; for a trigger.
 
     :raises CannotTell: without an answer.
     """
     going = [DagRunState.QUEUED.value, DagRunState.RUNNING.value]
-    with _or_cannot_tell(f"whether {len(run_ids)} runs of {dag_id} go on"):
+    with _or_cannot_tell(f"the states of {len(run_ids)} runs of {dag_id}"):
         answer = await _ask(GetDRCount(dag_id=dag_id, run_ids=list(run_ids), states=going))
         return int(answer.count) == len(run_ids)
 
 
 async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The states of those tasks, by run and by Airflow's own names for them, for a trigger to ask.
+    """The states of those tasks, by run and by Airflow's own names for them; for a trigger.
 
     :raises CannotTell: without an answer.
     """
     question = GetTaskStates(dag_id=dag_id, run_ids=list(run_ids), task_ids=sorted(task_ids))
-    with _or_cannot_tell(f"how tasks of {len(run_ids)} runs of {dag_id} are"):
+    with _or_cannot_tell(f"the states of tasks of {len(run_ids)} runs of {dag_id}"):
         found = (await _ask(question)).task_states
     return {run_id: {key: state or "" for key, state in states.items()} for run_id, states in found.items()}
 
@@ -146,7 +148,7 @@ async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]
 def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
     """The states of those tasks of a run, by task id and map index; ``""`` for none yet.
 
-    A mapped task that has been expanded is asked for alone, since Airflow names its instances ``task_1``.
+    A mapped task that has been expanded needs a question of its own, because Airflow names its instances ``task_1``.
 
     :raises CannotTell: without an answer.
     """
@@ -162,7 +164,7 @@ def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple
 
 
 def run_states(dag_id: str, run_id: str) -> dict[str, str]:
-    """The states of all task instances of a run, by Airflow's own names for them; empty when it knows none.
+    """The states of all task instances of a run, by Airflow's own names for them; empty if it knows none.
 
     :raises CannotTell: without an answer.
     """
@@ -170,11 +172,11 @@ def run_states(dag_id: str, run_id: str) -> dict[str, str]:
 
 
 def run_state(dag_id: str, run_id: str) -> str | None:
-    """The state of a run; None when Airflow does not know it. Not available in the DAG processor.
+    """The state of a run; None if Airflow does not know it. Not available in the DAG processor.
 
     :raises CannotTell: without an answer.
     """
-    with _or_cannot_tell(f"in which state run {run_id} of {dag_id} is"):
+    with _or_cannot_tell(f"the state of run {run_id} of {dag_id}"):
         try:
             return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
         except AirflowRuntimeError as error:
@@ -191,25 +193,25 @@ def forget_dag(context: Any, ti: Any) -> None:
 
 
 def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
-    with _or_cannot_tell(f"how the tasks of run {run_id} are"):
+    with _or_cannot_tell(f"the states of the tasks of run {run_id}"):
         states = _line().send(question).task_states.get(run_id, {})
     return {key: state or "" for key, state in states.items()}
 
 
 async def _ask(question: Any) -> Any:
-    """Ask from a trigger, whose event loop must not block."""
+    """Ask from a trigger. Its event loop must not block."""
     line = _line()
     if hasattr(line, "asend"):
-        # Shielded, for before Airflow 3.2 a question that is given up takes the answers of those that follow.
+        # Shielded: before Airflow 3.2 a cancelled question takes the answers of the following ones.
         return await asyncio.wait_for(asyncio.shield(line.asend(question)), ANSWER_S)
     return line.send(question)  # dag.test()
 
 
 def _let_threads_ask() -> None:
-    """Have what this trigger runs in threads, as hooks of clusters, ask Airflow through the trigger's event loop.
+    """Make a trigger's threads, such as hooks of clusters, ask Airflow through the trigger's event loop.
 
-    Before Airflow 3.2 a thread asks from an event loop of its own. The answer stays for whoever asks next, and the
-    triggerer dies. Airflow 3.2 has a thread wait for its answer for ever.
+    Before Airflow 3.2 a thread asks from an event loop of its own. The answer then goes to the next question, and the
+    triggerer dies. In Airflow 3.2 a thread waits for its answer forever.
     """
     line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
     if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):
@@ -220,7 +222,7 @@ def _let_threads_ask() -> None:
         if threading.get_ident() == here:
             return ask(self, question)
         asked = asyncio.run_coroutine_threadsafe(self.asend(question), loop)
-        return asked.result(2 * ANSWER_S)  # what waits for it ends first
+        return asked.result(2 * ANSWER_S)  # the caller's own time-out ends first
 
     line.send = send
     _mended.add(line)
@@ -231,7 +233,7 @@ def _or_cannot_tell(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise CannotTell(f"Airflow does not say {what}: {error!r}") from error
+        raise CannotTell(f"Airflow did not report {what}: {error!r}") from error
 
 
 def _is_unknown(error: AirflowRuntimeError) -> bool:
@@ -241,5 +243,5 @@ def _is_unknown(error: AirflowRuntimeError) -> bool:
 def _line() -> Any:
     line = getattr(task_runner, "SUPERVISOR_COMMS", None)
     if line is None:
-        raise CannotTell("this process has no line to Airflow")
+        raise CannotTell("this process has no connection to Airflow")
     return line

@@ -1,6 +1,7 @@
-"""What differs between the Airflows that this runs on, 3.1 to 3.3. No other module asks which one it is.
+"""The differences between Airflow 3.1 and 3.3. No other module checks the version.
 
-First the names that have moved, each as the newest Airflow has it. Then what older ones lack, and what that means.
+First come the names that have moved, as in the newest Airflow. Then the features that older ones lack, and the
+consequences.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ else:
     from airflow.sdk.execution_time.comms import MaskSecret
 
     class _Stats:
-        """Looks where metrics go when one is told, and not before: they may not have been initialised yet."""
+        """Finds the destination of a metric when it is sent, because it may not have been initialised before."""
 
         def __getattr__(self, name):
-            return lambda *told, **more: getattr(Stats, name)(*told, **more)
+            return lambda *args, **kwargs: getattr(Stats, name)(*args, **kwargs)
 
     stats = _Stats()
 
     class TaskAwaitingInput(BaseException):
-        """Nothing raises it."""
+        """An exception that older Airflows never raise."""
 
     def is_decorated_task(function):
         return getattr(function, "_airflow_is_task_decorator", False)
 
     async def amask_secret(secret):
-        mask_secret(secret)  # in this process: from an event loop its word does not reach the supervisor
+        mask_secret(secret)  # in this process: from an event loop mask_secret does not reach the supervisor
         with suppress(Exception):
             await asyncio.shield(task_runner.SUPERVISOR_COMMS.asend(MaskSecret(value=secret)))
 
@@ -63,7 +64,7 @@ __all__ = [
 
 
 def initialize_stats() -> None:
-    """Have :data:`stats` go where Airflow's configuration says. Before 3.2 they do by themselves."""
+    """Send :data:`stats` to the destination in Airflow's configuration. Before 3.2 Airflow does this by itself."""
     if TYPE_CHECKING or AIRFLOW_V_3_3_PLUS:
         legacy = conf.getboolean("metrics", "legacy_names_on")
         stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=legacy)
@@ -75,43 +76,43 @@ TRIGGERS_RENDER = AIRFLOW_V_3_3_PLUS
 """Whether a task can start in the triggerer, which renders its fields."""
 
 TRIGGERS_HEAR_OF_KILLS = AIRFLOW_V_3_3_PLUS
-"""Whether a trigger's ``on_kill()`` is called once its task no longer waits for it."""
+"""Whether Airflow calls a trigger's ``on_kill()`` when its task no longer waits for it."""
 
 TRIGGERS_RETRY = AIRFLOW_V_3_3_PLUS
-"""Whether a task that its trigger has failed is tried again, as ``retries`` says."""
+"""Whether Airflow retries a task that its trigger has failed, up to ``retries``."""
 
 TRIGGERS_ASK_FROM_THREADS = AIRFLOW_V_3_3_PLUS
-"""Whether what a trigger runs in threads, as hooks of clusters, may ask Airflow."""
+"""Whether a trigger's threads, such as hooks of clusters, may ask Airflow."""
 
 
 _LACKS = (
     (
         TRIGGERS_RENDER,
-        "Airflow 3.3 starts tasks in the triggerer and renders their templates there; here a task begins on a worker, for a "
-        "moment, takes what is free, and only then waits in the triggerer",
+        "Airflow 3.3 starts tasks in the triggerer and renders their templates there. Here a task starts on a worker for a "
+        "moment, and takes free locks. If it has to wait, it then waits in the triggerer",
     ),
     (
         TRIGGERS_HEAR_OF_KILLS,
-        "Airflow 3.3 tells a trigger that its task no longer waits for it; here each trigger that ends asks what has become "
-        "of its task, and leaves the queue if that is over",
+        "Airflow 3.3 notifies a trigger if its task no longer waits for it. Here a trigger that ends asks for the state of "
+        "its task, and leaves the queue if the task is over",
     ),
     (
         TRIGGERS_RETRY,
-        "Airflow 3.3 retries a task that its trigger has failed; here one that has waited too long fails on a worker, for a "
-        "moment, so that it is retried",
+        "Airflow 3.3 retries a task that its trigger has failed. Here a task that has waited too long fails on a worker "
+        "instead, so that it is retried",
     ),
     (
         AIRFLOW_V_3_3_PLUS,
-        "Airflow 3.3 lets a retry go on with a job that a cluster runs (durable); here it first ends what an earlier try has "
-        "left running, and starts anew",
+        "Airflow 3.3 lets a retry continue a job that a cluster runs (durable). Here a retry first ends the job of the "
+        "earlier try, and submits a new one",
     ),
     (
         AIRFLOW_V_3_2_PLUS,
-        "Airflow 3.2 has commands of providers; here `python -m airflow_hivelock.cli` is what `airflow hivelock` is there",
+        "Airflow 3.2 has commands of providers, such as `airflow hivelock`. Here use `python -m airflow_hivelock.cli`",
     ),
 )
 
 
 def lacks() -> list[str]:
-    """What this Airflow lacks, and what that means; nothing for 3.3."""
+    """The features that this Airflow lacks, and the consequences; empty for 3.3."""
     return [text for present, text in _LACKS if not present]

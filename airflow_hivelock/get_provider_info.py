@@ -1,4 +1,4 @@
-"""What Airflow's providers manager reads."""
+"""The description of this provider for Airflow's providers manager."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = "Hive locks"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """This provider, as Airflow's ``provider_info.schema.json`` has it."""
+    """This provider, in the format of Airflow's ``provider_info.schema.json``."""
     text = {"type": ["string", "null"]}
     return {
         "package-name": "airflow-hivelock",
@@ -44,23 +44,23 @@ def get_provider_info() -> dict[str, Any]:
                 "options": {
                     "connections": {
                         "description": 'Connections of type hivelock for the page "Hive locks", comma separated: '
-                        "those that a secrets backend keeps, which cannot be listed.",
+                        "those in a secrets backend, because these cannot be listed.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "hivelock_default,hivelock_staging",
                         "default": "",
                     },
                     "kube_config_files": {
-                        "description": "Kubeconfig files, comma separated, that are read to ask for the jobs of operators "
-                        "with that config_file. Those that connections name need not be listed.",
+                        "description": "Kubeconfig files, comma separated, that may be read to check the jobs of operators "
+                        "with that config_file. Files that connections name need not be listed.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "/etc/airflow/kube/prod.yaml",
                         "default": "",
                     },
                     "impersonated_accounts": {
-                        "description": "Google service accounts, comma separated, that are impersonated to ask for the jobs of "
-                        "operators with an impersonation_chain. Those that connections name need not be listed.",
+                        "description": "Google service accounts, comma separated, that may be impersonated to check the jobs of "
+                        "operators with an impersonation_chain. Accounts that connections name need not be listed.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "etl@project.iam.gserviceaccount.com",
@@ -85,27 +85,27 @@ def get_provider_info() -> dict[str, Any]:
                 "conn-fields": {
                     "installation": {
                         "label": "Installation id",
-                        "description": "Names this Airflow, differently from every other one on the same lock store",
+                        "description": "The name of this Airflow, unique among those on the same lock store",
                         "schema": text,
                     },
                     "metastore_uri": {
                         "label": "Hive metastore",
-                        "description": "thrift://host:9083, where partitions are looked up",
+                        "description": "thrift://host:9083, to look up partitions",
                         "schema": text,
                     },
                     "hive_site": {
                         "label": "hive-site.xml",
-                        "description": "/etc/hive/conf/hive-site.xml on each component's host: what is left out here, it says",
+                        "description": "/etc/hive/conf/hive-site.xml on each component's host. It supplies the settings that are not set here",
                         "schema": text,
                     },
                     "backend": {
                         "label": "Backend",
-                        "description": "zookeeper, postgresql, mysql, sqlite, metastore, hiveserver2, or memory for trying things out",
+                        "description": "zookeeper, postgresql, mysql, sqlite, metastore, hiveserver2, or memory for a first try",
                         "schema": {**text, "default": "zookeeper"},
                     },
                     "root": {
                         "label": "Root",
-                        "description": "Where queue and leases live in ZooKeeper",
+                        "description": "The node in ZooKeeper for the queue and the leases",
                         "schema": text,
                     },
                 },

@@ -1,4 +1,4 @@
-"""From a task to its locks, on the page "Hive locks"."""
+"""The link from a task to its locks, on the page "Hive locks"."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 PREFIX = "hivelock"
-"""Where the page's application is mounted."""
+"""The mount point of the page's application."""
 
 ROUTE = "hivelock"
-"""The page is at ``plugin/hivelock``; what follows is the path and query of the frame in it."""
+"""The page is at ``plugin/hivelock``; the rest of an address is the path and query of the frame in it."""
 
 HELD_WITH = "hivelock_connection"
-"""The XCom by which ``hold()`` names its connection: the link of its task is made from it."""
+"""The XCom with the connection of ``hold()``: the link of its task is made from it."""
 
 
 class HiveLocksLink(BaseOperatorLink):
-    """On a task that takes locks: those that it holds or waits for.
+    """The link of a task that takes locks: to those that it holds or waits for.
 
-    Airflow's worker stores it when the task ends; for the package's own operators the API server makes it, as
-    :mod:`airflow_hivelock.ui.plugin` says.
+    Airflow's worker stores it when the task ends; for the package's own operators the API server makes it, see
+    :mod:`airflow_hivelock.ui.plugin`.
     """
 
     name = "Hive locks"

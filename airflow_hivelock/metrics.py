@@ -1,26 +1,29 @@
-"""What happens to locks, for Airflow's own metrics (StatsD or OpenTelemetry, whichever it is configured for).
+"""The lock events and gauges for Airflow's own metrics (StatsD or OpenTelemetry, as Airflow is configured).
 
 ===============================  =======  ============================================================================
 ``hivelock.acquired``            counter  leases granted
 ``hivelock.acquired.wait``       timing   from the task's first request to the grant, ms, over all rounds, as the
                                           process that got it knows
-``hivelock.stepped_aside``       counter  tasks that could have had their locks, and asked for their worker slot first
-``hivelock.outrun``              counter  those of them that found the locks taken once they had their slot
+``hivelock.invited``             counter  tasks that could have had their locks, and asked for a worker slot first
+``hivelock.invited.wait``        timing   from then until the worker asked, ms
+``hivelock.invited.lapsed``      counter  tasks that had to wait again, because their invitation ended before
+                                          their worker came
+``hivelock.slots_given_back``    counter  workers that found a blocker, and gave their slot back
 ``hivelock.released``            counter  leases released
-``hivelock.held``                timing   from the grant to the release, ms, as far as this machine's clock is right
+``hivelock.held``                timing   from the grant to the release, ms; exact if this machine's clock is right
 ``hivelock.idle_hold``           timing   of tasks that acquire and work in one: from the grant to the work, and from the end
                                           of the work to the release, ms
 ``hivelock.timeout``             counter  requests given up after their time-out
 ``hivelock.lost``                counter  leases lost: force-released, taken over, or unlocked in Hive, while work ran
-``hivelock.force_released``      counter  leases freed by force
+``hivelock.force_released``      counter  force releases
 ``hivelock.store_error``         counter  requests of waiters, the keeper and unlock that the store did not answer
-``hivelock.leases``              gauge    this Airflow's leases, told by the keeper
-``hivelock.leases.oldest_s``     gauge    since when the oldest of them is held, s; 0 for none
-``hivelock.waiting``             gauge    this Airflow's requests in the queue for a lock, told by the keeper
-``hivelock.waiting.longest_s``   gauge    since when the first of them waits, s; 0 for none: what to build an alert on
-``hivelock.waiting.lease``       gauge    those that wait for one of the leases of their group, holding nothing
-``hivelock.waiting.slot``        gauge    those that could have their locks and wait for a worker slot, holding nothing
-``hivelock.suspect``             gauge    leases that are over, but for what the keeper cannot tell
+``hivelock.leases``              gauge    this Airflow's leases, from the keeper
+``hivelock.leases.oldest_s``     gauge    how long the oldest of them is held, s; 0 for none
+``hivelock.waiting``             gauge    this Airflow's requests in the queue for a lock, from the keeper
+``hivelock.waiting.longest_s``   gauge    how long the first of them has waited, s; 0 for none: build an alert on this
+``hivelock.waiting.lease``       gauge    parked requests: they wait for a permit of their group, and hold nothing
+``hivelock.waiting.slot``        gauge    requests that could have their locks, hold none, and wait for a worker slot
+``hivelock.suspect``             gauge    suspect leases: the keeper cannot check their work
 ===============================  =======  ============================================================================
 """
 
@@ -45,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 def acquired(wait_s: float, counts: bool = True) -> None:
-    """A lease was granted, *wait_s* after the task first asked for it."""
+    """Count a lease that was granted *wait_s* after the task first asked for it."""
     if not counts:
         return
     _emit(stats.incr, "hivelock.acquired")
@@ -53,56 +56,66 @@ def acquired(wait_s: float, counts: bool = True) -> None:
 
 
 def released(since: datetime) -> None:
-    """A lease was released that was granted at *since*, by the store's clock."""
+    """Count a release of a lease that was granted at *since*, by the store's clock."""
     _emit(stats.incr, "hivelock.released")
     _emit(stats.timing, "hivelock.held", age_s(since) * 1000)
 
 
 def age_s(since: datetime) -> float:
-    """How long ago *since* was, by the store's clock, as far as this machine's is right; in seconds."""
+    """How long ago *since* was, by the store's clock, in seconds; exact if this machine's clock is right."""
     return max(0.0, (datetime.now(UTC) - since).total_seconds())
 
 
-def stepped_aside() -> None:
-    """A task could have had its locks, and took none before it has a worker slot."""
-    _emit(stats.incr, "hivelock.stepped_aside")
+def invited() -> None:
+    """Count a task that could have had its locks, and took none before it has a worker slot."""
+    _emit(stats.incr, "hivelock.invited")
 
 
-def outrun() -> None:
-    """A task that had stepped aside found its locks taken once it had its slot."""
-    _emit(stats.incr, "hivelock.outrun")
+def arrived(slot_s: float) -> None:
+    """Record that its worker asks, *slot_s* later."""
+    _emit(stats.timing, "hivelock.invited.wait", slot_s * 1000)
+
+
+def slot_given_back(*, lapsed: bool) -> None:
+    """Count a worker that found a blocker.
+
+    :param lapsed: its invitation was over.
+    """
+    _emit(stats.incr, "hivelock.slots_given_back")
+    if lapsed:
+        _emit(stats.incr, "hivelock.invited.lapsed")
 
 
 def idle(idle_s: float) -> None:
-    """A lease was held for *idle_s* while no work ran under it."""
+    """Record that a lease was held for *idle_s* while no work ran under it."""
     _emit(stats.timing, "hivelock.idle_hold", idle_s * 1000)
 
 
 def timed_out(counts: bool = True) -> None:
-    """A request was given up after its time-out."""
+    """Count a request that was given up after its time-out."""
     if counts:
         _emit(stats.incr, "hivelock.timeout")
 
 
 def lost() -> None:
-    """A lease was lost while work ran under it."""
+    """Count a lease that was lost while work ran under it."""
     _emit(stats.incr, "hivelock.lost")
 
 
 def force_released() -> None:
-    """A lease was freed by force."""
+    """Count a force release."""
     _emit(stats.incr, "hivelock.force_released")
 
 
 def store_failed() -> None:
-    """The lock store did not answer."""
+    """Count a request that the lock store did not answer."""
     _emit(stats.incr, "hivelock.store_error")
 
 
 def standing(
     leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime, installation: str, suspect: int
 ) -> None:
-    """How many of *installation*'s leases stand and of its requests wait, since when, and how many leases are *suspect*.
+    """Set the gauges of *installation*'s leases and waiting requests: how many, since when, and how many are *suspect*.
 
     :param now: the store's clock.
     """
@@ -131,5 +144,6 @@ def _emit(send: Any, *what: Any) -> None:
 
 @cache
 def _initialize() -> None:
-    """Airflow does so for its tasks; its triggerer and its API server initialise another copy of the module."""
+    """Initialise the metrics. Airflow does so for its tasks; its triggerer and its API server initialise another copy
+    of the module."""
     initialize_stats()

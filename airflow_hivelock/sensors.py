@@ -1,4 +1,4 @@
-"""HiveLockSensor: wait until data is free, and lock nothing."""
+"""HiveLockSensor: waits until data is free, and locks nothing."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _RESUME = "found_free"
 
 
 class HiveLockSensor(NamesLocks, BaseSensorOperator):
-    """Succeeds when the locks that reading and writing this data takes could be had now.
+    """Succeeds when the locks for reading and writing this data could be had now.
 
-    It takes none itself, so somebody else may have them a moment later: to work on the data use HiveLockOperator.
-    It watches the locks from the triggerer.
+    It takes none itself, so another owner may have them a moment later. To work on the data, use HiveLockOperator. It
+    watches the locks from the triggerer.
 
-    :param deferrable: False waits on a worker, as ``mode`` and ``poke_interval`` say.
+    :param deferrable: False: wait on a worker, according to ``mode`` and ``poke_interval``.
     """
 
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
-            raise InvalidRequest(f"{self.task_id} waits for no locks; name at least one object in reads or writes")
+            raise InvalidRequest(f"{self.task_id} waits for no locks. Name at least one object in reads or writes")
         self.deferrable = deferrable
         self._look: Look | None = None
         if deferrable:
@@ -51,9 +51,9 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         return bool(self._look.poll())
 
     def found_free(self, context: Any, event: str) -> None:
-        """Only dag.test() comes here: the trigger ends the task itself."""
+        """Check the event. Only dag.test() calls this: in Airflow the trigger ends the task itself."""
         if event != "success":
-            raise AirflowException(f"the trigger ended the task as {event}; its log says why")
+            raise AirflowException(f"the trigger ended the task as {event}. The reason is in the task's log")
 
     def _trigger_kwargs(self) -> dict[str, Any]:
         return {"timeout_s": float(self.timeout), "soft_fail": self.soft_fail}

@@ -1,7 +1,7 @@
-"""What a task wants locked, declared once by the names of the operators' arguments, and the owner for which it does.
+"""The locks that a task declares, by the names of the operators' arguments, and the owner of its request.
 
-Operators and triggers have an attribute for each field, since Airflow renders attributes. The arguments of a trigger,
-the check when the DAG is parsed and what the planner gets are all made of a :class:`LockSpec`.
+Operators and triggers have an attribute for each field, because Airflow renders attributes. A :class:`LockSpec` is the
+source of a trigger's arguments, of the check at DAG parsing, and of the planner's input.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.hooks import HiveLockHook
-    from airflow_hivelock.locks.model import LockObject, LockRequest
+    from airflow_hivelock.locks.model import DeferredGrant, LockObject, LockRequest
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A task instance, whichever its try.
+    """A task instance, over all of its tries.
 
-    :param installation: the id of the Airflow that it belongs to, from the connection: two installations on one
-        lock store never share a lease, and neither judges the other's stale.
+    :param installation: the id of its Airflow, from the connection: two installations on one lock store never share a
+        lease, and neither regards the other's lease as stale.
     :param map_index: -1 for a task that is not mapped.
-    :param hold: which of the leases that the task takes while it runs, beside that for its own work; ``""``: that one.
+    :param hold: the name of a further lease that the task takes while it runs; ``""``: the lease for its own work.
     """
 
     installation: str
@@ -46,7 +46,7 @@ class Owner:
 
     @classmethod
     def of(cls, installation: str, ti: Any) -> Self:
-        """The owner that the task instance *ti* is."""
+        """The owner for the task instance *ti*."""
         map_index = -1 if ti.map_index is None else ti.map_index
         return cls(installation, ti.dag_id, ti.run_id, ti.task_id, map_index)
 
@@ -64,12 +64,12 @@ class Owner:
 
     @property
     def work(self) -> str:
-        """What the task's own work is called under its lease, in all of its tries."""
+        """The name of the task's own work under its lease, in all of its tries."""
         return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
 
     @property
     def query(self) -> str:
-        """What SHOW LOCKS … EXTENDED shows a person who meets the lock."""
+        """The text that SHOW LOCKS … EXTENDED shows for the lock."""
         mapped = f" map index {self.map_index}" if self.map_index >= 0 else ""
         return f"dag {self.dag_id} run {self.run_id} task {self.task_id}{mapped}"
 
@@ -79,37 +79,38 @@ class Owner:
 
 
 MOST_PARTITIONS = 2_000
-"""Of how many partitions a table that is read whole is locked one by one: about what one ZooKeeper transaction carries."""
+"""A table that is read whole has its partitions locked one by one up to this number: about one ZooKeeper transaction.
+"""
 
 MOST_SQL = 200
 """How many characters of SQL the log shows."""
 
 OFF = {"support_concurrency": False}
-"""What a lock task returns in place of a lease where locking is turned off."""
+"""The value that a lock task returns in place of a lease if locking is turned off."""
 
 
-def _names(name: str, given: Any) -> list[Any]:
-    if isinstance(given, str | Mapping) or not isinstance(given, Collection):
-        raise InvalidRequest(f"{name}={given!r} must be a list of names, as in [{given!r}]")
-    return list(given)
+def _names(name: str, value: Any) -> list[Any]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Collection):
+        raise InvalidRequest(f"{name}={value!r} must be a list of names, as in [{value!r}]")
+    return list(value)
 
 
-def _text(name: str, given: Any) -> str:
-    if not isinstance(given, str):
-        raise InvalidRequest(f"{name}={given!r} must be one text: of statements, separated by ';', or a name")
-    return given
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name}={value!r} must be one text: statements separated by ';', or a name")
+    return value
 
 
-def _columns(name: str, given: Any) -> dict[str, Any]:
-    given = {} if given is None else given
-    if not isinstance(given, Mapping):
-        raise InvalidRequest(f"{name}={given!r} must be a dict, as in {{'dw.t': ['dt']}}")
-    return {table: list(columns) if isinstance(columns, tuple) else columns for table, columns in given.items()}
+def _columns(name: str, value: Any) -> dict[str, Any]:
+    value = {} if value is None else value
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{name}={value!r} must be a dict, as in {{'dw.t': ['dt']}}")
+    return {table: list(columns) if isinstance(columns, tuple) else columns for table, columns in value.items()}
 
 
 def _switch(name: str, given: Any) -> bool | None:
     if given not in (None, True, False):
-        raise InvalidRequest(f"{name}={given!r}; use True, False or None")
+        raise InvalidRequest(f"{name}={given!r} is invalid. Use True, False or None")
     return given  # type: ignore[no-any-return]
 
 
@@ -119,36 +120,39 @@ def _kept_as(plain: Callable[[str, Any], Any], *, rendered: bool = False) -> dic
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """On which terms a lease is granted beside its locks, in plain values: fit for a trigger's arguments."""
+    """The terms of a lease in addition to its locks, in plain values: fit for a trigger's arguments."""
 
     max_leases: int | None = None
     lease_group: str | None = None
     lock_priority: int = 1
 
     def __post_init__(self) -> None:
-        """:raises InvalidRequest: naming the input that cannot be meant."""
+        """Check the values.
+
+        :raises InvalidRequest: naming the invalid input.
+        """
         priority = self.lock_priority
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
             raise InvalidRequest(
-                f"lock_priority={priority!r}; give a whole number up to {MAX_PRIORITY:,}: the larger goes first"
+                f"lock_priority={priority!r} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
             )
         if self.max_leases is None and self.lease_group is not None:
             raise InvalidRequest(
-                f"lease_group={self.lease_group!r} bounds nothing without max_leases; say how many leases of the group "
-                "may be out at a time"
+                f"lease_group={self.lease_group!r} has no effect without max_leases. Set max_leases to the number of leases that "
+                "the group may hold at a time"
             )
         self.limit("the DAG")
 
     @classmethod
     def of(cls, task: Any) -> Self:
-        """What an operator, or a trigger, says.
+        """Read the terms from the attributes of an operator or a trigger.
 
-        :raises InvalidRequest: naming the attribute that cannot be meant.
+        :raises InvalidRequest: naming the invalid attribute.
         """
         return cls(**{name: getattr(task, name) for name in TERMS})
 
     def limit(self, dag_id: str) -> LeaseLimit | None:
-        """How many leases of which group may be out at a time: of the DAG's own, where no group is named."""
+        """The limit on the leases of the group; without a named group, on those of the DAG."""
         if self.max_leases is None:
             return None
         return LeaseLimit(dag_id if self.lease_group is None else self.lease_group, self.max_leases)
@@ -159,7 +163,7 @@ TERMS = tuple(each.name for each in fields(LeaseTerms))
 
 @dataclass(frozen=True)
 class LockSpec:
-    """What a task wants locked, in plain values: fit for a trigger's arguments."""
+    """The locks that a task declares, in plain values: fit for a trigger's arguments."""
 
     reads: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
     writes: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
@@ -170,21 +174,24 @@ class LockSpec:
     support_concurrency: bool | None = field(default=None, metadata=_kept_as(_switch))
 
     def __post_init__(self) -> None:
-        """:raises InvalidRequest: naming the input that is of another type."""
+        """Check the types.
+
+        :raises InvalidRequest: naming the input of a wrong type.
+        """
         for each in fields(self):
             plain = each.metadata["plain"](each.name, getattr(self, each.name))
             object.__setattr__(self, each.name, plain)
 
     @classmethod
     def of(cls, task: Any) -> Self:
-        """What an operator, or a trigger, says.
+        """Read the declaration from the attributes of an operator or a trigger.
 
-        :raises InvalidRequest: naming the attribute that is of another type.
+        :raises InvalidRequest: naming the attribute of a wrong type.
         """
         return cls(**{name: getattr(task, name) for name in FIELDS})
 
     def check(self) -> None:
-        """Look at what no metastore is needed for.
+        """Check everything that needs no metastore.
 
         :raises InvalidRequest: naming the input that is wrong.
         """
@@ -192,7 +199,7 @@ class LockSpec:
         check_statements(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
 
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
-        """Whether to lock; if not, says loudly what that risks. The twin of ``hive.support.concurrency``."""
+        """Whether to lock; if not, log a warning with the risks. The counterpart of ``hive.support.concurrency``."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
         by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
         if on and self.support_concurrency is None and not self.reads and not self.writes:
@@ -200,8 +207,8 @@ class LockSpec:
             by = OFF_IN_SQL
         if not on:
             log.warning(
-                "NOT LOCKED: locking is turned off by %s. Others may overwrite what this task reads while it reads it, "
-                "two writers may lose each other's data, and a Hive query may read half of what is written here. "
+                "NOT LOCKED: locking is turned off by %s. Others may overwrite data while this task reads it, two writers may lose "
+                "each other's data, and a Hive query may read half of this task's output. "
                 "Would be locked: reads %s writes %s%s",
                 by,
                 list(self.reads),
@@ -211,7 +218,7 @@ class LockSpec:
         return on
 
     def timeout_s(self, hook: HiveLockHook) -> float | None:
-        """How long to wait where the task does not say: as its SQL sets Hive's retries, or as the connection does."""
+        """How long to wait if the task does not set it: Hive's retries from its SQL, or the connection's time-out."""
         own = None
         if self.lock_sql:
             own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
@@ -226,14 +233,14 @@ class LockSpec:
         *,
         lease_s: float = 3600.0,
         wait: bool = True,
-        late: bool = False,
+        deferred: DeferredGrant | None = None,
         asked: datetime | None = None,
     ) -> LockRequest:
-        """The locks that reading and writing this data takes. Blocks where a metastore is asked.
+        """Plan the locks for reading and writing this data. Blocks while it asks a metastore.
 
         :param lease_s: how long the lease is trusted without renewal, in seconds.
-        :param wait: False to be refused what is not free.
-        :param late: takes nothing, and steps aside once it could.
+        :param wait: False: refuse the request if it would have to wait.
+        :param deferred: the deferred grant: the task works under the locks, and needs a worker slot as well.
         :param asked: when the task first asked, by the lock store's clock; None if this is the first time.
         :raises InvalidRequest: naming the input that is wrong.
         """
@@ -273,20 +280,20 @@ class LockSpec:
             named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
             priority=terms.lock_priority,
             limit=terms.limit(owner.dag_id),
-            late=late,
+            deferred=deferred,
             types=types,
             asked=asked,
         )
 
     def _digest(self) -> str:
-        """Tells one SQL from another where the text itself would be too long to keep."""
+        """A text that distinguishes one SQL from another, because the SQL itself may be too long to store."""
         return f" sql {hashlib.sha256(self.lock_sql.encode()).hexdigest()}" if self.lock_sql else ""
 
 
 FIELDS = tuple(each.name for each in fields(LockSpec))
 
 RENDERED = tuple(each.name for each in fields(LockSpec) if each.metadata["rendered"])
-"""Those that Airflow renders: the operators' template fields."""
+"""The fields that Airflow renders: the operators' template fields."""
 
 
 def _short(sql: str) -> str:

@@ -1,1 +1,1 @@
-"""The operators, and what they have in common."""
+"""The operators and their common parts."""

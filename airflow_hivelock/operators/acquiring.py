@@ -1,4 +1,4 @@
-"""What the operators that acquire locks have in common: the four ways in which one waits for them."""
+"""The common part of the operators that acquire locks: four ways to wait for them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow_hivelock import metrics
 from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, LockTimeout, StoreUnavailable
-from airflow_hivelock.locks.invalid import printable
-from airflow_hivelock.locks.model import MAX_PRIORITY, Lease, LockRequest
+from airflow_hivelock.locks.model import MAX_PRIORITY, DeferredGrant, Lease, LockRequest
 from airflow_hivelock.operators.arguments import Waiting, check_terms, check_waiting
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import LeaseTerms, LockSpec
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESCHEDULE = timedelta(minutes=1)
-"""How long after a poke that found the locks taken the next one comes."""
+"""The time between two pokes."""
 
 GLANCE_S = 1.0
-"""How often a worker that waits in its slot looks whether it has been killed."""
+"""How often a worker that waits in its slot checks whether it has been killed, in seconds."""
 
 
 class AcquiresLocks(NamesLocks):
     """Base of the operators that acquire locks.
 
     :param lease_duration: how long the lease is trusted without renewal.
-    :param timeout: how long to wait for locks, and not for a worker slot; ``timedelta(0)``: fail at once; None: as the
-        connection says, by default as long as it takes.
-    :param waiting: ``trigger``: in the triggerer from start to end, where no slot is used and on success no callback of
-        the task runs; its templates know neither XComs nor the DAG's own macros, so a task that uses them begins on a
-        worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
-        ``defer``: begins and ends on a worker. What begins there takes at once what is free, and defers only to wait. ``reschedule``: looks once a minute, and keeps no place in the queue
-        in between. ``poke``: waits in its worker slot.
-    :param max_leases: how many leases of its group may be out at a time, this one included; None: any number. Counted in
-        the lock store. A task that waits for one holds nothing, and is in nobody's way.
+    :param timeout: how long to wait for locks, and not for a worker slot; ``timedelta(0)``: fail at once; None: the
+        connection's time-out, by default without end.
+    :param waiting: how the task waits. ``trigger``: in the triggerer from start to end, without a slot. On success no
+        callback of the task runs. Its templates know neither XComs nor the DAG's own macros, so a task that uses them
+        begins on a worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
+        ``defer``: begins and ends on a worker. It takes free locks at once, and defers only to wait. ``reschedule``:
+        polls once a minute, and has no queue position in between. ``poke``: waits in its worker slot.
+    :param max_leases: how many leases of its group may be held at a time, this one included; None: any number. The lock
+        store counts them. A task that waits for a permit holds nothing, and blocks no other.
     :param lease_group: which leases are counted; None: those of the DAG's tasks that name no group. DAGs that name the
         same group share it.
-    :param lock_priority: of the tasks that wait for a lock, the larger goes first, within the lock store's bound on being
-        passed; None: the task's own ``priority_weight``, which is 1 unless it says otherwise.
+    :param lock_priority: the waiter with the larger priority goes first, within the lock store's bound on being
+        overtaken; None: the task's own ``priority_weight``, which is 1 by default.
     """
 
     def __init__(
@@ -80,17 +80,17 @@ class AcquiresLocks(NamesLocks):
         self._killed = False
 
     @classmethod
-    def check_arguments(cls, given: Mapping[str, Any]) -> None:
-        super().check_arguments(given)
-        check_waiting(given)
-        check_terms(given)
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        super().check_arguments(arguments)
+        check_waiting(arguments)
+        check_terms(arguments)
 
-    def _acquire(self, context: Any, given: Round | None = None, *, resume: str, ends_task: bool) -> Lease | None:
-        """The lease, waited for in the chosen style; None where locking is turned off.
+    def _acquire(self, context: Any, round_: Round | None = None, *, resume: str, ends_task: bool) -> Lease | None:
+        """Return the lease after waiting in the chosen way; None if locking is turned off.
 
-        :param given: the round after which the task asks again, its worker slot in hand; of number 0 for the first time;
-            None for a task whose trigger keeps the locks.
-        :param resume: the method that a deferred task goes on with.
+        :param round_: the round after which the task asks again with its worker slot; of number 0 for the first time;
+            None for a task with a trigger that keeps the locks.
+        :param resume: the method that a deferred task resumes with.
         :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
         :raises TaskDeferred: the triggerer waits.
         :raises AirflowRescheduleException: a later poke waits.
@@ -99,27 +99,28 @@ class AcquiresLocks(NamesLocks):
         if not LockSpec.of(self).locks(hook, self.log):
             return None
         changed = threading.Event()
-        wait = self._begin(hook, context, self._left_s(hook, context), changed.set, given or FIRST)
+        # On a worker it joins no queue: its trigger does, and outlives this process.
+        deferred = DeferredGrant(hook.settings.invitation_s, has_slot=True) if self._defers else None
+        wait = self._begin(hook, context, self._left_s(hook, context), changed.set, round_ or FIRST, deferred)
         try:
             while not isinstance(lease := wait.poll(), Lease):
                 if self._defers:
                     again = wait.round().next(answered=not wait.silent)
-                    # Without a place in the queue: no process would give it up for a task that is marked failed before its
-                    # trigger has begun. One that cannot be withdrawn now ends with this process's session. If a lease was
-                    # granted and the answer was lost, the trigger takes it up: it asks for the same owner.
-                    with suppress(StoreUnavailable):
-                        wait.give_up()
-                    if given and given.number:
-                        self._say_outrun(wait, again)
+                    # If a lease was granted and the answer was lost, the trigger takes it over, because it asks for the
+                    # same owner.
+                    if round_ and round_.number:
+                        self._say_given_back(wait, round_, again)
                     self._wait_in_triggerer(
-                        hook, context, again if given else replace(again, number=0), resume, ends_task
+                        hook, context, again if round_ else replace(again, number=0), resume, ends_task
                     )
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
                 changed.clear()
                 if self._killed:
-                    raise AirflowException(f"{self.task_id} was killed while it waited for locks; it left the queue")
+                    raise AirflowException(
+                        f"{self.task_id} was killed while it waited for locks. It has left the queue"
+                    )
         except (TaskDeferred, AirflowRescheduleException, LockTimeout):
             raise
         except BaseException:
@@ -141,12 +142,13 @@ class AcquiresLocks(NamesLocks):
         self._defer_to(HiveLockTrigger, resume, kwargs, hook, context)
 
     def on_kill(self) -> None:
-        # A signal handler: what waits or acquires is interrupted somewhere, and has to finish what it does.
+        # This is a signal handler: it interrupts a wait or an acquisition, which has to finish its step.
         self._killed = True
         super().on_kill()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """What *ask* returns, once the lock store answers: for what is asked when the task cannot go back to the triggerer."""
+        """Return the result of *ask* when the lock store answers: for questions when the task cannot go back to the
+        triggerer."""
 
         def check() -> None:
             if self._killed:
@@ -154,30 +156,30 @@ class AcquiresLocks(NamesLocks):
 
         return patiently(ask, self.log, check)
 
-    def _retake(self, context: Any, given: Any, *, resume: str, ends_task: bool) -> Lease:
-        """The lease that the trigger acquired, taken over by this process: what the trigger does later is void.
+    def _retake(self, context: Any, event: Any, *, resume: str, ends_task: bool) -> Lease:
+        """The lease that the trigger acquired, taken over by this process: later calls of the trigger have no effect.
 
         :raises TaskDeferred: the lock store does not answer; the trigger keeps the lease until the next worker asks.
         """
         try:
-            return self._retaken(context, given)
+            return self._retaken(context, event)
         except AccessDenied:
             raise
         except StoreUnavailable as error:
-            self.log.warning("Back to waiting in the triggerer: %s", error)
-            again = replace(Round.with_lease(given).next(answered=False), number=0)
+            self.log.warning("Returning to the triggerer to wait: %s", error)
+            again = replace(Round.with_lease(event).next(answered=False), number=0)
             self._wait_in_triggerer(HiveLockHook(self.hivelock_conn_id), context, again, resume, ends_task)
 
-    def _retaken(self, context: Any, given: Any) -> Lease:
+    def _retaken(self, context: Any, event: Any) -> Lease:
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
-        if isinstance(given, str):  # dag.test() resumes even a task that its trigger has ended
-            given = (found := hook.manager().lease_of(str(owner))) and found.to_json()
-            if given is None:
-                raise AirflowException("the trigger failed the task; its log says why")
-        lease = Lease.from_json(given)
-        if (told := Round.with_lease(given)).waited_for:
-            self.log.info("The triggerer has acquired lease %s after waiting %s", lease.id, told.past)
+        if isinstance(event, str):  # dag.test() resumes even a task that its trigger has ended
+            event = (found := hook.manager().lease_of(str(owner))) and found.to_json()
+            if event is None:
+                raise AirflowException("the trigger failed the task. The reason is in the task's log")
+        lease = Lease.from_json(event)
+        if (before := Round.with_lease(event)).waited_for:
+            self.log.info("The triggerer has acquired lease %s after waiting %s", lease.id, before.past)
         request = LockRequest(
             owner=lease.owner,
             locks=lease.locks,
@@ -193,19 +195,24 @@ class AcquiresLocks(NamesLocks):
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
         return taken
 
-    def _say_outrun(self, wait: Wait, again: Round) -> None:
+    def _say_given_back(self, wait: Wait, round_: Round, again: Round) -> None:
+        why = "The lock store does not answer"
         if wait.blockers:
-            metrics.outrun()
+            lapsed = bool(round_.until_s) and wait.manager.now().timestamp() > round_.until_s
+            metrics.slot_given_back(lapsed=lapsed)
+            over = f", {span(round_.slot_s)} after the invitation, which has ended" if lapsed else ""
+            why = f"In the way{over}: {wait.blockers[0]}"
         self.log.info(
-            "%s; back to waiting in the triggerer%s",
-            f"Outrun by {printable(wait.blockers[0].owner)}" if wait.blockers else "The lock store does not answer",
-            f" ({again})" if again.late else ", which now takes the locks and keeps them until there is a worker slot",
+            "%s. This worker gives its slot back, and the triggerer waits%s",
+            why,
+            ", takes the locks, and keeps them until there is a worker slot" if again.last else f" ({again})",
         )
 
     def _give_back(self, context: Any) -> None:
         """Leave the queue and release the lease, whatever this task has got so far.
 
-        For the ends of which the trigger is not told: an execution time-out while it waits, a failure of its own.
+        It is for ends that the trigger does not see: an execution time-out while it waits, or a failure of the trigger
+        itself.
         """
         wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
         wait.counts = False
@@ -214,7 +221,9 @@ class AcquiresLocks(NamesLocks):
                 wait.poll()
             wait.give_up()
         except StoreUnavailable as error:  # it must not hide why the task ends
-            self.log.warning("What it may have in the lock store stays until the keeper frees it: %s", error)
+            self.log.warning(
+                "If the lock store has a request or lease of this task, it stays until the keeper frees it: %s", error
+            )
 
     def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
         """The trigger's arguments, except the names.
@@ -228,7 +237,7 @@ class AcquiresLocks(NamesLocks):
             "ends_task": ends_task,
             "round_number": again.number,
             "waited_s": again.waited_s,
-            "waited_for": list(again.waited_for),
+            "waited_for": list(again.waited_for) or None,
             "slot_s": again.slot_s,
             "asked_s": again.asked_s,
             "unanswered": again.unanswered,
@@ -241,35 +250,41 @@ class AcquiresLocks(NamesLocks):
         timeout_s: float | None,
         wake: Callable[[], None],
         before: Round = FIRST,
+        deferred: DeferredGrant | None = None,
     ) -> Wait:
-        given = {"lease_s": self.lease_duration.total_seconds(), "wait": timeout_s != 0, "asked": before.asked}
+        given = {
+            "lease_s": self.lease_duration.total_seconds(),
+            "wait": timeout_s != 0,
+            "asked": before.asked,
+            "deferred": deferred,
+        }
         terms = LeaseTerms.of(self)
         return Wait(
             lambda: (hook.manager(), self._request(hook, context, terms, **given)), timeout_s, wake, self.log, before
         )
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
-        """The time-out, in seconds; 0 for the poke that comes after it."""
+        """The time-out, in seconds; 0 for the first poke after it."""
         own = self.lock_timeout
         timeout_s = LockSpec.of(self).timeout_s(hook) if own is None else own.total_seconds()
         if timeout_s is None:
             return None
         first = context["ti"].get_first_reschedule_date(context) if self.waiting == "reschedule" else None
-        late = first is not None and datetime.now(UTC) - first >= timedelta(seconds=timeout_s)
-        return 0.0 if late else timeout_s
+        timed_out = first is not None and datetime.now(UTC) - first >= timedelta(seconds=timeout_s)
+        return 0.0 if timed_out else timeout_s
 
 
 def check_unanswered(task_id: str, unanswered: int) -> None:
-    """Refuse to send a task to the triggerer for ever: that one may reach the lock store, and no worker.
+    """Refuse to send a task to the triggerer forever: the triggerer may reach the lock store, and no worker.
 
     :raises StoreUnavailable: too many workers in a row have got no answer.
     """
     if unanswered > MOST_UNANSWERED:
         raise StoreUnavailable(
-            f"{task_id}: the lock store has answered none of {MOST_UNANSWERED} workers in a row, for more than ten minutes. "
-            "Look whether workers reach it: airflow connections test, or hivelock check on a worker"
+            f"{task_id}: {MOST_UNANSWERED} workers in a row got no answer from the lock store, for more than ten minutes. "
+            "Check that workers reach it: run airflow connections test, or hivelock check on a worker"
         )
 
 
 def _ignore() -> None:
-    """A wake-up that nobody waits for."""
+    """A wake-up without a waiter."""

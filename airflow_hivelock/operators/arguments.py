@@ -1,4 +1,5 @@
-"""What can be said of an operator's arguments when the DAG is parsed: all but what is rendered, or a metastore decides."""
+"""The checks of an operator's arguments when the DAG is parsed: of everything that is not rendered, and needs no
+metastore."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def is_reference(value: Any) -> bool:
 
 
 def is_rendered(value: Any, dag: Any = None) -> bool:
-    """Whether *value* becomes another when the task runs: a template, by the DAG's own marks if it has any, or a reference."""
+    """Whether *value* changes when the task runs: a template, by the DAG's own delimiters if it has any, or a
+    reference."""
     if not isinstance(value, str):
         return is_reference(value)
     marks = getattr(dag, "jinja_environment_kwargs", None) or {}
@@ -38,7 +40,7 @@ def is_rendered(value: Any, dag: Any = None) -> bool:
 
 
 def as_written(names: Any, dag: Any = None) -> Any:
-    """Of *names* those that are not rendered; what cannot be a list of names as it is."""
+    """The *names* that are not rendered; unchanged if *names* cannot be a list of names."""
     if is_rendered(names, dag):
         return ()
     if isinstance(names, str | Mapping) or not isinstance(names, Collection):
@@ -46,13 +48,13 @@ def as_written(names: Any, dag: Any = None) -> Any:
     return tuple(name for name in names if not is_rendered(name, dag))
 
 
-def check_names(given: Mapping[str, Any]) -> None:
-    """Refuse what an operator that names locks is *given*, if no rendering mends it.
+def check_names(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of an operator that names locks, if rendering cannot correct them.
 
     :raises InvalidRequest: naming the task and the argument.
     """
-    dag = given.get("dag")
-    spec = {name: given[name] for name in FIELDS if name in given}
+    dag = arguments.get("dag")
+    spec = {name: arguments[name] for name in FIELDS if name in arguments}
     spec |= {name: as_written(spec.get(name, ()), dag) for name in RENDERED}
     sql, database = spec["lock_sql"], spec.get("lock_database") or LockSpec.lock_database
     if is_rendered(database, dag):
@@ -62,43 +64,47 @@ def check_names(given: Mapping[str, Any]) -> None:
     try:
         LockSpec(**{**spec, "lock_sql": sql or "", "lock_database": database}).check()
     except InvalidRequest as error:
-        raise InvalidRequest(f"{given.get('task_id')}: {error}") from error
+        raise InvalidRequest(f"{arguments.get('task_id')}: {error}") from error
 
 
-def check_waiting(given: Mapping[str, Any]) -> None:
-    """The same for how an operator waits, and for how long its lease lasts."""
-    task_id, waiting = given.get("task_id"), given.get("waiting", "trigger")
+def check_waiting(arguments: Mapping[str, Any]) -> None:
+    """Check how an operator waits, and how long its lease lasts. Raises as :func:`check_names`."""
+    task_id, waiting = arguments.get("task_id"), arguments.get("waiting", "trigger")
     if waiting not in get_args(Waiting):
-        raise InvalidRequest(f"{task_id}: waiting={waiting!r}; use one of {', '.join(get_args(Waiting))}")
-    lease_s = check_span(given, "lease_duration", least=timedelta(seconds=1))
-    check_span(given, "timeout")
+        raise InvalidRequest(f"{task_id}: waiting={waiting!r} is unknown. Use one of {', '.join(get_args(Waiting))}")
+    lease_s = check_span(arguments, "lease_duration", least=timedelta(seconds=1))
+    check_span(arguments, "timeout")
     if lease_s is not None and lease_s > MAX_LEASE_S:
-        raise InvalidRequest(f"{task_id}: lease_duration={given['lease_duration']}; a lease lasts a year at most")
+        raise InvalidRequest(
+            f"{task_id}: lease_duration={arguments['lease_duration']} is too long. A lease lasts a year at most"
+        )
 
 
-def check_terms(given: Mapping[str, Any]) -> None:
-    """The same for the terms on which its lease is granted."""
+def check_terms(arguments: Mapping[str, Any]) -> None:
+    """Check the terms of its lease. Raises as :func:`check_names`."""
     try:
-        LeaseTerms(**{name: given[name] for name in TERMS if given.get(name) is not None})
+        LeaseTerms(**{name: arguments[name] for name in TERMS if arguments.get(name) is not None})
     except InvalidRequest as error:
-        raise InvalidRequest(f"{given.get('task_id')}: {error}") from error
+        raise InvalidRequest(f"{arguments.get('task_id')}: {error}") from error
 
 
-def check_span(given: Mapping[str, Any], name: str, least: timedelta = timedelta()) -> float | None:
-    """A time span that is *given*, in seconds; None where there is none.
+def check_span(arguments: Mapping[str, Any], name: str, least: timedelta = timedelta()) -> float | None:
+    """A time span among the arguments, in seconds; None if there is none.
 
     :raises InvalidRequest: it is no timedelta, or shorter than *least*.
     """
-    value = given.get(name)
+    value = arguments.get(name)
     if value is None:
         return None
     if not isinstance(value, timedelta) or value < least:
-        raise InvalidRequest(f"{given.get('task_id')}: {name}={value!r}; give a timedelta of {least} or more")
+        raise InvalidRequest(
+            f"{arguments.get('task_id')}: {name}={value!r} is invalid. Give a timedelta of {least} or more"
+        )
     return value.total_seconds()
 
 
 class CheckedPartial(OperatorPartial):
-    """A mapped operator in the making, whose arguments are checked one by one as far as they are known."""
+    """A mapped operator in the making. It checks each known argument."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""``locks="assets"``: what a task's inlets and outlets say of what it reads and writes."""
+"""``locks="assets"``: takes the names from a task's inlets and outlets."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def names_of_assets(locks: Any, given: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The ``reads`` and ``writes`` of a task that is *given* these arguments: its own, and those that its assets name.
+def names_of_assets(locks: Any, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The ``reads`` and ``writes`` of a task with these *arguments*: its own, and those of its assets.
 
     :raises InvalidRequest: *locks* is another word; or no asset of Hive is among its inlets and outlets.
     """
-    task_id = given.get("task_id")
+    task_id = arguments.get("task_id")
     if locks != "assets":
-        raise InvalidRequest(f"{task_id}: locks={locks!r}; the one word that it knows is 'assets'")
+        raise InvalidRequest(f"{task_id}: locks={locks!r} is unknown. Use 'assets' or leave it out")
     names: dict[str, list[Any]] = {}
     found = 0
     for argument, whence in (("reads", "inlets"), ("writes", "outlets")):
-        own = given.get(argument) or ()
+        own = arguments.get(argument) or ()
         if isinstance(own, str) or not isinstance(own, list | tuple):
-            raise InvalidRequest(f"{task_id}: {argument}={own!r} beside locks='assets' must be a list of names")
-        assets = given.get(whence) or ()
+            raise InvalidRequest(f"{task_id}: {argument}={own!r} together with locks='assets' must be a list of names")
+        assets = arguments.get(whence) or ()
         named = [_name(asset, task_id) for asset in (assets if isinstance(assets, list | tuple) else (assets,))]
         names[argument] = [*own, *filter(None, named)]
         found += len(names[argument]) - len(own)
     if not found:
         raise InvalidRequest(
-            f"{task_id}: locks='assets', and no asset of Hive is in its inlets or outlets; name one as in "
+            f"{task_id}: locks='assets', but its inlets and outlets have no asset of Hive. Name one, as in "
             "Asset('hive://hive:10000/dw/delays', extra={'partition': 'dt={{ ds }}'})"
         )
     return names
 
 
 def _name(asset: Any, task_id: Any) -> str | None:
-    """What *asset* is called where locks are named; None for one that is not Hive's."""
+    """The lock name of *asset*; None for one that is not Hive's."""
     uri = urlsplit(str(getattr(asset, "uri", "")))
     if uri.scheme != "hive":
-        log.debug("Not of Hive, so no lock is taken for it", task_id=task_id, asset=str(asset))
+        log.debug("This asset is not of Hive, so no lock is taken for it", task_id=task_id, asset=str(asset))
         return None
     table = [unquote(part) for part in uri.path.split("/") if part]
-    if len(table) != 2:  # as Airflow's Hive provider has it, which refuses any other
-        raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table; write hive://host:port/database/table")
+    if len(table) != 2:  # the rule of Airflow's Hive provider, which refuses any other
+        raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table. Write hive://host:port/database/table")
     partition = (getattr(asset, "extra", None) or {}).get("partition") or ""
     if not isinstance(partition, str):
         raise InvalidRequest(f"{task_id}: the partition of asset {asset.uri!r} must be a text, as 'dt={{{{ ds }}}}'")

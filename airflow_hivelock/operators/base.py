@@ -1,4 +1,4 @@
-"""What the operators that name locks have in common."""
+"""The common part of the operators that name locks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock import compat
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.arguments import CheckedPartial, check_names, is_reference
 from airflow_hivelock.spec import RENDERED, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames, is_file, sql_source
+from airflow_hivelock.triggers.arguments import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,21 +35,24 @@ _ASKS_THE_TASK = re.compile(r"xcom_pull|\btask\s*[.\[|]")
 class NamesLocks(StrictNames, BaseOperator):
     """Base of the operators that have ``reads`` and ``writes``.
 
-    :param reads: data that is read, as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of them.
+    :param reads: data that is read, such as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of
+        them.
     :param writes: data that is written.
-    :param lock_sql: HiveQL or Spark SQL, or a file of it (``.sql``, ``.hql``), that is going to run: what it reads and
-        writes is locked as well. True: the operator's own ``sql`` or ``hql``.
-    :param lock_database: what names in it without a database are in; by default the operator's own ``schema``, or ``default``.
-    :param unpartitioned: those tables among them that have no partitions, where no metastore can be asked.
-    :param partition_columns: by table, the partition columns of others, outermost first, where none can be asked; as in
-        ``PARTITIONED BY``, with their types or without: ``{"dw.hourly": ["dt date", "hr string"]}``.
-    :param support_concurrency: False locks nothing, and risks what locks are for; None: as the connection says.
+    :param lock_sql: HiveQL or Spark SQL that is going to run, or a file of it (``.sql``, ``.hql``). The data that it
+        reads and writes is locked as well. True: the operator's own ``sql`` or ``hql``.
+    :param lock_database: the database of names without one in that SQL. Default: the operator's own ``schema``, or
+        ``default``.
+    :param unpartitioned: the tables among them that have no partitions, if no metastore can be asked.
+    :param partition_columns: by table, the partition columns of other tables, outermost first, if no metastore can be
+        asked. The form is that of ``PARTITIONED BY``, with types or without: ``{"dw.hourly": ["dt date", "hr
+        string"]}``.
+    :param support_concurrency: False locks nothing, and so risks the data; None: the connection's setting.
     :param hivelock_conn_id: the connection to the lock store.
     """
 
     template_fields: Sequence[str] = RENDERED
 
-    # Only ever set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
+    # Only set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger: bool = False
 
@@ -76,25 +81,26 @@ class NamesLocks(StrictNames, BaseOperator):
         check_names(vars(self) | {"dag": self.dag if self.has_dag() else None})  # type: ignore[no-untyped-call]
 
     @classmethod
-    def check_arguments(cls, given: Mapping[str, Any]) -> None:
-        """Refuse what cannot be meant, when the DAG is parsed; those of a mapped task one by one.
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Refuse invalid arguments when the DAG is parsed; those of a mapped task one by one.
 
         :raises InvalidRequest: naming the task and the argument.
         """
-        check_names(given)
+        check_names(arguments)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Airflow's."""
+        """Airflow's method, with a check of the arguments."""
         cls.check_arguments(kwargs)
         made = super().partial(**kwargs)
         made.__class__ = CheckedPartial
         return made
 
     def resolve_template_files(self) -> None:
-        """Airflow's, when it has parsed the DAG: a file's text is shipped to the triggerer, which has not the file."""
+        """Airflow's method, after it has parsed the DAG. It ships a file's text to the triggerer, which does not have
+        the file."""
         if is_file(self.lock_sql):
-            with suppress(InvalidRequest):  # it may be there where the task runs
+            with suppress(InvalidRequest):  # the file may exist where the task runs
                 self.lock_sql = sql_source(self.get_template_env(), self.lock_sql)
         super().resolve_template_files()
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
@@ -111,28 +117,28 @@ class NamesLocks(StrictNames, BaseOperator):
 
     def _refuse_sql(self) -> NoReturn:
         raise InvalidRequest(
-            f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own, in text or in one file: give lock_sql"
+            f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own, as a text or one file. Give the SQL in lock_sql"
         )
 
     def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
-        """Have the task begin in the triggerer, where that can render its fields; else it begins on a worker."""
+        """Make the task begin in the triggerer if that can render its fields. Otherwise it begins on a worker."""
         if self._needs_a_worker_to_render():
             return
         self.start_from_trigger = True
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
             next_method=next_method,
-            trigger_kwargs=self._spec_kwargs() | trigger_kwargs,
+            trigger_kwargs=written(trigger, self._spec_kwargs() | trigger_kwargs) | formats.WRITES.short(),
         )
 
     def _spec_kwargs(self) -> dict[str, Any]:
-        """The arguments of each trigger that say what to lock, and where."""
+        """The trigger arguments that define what to lock, and the connection."""
         return {"hivelock_conn_id": self.hivelock_conn_id, **asdict(LockSpec.of(self))}
 
     def _defer_to(
         self, trigger: Any, next_method: str, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any
     ) -> NoReturn:
-        """Have the triggerer wait for what a worker has begun."""
+        """Make the triggerer wait for a request that a worker has begun."""
         owner, attempt = str(self._lock_owner(hook, context)), context["ti"].try_number
         made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
         self.defer(trigger=made, method_name=next_method)
@@ -142,11 +148,11 @@ class NamesLocks(StrictNames, BaseOperator):
         return LockSpec.of(self).request(hook, owner, attempt, *terms, **options)
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
-        """Who this task is in the lock store."""
+        """The owner of this task in the lock store."""
         return Owner.of(hook.installation, context["ti"])
 
     def _needs_a_worker_to_render(self) -> bool:
-        """Whether the triggerer lacks what the templates use: XComs, the DAG's macros and filters, native rendering."""
+        """Whether the triggerer cannot render the templates: XComs, the DAG's macros and filters, native rendering."""
         if not compat.TRIGGERS_RENDER:
             return True
         lists = (self.reads, self.writes)
@@ -154,10 +160,10 @@ class NamesLocks(StrictNames, BaseOperator):
             return True
         if any(map(is_reference, (*self.reads, *self.writes, self.lock_sql))):
             return True
-        # Jinja looks for other files where the DAG is, and the triggerer has only what was serialized of it.
+        # Jinja looks for other files next to the DAG, and the triggerer has only the serialized part of it.
         if _OTHER_FILES.search(str(self.lock_sql)):
             return True
-        # In a triggerer xcom_pull hangs for ever, and the task's own fields are as they were written.
+        # In a triggerer xcom_pull hangs forever, and the task's own fields are not rendered.
         if _ASKS_THE_TASK.search(f"{lists}{self.lock_sql}"):
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]

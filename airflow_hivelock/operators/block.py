@@ -28,17 +28,18 @@ def hive_lock(
     work_timeout: timedelta = timedelta(minutes=5),
     **terms: Any,
 ) -> Iterator[XComArg]:
-    """In a DAG: ``with hive_lock(writes=["dw.delays/dt={{ ds }}"]) as lease:``, and each task made inside runs under that lock.
+    """In a DAG: ``with hive_lock(writes=["dw.delays/dt={{ ds }}"]) as lease:``. Each task made inside runs under that
+    lock.
 
-    It makes a HiveLockOperator before them and, as its teardown, a HiveUnlockOperator behind them: before and behind each
-    of them, also of those that wait for tasks outside, or that such tasks wait for. Blocks can be nested.
+    It makes a HiveLockOperator before them and, as its teardown, a HiveUnlockOperator after them. This includes tasks
+    that wait for tasks outside, or that such tasks wait for. Blocks can be nested.
 
-    Yields the lease, ``lock.output``: what it is given to (``lease=lease``) also stops when the lease is lost.
+    Yields the lease, ``lock.output``. A task that gets it (``lease=lease``) also stops when the lease is lost.
 
-    :param task_id: the lock task's; by default ``lock``, with a number if the DAG, or its task group, has one already. The
-        unlock task's is then ``unlock``, with the same number; else ``unlock_`` and this.
+    :param task_id: the lock task's; by default ``lock``, with a number if the DAG, or its task group, has one already.
+        The unlock task's is then ``unlock``, with the same number; else ``unlock_`` and this.
     :param work_timeout: as for HiveUnlockOperator.
-    :param terms: what else HiveLockOperator takes.
+    :param terms: further arguments of HiveLockOperator.
     :raises InvalidRequest: there is no task inside.
     """
     unique = task_id or get_unique_task_id(LOCK, terms.get("dag"), terms.get("task_group"))
@@ -47,14 +48,17 @@ def hive_lock(
     yield lock.output
     tasks = {task.task_id: task for task in lock.dag.tasks if task.task_id not in before}
     if not tasks:
-        raise InvalidRequest(f"{lock.task_id}: no task is made inside the block, so nothing would run under the lock")
+        raise InvalidRequest(
+            f"{lock.task_id}: the block has no task, so no work would run under the lock. Create the tasks inside the block"
+        )
     where = {name: terms[name] for name in ("dag", "task_group", "hivelock_conn_id") if name in terms}
     unlock = HiveUnlockOperator(
         task_id=f"{UNLOCK}_{task_id}" if task_id else unique.replace(LOCK, UNLOCK, 1),
         work_timeout=work_timeout,
         **where,
     ).as_teardown(setups=lock)
-    # Not by Airflow's own setup context: to that a task with anything before it is no first one, and would not wait for the lock.
+    # Not by Airflow's own setup context: it connects the lock only to tasks without any predecessor, so others would
+    # not wait for it.
     for task in tasks.values():
         if not tasks.keys() & task.upstream_task_ids:
             lock >> task

@@ -1,4 +1,4 @@
-"""HiveForceUnlockOperator: free what is not released any more."""
+"""HiveForceUnlockOperator: releases leases that their owners no longer release."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Holder
 
 
-_RELEASED = Verdict(False, "it has been released or taken over meanwhile")
+_RELEASED = Verdict(False, "it was released or taken over in the meantime")
 
 
 class HiveForceUnlockOperator(BaseOperator):
-    """Free leases that are not released any more, and say which and why; each goes to the audit trail.
+    """Release leases by force, and report which and why; each goes to the audit trail.
 
-    :param leases: the ids of those to look at; None: all.
-    :param objects: look only at leases that lock one of these objects, or something below it; None: all.
-    :param stale: free only what is stale: this Airflow's own leases whose run is over or unknown. False frees all that
-        ``leases`` or ``objects`` name, whoever's it is.
-    :param min_age: leave alone what was granted or renewed less than this ago.
-    :param dry_run: only say what would be freed. It and ``min_age`` may be templates in a DAG that renders native objects.
-    :param reason: why, for the audit trail.
+    :param leases: the ids of the leases to check; None: all.
+    :param objects: check only leases that lock one of these objects, or something below it; None: all.
+    :param stale: release only stale leases: this Airflow's own leases with a run that is over or unknown. False
+        releases all that ``leases`` or ``objects`` name, of any owner.
+    :param min_age: skip leases that were granted or renewed less than this ago.
+    :param dry_run: only report. It and ``min_age`` may be templates in a DAG that renders native objects.
+    :param reason: the reason for the audit trail.
     """
 
     template_fields: Sequence[str] = ("leases", "objects", "min_age", "only_report", "reason")
@@ -54,7 +54,7 @@ class HiveForceUnlockOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         if not stale and leases is None and objects is None:
-            raise InvalidRequest(f"{self.task_id}: stale=False frees all that is named; name leases or objects")
+            raise InvalidRequest(f"{self.task_id}: stale=False frees everything that is named. Name leases or objects")
         self.leases = leases
         self.objects = objects
         self.stale = stale
@@ -65,26 +65,27 @@ class HiveForceUnlockOperator(BaseOperator):
         self._check_arguments()
 
     def _check_arguments(self) -> None:
-        """What no rendering mends is refused when the DAG is parsed."""
-        for name, given in (("leases", self.leases), ("objects", self.objects)):
-            if given is not None and not is_rendered(given) and not isinstance(given, list | tuple):
-                raise InvalidRequest(f"{self.task_id}: {name}={given!r} must be a list of names, as in [{given!r}]")
+        """Refuse arguments that rendering cannot correct, when the DAG is parsed."""
+        for name, value in (("leases", self.leases), ("objects", self.objects)):
+            if value is not None and not is_rendered(value) and not isinstance(value, list | tuple):
+                raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
         for target in as_written(self.objects or ()):
             LockObject.parse(target)
         if not is_rendered(self.min_age):
             check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
         if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
-            raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r}; use True or False")
+            raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r} is invalid. Use True or False")
         if not self.reason.strip():
-            raise InvalidRequest(f"{self.task_id}: say why (reason); the audit trail keeps it")
+            raise InvalidRequest(f"{self.task_id}: give a reason. The audit trail keeps it")
 
     def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
-        """What was freed, or would be (``dry_run``), and what was left, each as lease, owner and reason."""
+        """The leases that were, or with ``dry_run`` would be, released, and the others: each as lease, owner and
+        reason."""
         for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
             if not isinstance(value, kind):
                 raise InvalidRequest(
-                    f"{self.task_id}: {name} is {value!r}, not a {kind.__name__}; a template needs a DAG with "
-                    "render_template_as_native_obj=True"
+                    f"{self.task_id}: {name} is {value!r}, not a {kind.__name__}. If it is a template, set "
+                    "render_template_as_native_obj=True in the DAG"
                 )
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()
@@ -98,14 +99,14 @@ class HiveForceUnlockOperator(BaseOperator):
                 verdict = self._free(manager, holder, lease if self.stale else None, verdict, user)
             what = "freed" if verdict.stale else "left"
             report[what].append({"lease": str(holder.lease_id), "owner": holder.owner, "reason": verdict.reason})
-            said = "would free" if verdict.stale and self.only_report else what
+            action = "would free" if verdict.stale and self.only_report else what
             self.log.info(
-                "%s lease %s of %s: %s", said, holder.lease_id, printable(holder.owner), printable(verdict.reason)
+                "%s lease %s of %s: %s", action, holder.lease_id, printable(holder.owner), printable(verdict.reason)
             )
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:
-        """One holder for each lease to look at."""
+        """One holder for each lease to check."""
         targets = [None] if self.objects is None else [LockObject.parse(name) for name in self.objects]
         holders = (holder for target in targets for holder in manager.show(target) if holder.lease_id is not None)
         chosen = {holder.lease_id: holder for holder in holders}
@@ -121,7 +122,7 @@ class HiveForceUnlockOperator(BaseOperator):
         return judge(holder, lease, hook.installation, self.min_age, manager.now())
 
     def _free(self, manager: LockManager, holder: Holder, seen: Lease | None, verdict: Verdict, user: str) -> Verdict:
-        """*verdict*, or that somebody else was quicker."""
+        """Release it; return *verdict*, or that another client was quicker."""
         reason = f"{self.reason}: {verdict.reason}"
         if not manager.force_release(str(holder.lease_id), reason=reason, user=user, seen=seen):
             return _RELEASED
@@ -130,7 +131,7 @@ class HiveForceUnlockOperator(BaseOperator):
 
 
 def by_whom(hook: HiveLockHook, context: Any) -> str:
-    """Who the audit trail names: the task, and the person who has triggered its run."""
+    """The user for the audit trail: the task, and the user who has triggered its run."""
     task = str(Owner.of(hook.installation, context["ti"]))
     person = getattr(context.get("dag_run"), "triggering_user_name", None)
     return f"{person} by {task}" if person else task

@@ -1,4 +1,4 @@
-"""hold: locks for a part of what a Python task does."""
+"""hold: locks for a part of a Python task."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _held: set[str] = set()
-"""The owners of what this process holds."""
+"""The owners of the leases that this process holds."""
 
 _linked: set[Any] = set()
-"""The ids of task instances whose link to the page has been made."""
+"""The ids of task instances that have a link to the page."""
 
 
 class HeldLocks:
-    """What :func:`hold` gives.
+    """The value that :func:`hold` yields.
 
-    :ivar lease: the lease; None where locking is turned off.
+    :ivar lease: the lease; None if locking is turned off.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class HeldLocks:
         self._holder = holder
 
     def check(self) -> None:
-        """Ask the lock store whether the locks still stand: the last thing to do before a result is published.
+        """Ask the lock store whether the locks are still held: do this last before a result is published.
 
-        :raises LockLost: they do not.
-        :raises StoreUnavailable: it does not answer.
+        :raises LockLost: they are not.
+        :raises StoreUnavailable: the store does not answer.
         """
         if self._holder is not None and self._holder.lost is not None:
             raise self._holder.lost
@@ -65,11 +65,11 @@ class HeldLocks:
             self._manager.verify(self.lease)
 
     def release(self, objects: Sequence[str]) -> None:
-        """Give back *objects* and what lies in them, the days of a range that are done; the rest is held on.
+        """Release *objects* and everything inside them, such as the finished days of a range; the rest stays held.
 
-        What would be the last of it is given back when the body ends.
+        The last part of the lease is released when the body ends.
 
-        :raises InvalidRequest: they are not held here; nothing was freed.
+        :raises InvalidRequest: they are not held here; nothing was released.
         :raises LockLost: nothing is held any more.
         """
         named = frozenset(rules.objects("objects", objects))
@@ -91,33 +91,34 @@ def hold(
     hivelock_conn_id: str = HiveLockHook.default_conn_name,
     **terms: Any,
 ) -> Iterator[HeldLocks]:
-    """In a Python task: ``with hold(writes=[f"dw.delays/dt={day}"]) as held:``, and the body runs under those locks.
+    """In a Python task: ``with hold(writes=[f"dw.delays/dt={day}"]) as held:``. The body runs under those locks.
 
-    It waits for them in its worker slot, renews the lease while the body runs, and frees it at the end, after an error,
-    too. A task that is killed leaves it to its next try, which takes it up by the same names, or to the keeper. The lease
-    is the task's, beside that for its own work if it has one; whether it still stands, ``held.check()`` tells.
+    It waits for them in its worker slot, and renews the lease while the body runs. It releases the lease at the end,
+    even after an error. The next try of a killed task takes the lease over by the same names; otherwise the keeper
+    frees it. The lease is the task's, in addition to the one for its own work if it has one. ``held.check()`` checks
+    whether it is still held.
 
     :param timeout: as for the operators.
-    :param terms: what else names locks, or says on which terms they are granted: ``lock_sql``, ``max_leases``, ….
-    :raises InvalidRequest: there is no task here; or the task itself is in the way, for it would wait for itself.
-    :raises CannotTell: whether an earlier try still works under the locks.
+    :param terms: further arguments that name locks or set the terms of the grant: ``lock_sql``, ``max_leases``, ….
+    :raises InvalidRequest: there is no task here; or the task itself holds the locks, and would wait for itself.
+    :raises CannotTell: it is unknown whether an earlier try still works under the locks.
     :raises LockLost: the locks were lost while the body ran.
     """
     try:
         context = get_current_context()
     except RuntimeError as error:
         raise InvalidRequest(
-            "hold() is for what runs in a task of Airflow, whose lease it is; in a script write "
+            "hold() works only in a task of Airflow, which owns the lease. In a script write "
             "airflow_hivelock.locks.connect(url).acquire(owner=…, writes=[…])"
         ) from error
     ti: Any = context["ti"]
-    given = LeaseTerms(**{name: terms.pop(name) for name in TERMS if terms.get(name) is not None})
+    lease_terms = LeaseTerms(**{name: terms.pop(name) for name in TERMS if terms.get(name) is not None})
     spec = LockSpec(reads=reads, writes=writes, **terms)
     spec.check()
     if not (spec.reads or spec.writes or spec.lock_sql):
-        raise InvalidRequest(f"{ti.task_id}: hold() asks for no locks; name at least one object in reads or writes")
+        raise InvalidRequest(f"{ti.task_id}: hold() asks for no locks. Name at least one object in reads or writes")
     if left := [name for name in (*spec.reads, *spec.writes) if "{{" in name]:
-        raise InvalidRequest(f"{ti.task_id}: nothing renders {left[0]!r} inside a task; write its value")
+        raise InvalidRequest(f"{ti.task_id}: the template {left[0]!r} is not rendered inside a task. Write its value")
     span = {"task_id": ti.task_id, "timeout": timeout, "lease_duration": lease_duration}
     check_span(span, "lease_duration", least=timedelta(seconds=1))
     timeout_s = check_span(span, "timeout")
@@ -130,7 +131,7 @@ def hold(
         _linked.add(ti.id)
     owner = replace(Owner.of(hook.installation, ti), hold=_key(spec))
     if str(owner) in _held:
-        raise InvalidRequest(f"{ti.task_id}: holds these locks already")
+        raise InvalidRequest(f"{ti.task_id}: the task already holds these locks")
     lease_s, wait = lease_duration.total_seconds(), timeout_s != 0
     changed = threading.Event()
     most_s = spec.timeout_s(hook) if timeout is None else timeout_s
@@ -138,7 +139,7 @@ def hold(
     try:
         manager = patiently(hook.manager, log)
         patiently(lambda: _free_what_is_left(manager, owner, ti.try_number), log)
-        request = spec.request(hook, owner, ti.try_number, given, lease_s=lease_s, wait=wait)
+        request = spec.request(hook, owner, ti.try_number, lease_terms, lease_s=lease_s, wait=wait)
         lease = _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
         with _under(manager, lease, owner.work) as held:
             yield held
@@ -147,7 +148,7 @@ def hold(
 
 
 def _key(spec: LockSpec) -> str:
-    """Tells the holds of a task apart, in all of its tries alike."""
+    """A text that distinguishes the holds of a task, the same in all of its tries."""
     wanted = repr((sorted(spec.reads), sorted(spec.writes), spec.lock_sql))
     return hashlib.sha256(wanted.encode()).hexdigest()[:8]
 
@@ -158,8 +159,8 @@ def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
             own = [each for each in wait.blockers if _is_same_task(each.owner, owner) and not each.waiting]
             if own:
                 raise InvalidRequest(
-                    f"{owner.work} would wait for itself: {own[0]}. Name all that is needed at once, in one hold() or in "
-                    "the task's own locks; what an earlier try has left, HiveForceUnlockOperator frees"
+                    f"{owner.work} would wait for itself: {own[0]}. Name everything in one hold(), or in the task's own locks. "
+                    "If an earlier try has left that lease, free it with HiveForceUnlockOperator"
                 )
             changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
             changed.clear()
@@ -175,28 +176,33 @@ def _is_same_task(text: str, owner: Owner) -> bool:
 
 
 def _free_what_is_left(manager: LockManager, owner: Owner, attempt: int) -> None:
-    """An earlier try has died, and had given back some of its days: all of them are asked for anew, in their turn."""
+    """Release the lease of a dead earlier try that had released some of its days: all days are then requested again."""
     lease = manager.lease_of(str(owner))
-    if lease is None or not lease.given or lease.attempt > attempt:
+    if lease is None or not lease.released or lease.attempt > attempt:
         return
     _end_earlier(lease, owner.work)
-    log.info("Releasing what an earlier try has left of lease %s, to ask for all of it again", lease.id)
+    log.info(
+        "Releasing the rest of lease %s, which an earlier try has left, to ask for all of its locks again", lease.id
+    )
     manager.release(lease)
 
 
 def _end_earlier(lease: Lease, name: str) -> None:
-    """:raises CannotTell: whether an earlier try still works under *lease*."""
+    """End the work of an earlier try.
+
+    :raises CannotTell: it is unknown whether it still works under *lease*.
+    """
     if (earlier := lease.work(name)) is not None:
         application = applications.of(earlier)
         if applications.running([earlier]):
-            log.warning("Ending %s, which an earlier try has left behind", application)
+            log.warning("Ending %s, which an earlier try has left running", application)
             application.stop()
 
 
 @contextmanager
 def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
     _end_earlier(lease, name)
-    # The mark of the task's own lease, if it has one: what is started here is a work of both.
+    # The mark of the task's own lease, if it has one: processes that are started here are work of both leases.
     outer = os.environ.get(MARK)
     here = Processes(mark=outer) if outer else Processes()
     granted, what = lease, applications.encode(here)

@@ -1,4 +1,4 @@
-"""What can be told of users' classes and functions without running them."""
+"""Inspection of users' classes and functions without running them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GUARDED = ("execute", "resume_execution", "on_kill", "render_template", "resolve_template_files")
-"""What has to reach the mixin before it reaches the operator that does the work."""
+"""Calls that must reach the mixin before they reach the operator that does the work."""
 
 
 def check_order(cls: type, mixin: type) -> None:
-    """
+    """Check that *mixin* comes first in a class.
+
     :raises InvalidRequest: a method of *cls* would do its work, or be killed or rendered, without *mixin*.
     """
     for base in takewhile(lambda base: base is not mixin, cls.__mro__):
@@ -32,21 +33,21 @@ def check_order(cls: type, mixin: type) -> None:
                 )
             if not _calls_on(cls, vars(base)[method], method):
                 raise InvalidRequest(
-                    f"{base.__name__}.{method} never calls super().{method}(): what it does has no locks. Call it, or "
+                    f"{base.__name__}.{method} never calls super().{method}(), so its work would have no locks. Call it, or "
                     f"put the work into an operator of its own, as in class Work(BaseOperator), and write "
                     f"class {base.__name__}({mixin.__name__}, Work)"
                 )
 
 
 def mentions(function: Any, name: str) -> bool:
-    """Whether *function*, or what it wraps, is called *name* or has that name in its code."""
+    """Whether *function*, or the function that it wraps, is called *name* or has that name in its code."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", "") == name or name in (_names_in(function) or ())
 
 
 def undecorated(source: str, name: str) -> str:
-    """The *source* of a function without those of its decorators that are called *name*."""
+    """The *source* of a function without its decorators called *name*."""
     lines, tree = source.splitlines(keepends=True), ast.parse(source)
     decorators = [
         each
@@ -62,7 +63,7 @@ def undecorated(source: str, name: str) -> str:
 
 
 def _calls_on(cls: type, function: Any, method: str) -> bool:
-    """Whether *function* names *method* and, beside it, super or a class that *cls* comes from; True for no plain one."""
+    """Whether *function* names *method* as well as super or a base class of *cls*; True if it is no plain function."""
     names = _names_in(function)
     return names is None or (
         method in names and not names.isdisjoint(("super", *(base.__name__ for base in cls.__mro__)))
@@ -70,7 +71,7 @@ def _calls_on(cls: type, function: Any, method: str) -> bool:
 
 
 def _names_in(function: Any) -> set[str] | None:
-    """The names that the code of *function* uses; None for no plain function."""
+    """The names in the code of *function*; None if it is no plain function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else set(_names(code))
 

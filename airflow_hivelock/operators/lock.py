@@ -1,4 +1,4 @@
-"""Operators that lock, unlock, and run Spark under locks."""
+"""Operators that acquire locks for other tasks, and release them."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ if TYPE_CHECKING:
 _RESUME = "acquired"
 
 WORK_POLL_S = 2.0
-"""How often an unlock task asks whether the work under its locks is over."""
+"""How often an unlock task checks whether the work under its locks is over, in seconds."""
 
 
 class HiveLockOperator(AcquiresLocks):
     """Acquire locks, all or none, for the tasks that follow; return the lease.
 
-    They stand until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release frees them.
+    The locks are held until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release
+    ends them.
 
-    :param sql: the same as ``lock_sql``, which operators that have a ``sql`` of their own take.
+    :param sql: the same as ``lock_sql``, for DAGs that use the name ``sql``.
     """
 
     def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
@@ -63,17 +64,17 @@ class HiveLockOperator(AcquiresLocks):
             kwargs["lock_sql"] = sql
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
-            raise InvalidRequest(f"{self.task_id} asks for no locks; name at least one object in reads or writes")
+            raise InvalidRequest(f"{self.task_id} asks for no locks. Name at least one object in reads or writes")
         self._warning = ""
         if self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
 
     @classmethod
-    def check_arguments(cls, given: Mapping[str, Any]) -> None:
-        super().check_arguments({"lock_sql": given.get("sql"), **given})
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        super().check_arguments({"lock_sql": arguments.get("sql"), **arguments})
 
     def resolve_template_files(self) -> None:
-        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        """Airflow's method, after it has parsed the DAG. Every task of the DAG is known by now."""
         super().resolve_template_files()
         self._warning = warning_of(self)
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
@@ -86,7 +87,7 @@ class HiveLockOperator(AcquiresLocks):
         return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
-        """Go on once the trigger has acquired the locks."""
+        """Resume after the trigger has acquired the locks."""
         return OFF if event == OFF else self._retake(context, event, resume=_RESUME, ends_task=True).to_json()
 
     def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
@@ -103,18 +104,18 @@ class HiveLockOperator(AcquiresLocks):
 
 
 class HiveUnlockOperator(ReleasesLocks, BaseOperator):
-    """Release what HiveLockOperators acquired; made to be ``.as_teardown(setups=lock)``.
+    """Release the locks of HiveLockOperators; made to be ``.as_teardown(setups=lock)``.
 
-    First makes sure that no task between them and this one still works. What is already free is success; to have no
-    HiveLockOperator upstream, and no ``lease``, is an error.
+    It first makes sure that no task between them and this one still works. Locks that are already free are success.
+    Without a HiveLockOperator upstream, and without a ``lease``, it is an error.
 
-    :param objects: release only what the leases hold on these and in them, and let the rest stand: the days of a range,
-        ``dw.delays/dt=2013-01-01..2013-01-05``, that are done. It waits for the tasks before this one only; in a mapped
-        task group for those of the same index. Another one, without *objects*, has to release the rest.
+    :param objects: a partial release: release only the locks on these and inside them, such as the finished days of a
+        range, ``dw.delays/dt=2013-01-01..2013-01-05``. It waits for the tasks before this one only; in a mapped task
+        group for those of the same index. Another one, without *objects*, has to release the rest.
     :param lease: the lease to release, or a list of them, of HiveLockOperators of the same run; None: those of the
-        HiveLockOperators directly upstream (its setups), or of all upstream where none is directly.
-    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Such a release goes to the audit trail. Not a
-        template.
+        HiveLockOperators directly upstream (its setups), or of all upstream if none is directly.
+    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Such a release goes to the audit trail. Not
+        a template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """
 
@@ -134,7 +135,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
         check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if lease_dag_id is not None and objects is not None:
-            raise InvalidRequest(f"{self.task_id}: lease_dag_id is for whole leases; leave out objects")
+            raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Leave out objects")
         self.objects = objects
         self.lease = lease
         self.lease_dag_id = lease_dag_id
@@ -143,15 +144,15 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         self._of_upstream = lease is None
 
     def resolve_template_files(self) -> None:
-        """Airflow's, when it has parsed the DAG, whose every task is known by now."""
+        """Airflow's method, after it has parsed the DAG. Every task of the DAG is known by now."""
         super().resolve_template_files()
         self._check_upstream()
 
     def execute(self, context: Any) -> list[str]:
-        """The ids of the leases that this call has freed, or freed a part of.
+        """The ids of the leases that this call has released, wholly or in part.
 
-        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or this task may not release the one
-            that is given; or no lease ever held one of *objects*.
+        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or this task may not release the
+            given one; or no lease ever held one of *objects*.
         """
         self._check_upstream()
         objects = None if self.objects is None else rules.objects("objects", self.objects)
@@ -161,7 +162,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         freed: list[str] = []
 
         def release() -> list[str]:
-            list(self._leases(run_id))  # what it may not release is refused before it waits for anything
+            list(self._leases(run_id))  # a lease that it may not release is refused before any wait
             self._await_work(run_id, patience)
             leases = list(self._leases(run_id))
             if objects is not None:
@@ -176,29 +177,29 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         return patiently(release, self.log, patience=patience, prefix="Not released yet. ")
 
     def _release(self, manager: LockManager, lease: Lease, user: str) -> bool:
-        """Whether this call has freed *lease*; that of another run goes to the audit trail."""
+        """Return whether this call has released *lease*. The release of another run's lease goes to the audit trail."""
         if not is_foreign(lease, self._me):
             return manager.release(lease)
         reason = f"released by a task of another run, as lease_dag_id={self.lease_dag_id!r} allows"
         freed = manager.force_release(lease.id, reason=reason, user=user, seen=lease)
         if not freed and manager.find(lease.id) is not None:
             raise AirflowException(
-                f"lease {lease.id} of {lease.owner} was taken over, or work under it began, in the last moment; it was not "
-                "released. Clear this task"
+                f"lease {lease.id} of {lease.owner} was not released, because it was taken over or new work under it began "
+                "just now. Clear this task"
             )
         return freed
 
     def _release_parts(self, leases: Sequence[tuple[LockManager, Lease]], objects: Sequence[LockObject]) -> list[str]:
         freed = []
-        had = [lock for _, lease in leases for lock in (*lease.locks, *lease.given)]
+        had = [lock for _, lease in leases for lock in (*lease.locks, *lease.released)]
         for manager, lease in leases:
-            held = (*lease.locks, *lease.given)
-            # What is in none of them any of them may refuse.
+            held = (*lease.locks, *lease.released)
+            # An object that is in no lease is passed to each of them, so that one refuses it.
             named = [target for target in objects if rules.concern(held, target) or not rules.concern(had, target)]
             if not named:
                 continue
             left = manager.release(lease, objects=named)
-            stands = f"{len(left.locks)} locks stand" if left else "nothing is left"
+            stands = f"{len(left.locks)} locks stand" if left else "no lock is left"
             self.log.info(
                 "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), stands
             )
@@ -208,7 +209,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def _check_upstream(self) -> None:
         if self._of_upstream and not self._locks():
             raise InvalidRequest(
-                f"{self.task_id}: no HiveLockOperator is upstream, so there is nothing that it would release; write "
+                f"{self.task_id}: no HiveLockOperator is upstream, so it has no lease to release. Write "
                 f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or give it lease=lock.output"
             )
 
@@ -238,26 +239,29 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                     yield manager, lease
 
     def _check_not_of_work(self, lease: Lease) -> None:
-        """:raises InvalidRequest: a task works under *lease* itself, and releases it when the work is over."""
+        """Refuse the lease of a task that works under it itself, and releases it when the work is over.
+
+        :raises InvalidRequest: *lease* is such a lease.
+        """
         owner = Owner.parse(lease.owner)
         task = self.dag.task_dict.get(owner.task_id) if owner and owner.dag_id == self.dag_id else None
         if owner and (owner.hold or (task and acquires(task) and not holds_for_others(task))):
             raise InvalidRequest(
-                f"{self.task_id}: lease {lease.id} is the own lease of {owner.work}, which releases it when its work is over; "
-                "pass what a HiveLockOperator returned"
+                f"{self.task_id}: lease {lease.id} is the own lease of {owner.work}, which releases it when its work is over. "
+                "Pass a lease that a HiveLockOperator returned"
             )
 
     def _await_work(self, run_id: str, patience: Patience) -> None:
-        """Wait until no task works under the leases, and what the tasks have left running has ended.
+        """Wait until no task works under the leases, and processes that the tasks have left have ended.
 
-        :raises CannotTell: whether it has; the locks stay.
+        :raises CannotTell: it is unknown whether they have; the locks stay.
         """
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
         while working := self._unfinished(run_id, work) or self._left_running(run_id, work):
             patience.answered()
             if not patience.left_s():
                 raise AirflowException(
-                    f"not released, since after {self.work_timeout} there is still work under the locks: "
+                    f"not released, because work still runs under the locks after {self.work_timeout}: "
                     f"{', '.join(working)}. Stop it, and clear this task"
                 )
             self.log.info("Waiting for %s", ", ".join(working))
@@ -272,7 +276,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         return running(each for each in works if self.objects is None or self._concerns(each.name, work))
 
     def _concerns(self, name: str, work: Mapping[str, Any]) -> bool:
-        """Whether it is work that a part of the lease was for: of a task before this one, and of the same index in its group."""
+        """Whether it is work for this part of the lease: of an earlier task, and of the same index in its group."""
         task_id, _, index = name.partition("[")
         if task_id not in work:
             return False

@@ -23,20 +23,23 @@ _SPARK_SUBMIT = "airflow.providers.apache.spark.operators.spark_submit.SparkSubm
 
 
 def locked(operator: type[Operator], *, work_ends_with_process: bool | None = None) -> type[Operator]:
-    """The class *operator* under locks: what :class:`HiveLockMixin` before it makes, in one line.
+    """The class *operator* under locks: the same as :class:`HiveLockMixin` before it, in one line.
 
-    ``locked(BashOperator)(task_id="load", bash_command="…", writes=["dw.t"])`` takes all that BashOperator takes, and all
-    that HiveLockMixin takes. The same class for the same operator, of the name ``LockedBashOperator``; it can be bound
-    under any name, derived from and pickled. Of SparkSubmitOperator it is HiveLockedSparkSubmitOperator.
+    ``locked(BashOperator)(task_id="load", bash_command="…", writes=["dw.t"])`` takes the arguments of BashOperator and
+    of HiveLockMixin. It returns the same class for the same operator, with the name ``LockedBashOperator``. The class
+    can have any name in your code, be derived from and pickled. For SparkSubmitOperator it is
+    HiveLockedSparkSubmitOperator.
 
-    :param work_ends_with_process: whether nothing of the work outlives the task's process and what that has started on
-        its host; None: as the operator's class says.
+    :param work_ends_with_process: whether all work ends with the task's process and the processes that it has started
+        on its host; None: the setting of the operator's class.
     :raises InvalidRequest: *operator* is no operator class, or takes locks by itself.
     """
     if not inspect.isclass(operator) or not issubclass(operator, BaseOperator):
-        raise InvalidRequest(f"locked({operator!r:.80}): give the class of an operator, as in locked(BashOperator)")
+        raise InvalidRequest(f"locked({operator!r:.80}) needs the class of an operator, as in locked(BashOperator)")
     if issubclass(operator, NamesLocks):
-        raise InvalidRequest(f"locked({operator.__name__}): it takes locks by itself; use it as it is")
+        raise InvalidRequest(
+            f"locked({operator.__name__}) is not needed, because the operator takes locks by itself. Use it without locked()"
+        )
     return cast("type[Operator]", _locked(operator, work_ends_with_process))
 
 
@@ -48,7 +51,7 @@ def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperato
 
         mixin = HiveLockedSparkSubmitOperator
     body: dict[str, Any] = {
-        # The operator's, for its log is configured by that.
+        # The operator's, because that configures its log.
         "__module__": operator.__module__,
         "__doc__": f"{operator.__name__} under locks, as airflow_hivelock.locked makes it.",
         "_locked_from": (operator, ends),
@@ -63,7 +66,7 @@ def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperato
 
 
 class _Undecorated:
-    """For operators that hand a function's source to another Python, which has no Airflow."""
+    """For operators that pass a function's source to another Python, which has no Airflow."""
 
     def get_python_source(self) -> str:
         return undecorated(super().get_python_source(), "task.hivelock")  # type: ignore[misc]
@@ -71,14 +74,14 @@ class _Undecorated:
 
 @cache
 def _metaclass(of: Any) -> Any:
-    """Of the classes that are found under no name, so that pickle makes them anew."""
+    """The metaclass of classes without a global name, so that pickle makes them again."""
     made = type(of.__name__, (of,), {})
     copyreg.pickle(made, _reduce)
     return made
 
 
 def _reduce(cls: type) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
-    """How pickle keeps *cls*: those that derive from a locked class are found under their names, as any class is."""
+    """How pickle stores *cls*: a class that derives from a locked class is found under its name, like any class."""
     made_from = vars(cls).get("_locked_from")
     return cls.__qualname__ if made_from is None else (_locked, made_from)
 

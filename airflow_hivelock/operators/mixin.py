@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
-"""What ends ``execute()`` but not the work."""
+"""Exceptions that end ``execute()`` but not the work."""
 
 _UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
-"""What ends the wait for work that a deferred task has elsewhere, and tells nothing of that work."""
+"""Exceptions that end a deferred task's wait for its work elsewhere, and show nothing about that work."""
 
 _RESUME = "execute_locked"
 
@@ -58,47 +58,50 @@ _RESUME = "execute_locked"
 class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
 
-    A class whose own order, or whose own ``execute``, would let the work go without them cannot be made.
+    A class is refused at its definition if its work could run without locks: by its method order, or its own
+    ``execute``.
 
-    They are acquired before ``execute()``, once the task has its worker slot: till then it waits in the triggerer, and holds
-    nothing. They are kept while the operator defers, renewed while it runs, and released when
-    the work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
+    The locks are acquired before ``execute()``, when the task has its worker slot. Before that it waits in the
+    triggerer, and holds nothing. They are kept while the operator defers, renewed while it runs, and released when the
+    work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
-    The lease records what runs: the task's processes, and the job that the operator has submitted, from the moment when
-    the operator knows its id, whether it then waits or defers. The locks go once the cluster reports that the job has ended.
-    A later try continues with that job where the operator does so (``durable``), or first ends what an earlier one has
-    left running. It does not start where it cannot tell; the locks stay until then.
+    The lease records the work: the task's processes, and the submitted job as soon as the operator knows its id. It
+    does so for operators that wait and for those that defer. The locks are released when the cluster reports that the
+    job has ended. A later try continues that job if the operator can (``durable``), or first ends the work of the
+    earlier try. It does not start if it cannot check that work; the locks stay until then.
 
-    The jobs of Livy, Databricks, Glue, EMR, Dataproc, Kubernetes and Spark are known to every process. So are those of
-    each ResumableJobMixin whose module an installed provider lists as one of operators. A job of another
+    Every process knows the jobs of Livy, Databricks, Glue, EMR, Dataproc, Kubernetes and Spark. It also knows each
+    ResumableJobMixin in a module that an installed provider lists as one of operators. The job of another
     ResumableJobMixin is known to its own task only: the keeper and the page import no class because a lease names it.
-    Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, and they ask for it, too.
+    Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, so that they ask for it as well.
 
-    Of an operator that is not known to end with its process (Bash, Python, sensors, and SQL but for HiveServer2's are), a
-    death tells nothing: the locks stay until a person frees them, unless its class has ``work_ends_with_process = True``.
-    ``timeout`` is the time to wait for locks, also where the operator has an argument of that name.
+    Bash, Python, sensors, and SQL except HiveServer2's are known to end with the task's process. For another operator,
+    the death of the process shows nothing. The locks then stay until a user releases them, unless its class has
+    ``work_ends_with_process = True``. ``timeout`` is always the time to wait for locks.
 
-    :param lease: what a HiveLockOperator of the same run returned (``lock.output``): the work then runs under that lease.
-        The task does not acquire or release it.
+    :param lease: the return value of a HiveLockOperator of the same run (``lock.output``): the work then runs under
+        that lease. The task does not acquire or release it.
     :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Not a template.
-    :param locks: ``"assets"``: reads its inlets and writes its outlets, as far as they are assets of Hive:
+    :param locks: ``"assets"``: reads its inlets and writes its outlets, if they are assets of Hive:
         ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
     """
 
     work_ends_with_process: ClassVar[bool | None] = None
-    """Whether the work has ended once the task's process, and what that has started on its host, has. None: as is known
-    of the operator; of one that is not known, its work is taken to go on until the operator says that it has ended."""
+    """Whether the work ends with the task's process and the processes that it has started on its host.
+
+    None: the known behaviour of the operator. Work of an unknown one goes on until the operator reports its end.
+    """
 
     def __init__(self, *, lease: Any = None, lease_dag_id: str | None = None, locks: Any = "", **kwargs: Any) -> None:
         if locks:
             kwargs |= names_of_assets(locks, kwargs)
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
-            raise InvalidRequest(f"{self.task_id}: give either lease, or reads and writes, or lock_sql")
+            raise InvalidRequest(f"{self.task_id}: give one of lease, lock_sql, or reads and writes")
         check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if self.start_from_trigger:
             raise InvalidRequest(
-                f"{self.task_id}: start_from_trigger would have its work begin before it has its locks"
+                f"{self.task_id}: with start_from_trigger its work would begin before it has its locks. Leave that out"
             )
         self.lease = lease
         self.lease_dag_id = lease_dag_id
@@ -112,7 +115,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         check_order(cls, HiveLockMixin)
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
-        # Ours after theirs, so that names may speak of what the task works on: {{ task.op_kwargs['day'] }}.
+        # After theirs, so that names may use the operator's own fields: {{ task.op_kwargs['day'] }}.
         cls.template_fields = tuple(dict.fromkeys((*wrapped, "lease", *NamesLocks.template_fields)))
         links: Any = cls.operator_extra_links
         own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
@@ -125,14 +128,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return super().execute(context)
 
     def execute_locked(self, context: Any, event: Any) -> Any:
-        """Go on once the trigger has found the locks free, or has acquired them, or the lock store answers."""
+        """Resume after the trigger has found the locks free, or has acquired them, or the lock store answers."""
         self.get_ready()
         lease, idle_s = None, 0.0
         if self.lease is not None:
             lease = self._adopt_late(context, event["unanswered"])
         elif (given := Round.of(event)) is not None:
-            # Airflow's triggerer overwrites what it has logged for a task once the task waits there again.
-            self.log.info("Found free in %s, after waiting %s; taking the locks now", given, given.past)
+            # Airflow's triggerer overwrites its earlier log lines for a task when the task waits there again.
+            metrics.arrived(given.slot_s)
+            self.log.info("Found free in %s, after waiting %s. Taking the locks now", given, given.past)
             lease = self._acquire_late(context, given)
         elif event != OFF:
             lease = self._retake(context, event, resume=_RESUME, ends_task=False)
@@ -148,12 +152,12 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         lease = self._patiently(lambda: self._standing(context)) if goes_on else self._standing(context)
         if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
-                if next_method == "execute":  # the operator's own: it has its lease already
+                if next_method == "execute":  # the operator's own execute: it has its lease already
                     return super().execute(context, **(next_kwargs or {}))
                 return super().resume_execution(next_method, next_kwargs, context)
         if goes_on:
-            raise LockLost(f"{self.task_id}: its lease was lost while it was deferred")
-        try:  # the trigger failed that waited for the locks
+            raise LockLost(f"{self.task_id}: its lease was lost while it was deferred. Check its output")
+        try:  # the trigger that waited for the locks has failed
             return super().resume_execution(next_method, next_kwargs, context)
         finally:
             self._give_back(context)
@@ -169,27 +173,27 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:
-        """Called before the work starts, for what it needs to know: its lease, and its own name and token under it."""
+        """Called before the work starts, with its lease, and its own name and token under it."""
 
     def reconnects(self, context: Any, earlier: Application) -> Application | None:
-        """What an earlier try has started and ``execute()`` will take up; None where it starts anew.
+        """The work of an earlier try that ``execute()`` will continue; None: it starts new work.
 
-        For an operator to override that can: the work then keeps its token.
+        Override it in an operator that can continue work: the work then keeps its token.
 
-        :param earlier: what the lease has recorded of it.
-        :raises CannotTell: whether there is something to take up.
+        :param earlier: the record in the lease.
+        :raises CannotTell: it is unknown whether there is work to continue.
         """
         return earlier if isinstance(earlier, Job) and earlier.reconnects(self, context) else None
 
     def work_is_over(self, context: Any) -> bool:
-        """Whether nothing of the work still runs, after ``execute()`` has raised; if not, its locks stay.
+        """Whether all work has ended after ``execute()`` has raised; if not, its locks stay.
 
-        For an operator to override whose work can outlive its task, and which no kind of job is known for.
+        Override it in an operator with work that can outlive its task, and without a known kind of job.
         """
         return True
 
     def _acquire_late(self, context: Any, given: Round) -> Lease | None:
-        """The lease, now that there is a slot to work in: nobody is kept waiting by a task that itself waits for one."""
+        """Acquire the lease with a slot to work in. So no task waits for a holder that waits for a slot."""
         return self._acquire(context, given, resume=_RESUME, ends_task=False)
 
     def _adopt_late(self, context: Any, unanswered: int) -> Lease | None:
@@ -214,14 +218,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         """The given lease, as it is now; None if it locks nothing."""
         if self.lease == OFF:
             self._unlocked = True
-            self.log.warning("NOT LOCKED: the lock task was told to lock nothing, so nothing protects this work either")
+            self.log.warning("NOT LOCKED: locking was turned off for the lock task, so this work has no locks either")
             return None
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()
         given = Lease.from_json(self.lease)
         lease = standing(given, self._lock_owner(hook, context), manager, self.lease_dag_id)
         if lease is None:
-            raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} is over; clear the lock task as well")
+            raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} has ended. Clear the lock task too")
         manager.renew(lease)
         return lease
 
@@ -239,7 +243,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def _under(self, lease: Lease | None, context: Any, resumed: bool = False, idle_s: float = 0.0) -> Iterator[None]:
         """Hold *lease*, if there is one, while the body, the work, runs.
 
-        :param idle_s: how long it was held for this task before, and no work ran, in seconds.
+        :param idle_s: how long it was held for this task before without work, in seconds.
         """
         given_at = time.monotonic()
         if lease is None:
@@ -248,14 +252,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
-        # A task of the other DAG may have the same id, and its work must not pass for an earlier try of this one.
+        # A task of the other DAG may have the same id, and its work must not look like an earlier try of this one.
         name = f"{owner.dag_id}/{owner.run_id}/{owner.work}" if is_foreign(lease, owner) else owner.work
         manager = self._patiently(hook.manager)
         if self._hands_over(manager, lease):
             yield
             return
         begun, held_now = lease.work(name) is not None, lease
-        # In place. The store may have the record without the answer: it names this process, and another host could not judge it.
+        # In place: the store may have the record without the answer. It names this process, and another host could not
+        # check it.
         lease = self._patiently(lambda: self._start_work(manager, held_now, name, context, resumed))
         work = lease.work(name)
         assert work is not None
@@ -270,11 +275,11 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 table.watch(self, held.record)
                 hive_jobs.check_database(self)
                 hive_jobs.take_no_locks(self, manager)
-                if not self._said_to_end():
+                if not self._declared_to_end():
                     hive_jobs.tell_when_connected(self, self.submits)
                 yield
             self._record_what_it_has_tried()
-            # What it has waited for its cluster may have forgotten since.
+            # Its cluster may have forgotten the finished job since.
             over = held.job is None or held.job.over_with_success or held.is_over(cancelled=True)
         except _GOES_ON as pause:
             over = False
@@ -284,7 +289,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         except _UNWATCHED:
             over = not begun or (held.job is not None and held.is_over())
             if not over:
-                self.log.warning("The work may go on where it was deferred to; its locks stay")
+                self.log.warning("The work may still run where it was deferred to, so its lease is kept")
                 held.pause("")
             raise
         except Exception as error:
@@ -294,7 +299,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             if held.lost is not None:
                 raise held.lost from error
             raise
-        except BaseException:  # its time is up, say: the work still runs
+        except BaseException:  # for example a time-out: the work still runs
             over = False
             over = self._is_over_once_stopped(held)
             raise
@@ -307,7 +312,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             raise held.lost
 
     def _hands_over(self, manager: LockManager, lease: Lease) -> bool:
-        """Whether the work locks for itself where *lease* does: that is then over, so that the work does not wait for it."""
+        """Whether the work locks for itself in *lease*'s store. If so, release *lease*: the work would wait for it."""
         ours = self.lease is None
         try:
             hands_over = hive_jobs.locks_for_itself(self, manager.capabilities)
@@ -319,21 +324,21 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return False
         if not ours:
             raise InvalidRequest(
-                f"{self.task_id}: its Hive locks in this metastore for itself, and would wait for lease {lease.id}, "
-                "under which it was to run; let the task take its locks itself, or leave them to Hive"
+                f"{self.task_id}: its Hive takes its own locks in this metastore, and would wait for lease {lease.id}, "
+                "which the task uses. Let the task take its own locks, or leave them to Hive"
             )
         self._patiently(lambda: manager.release(lease))
         self._unlocked = True
         self.log.info(
-            "Hive locks in this metastore for itself: the locks were free, and are left to it. Hive 3 and later lock no "
-            "external tables, unless hive.txn.ext.locking.enabled is true"
+            "Hive takes its own locks in this metastore, so this lease is released. Hive 3 and later lock no external "
+            "tables, unless hive.txn.ext.locking.enabled is true"
         )
         return True
 
     def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
-        """Record that the work starts, once nothing runs any more that an earlier try has started.
+        """Record that the work starts, after all work of an earlier try has ended.
 
-        :raises CannotTell: whether something does; the locks stay.
+        :raises CannotTell: it is unknown whether it has; the locks stay.
         """
         here, earlier = Processes(submits=resumed or self._submits(), queue=self.queue or ""), lease.work(name)
         if earlier is not None and resumed:
@@ -344,42 +349,42 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             try:
                 application = applications.of(earlier)
                 if (taken_up := self.reconnects(context, application)) is not None:
-                    self.log.info("Going on with %s, which an earlier try has started", taken_up)
+                    self.log.info("Continuing %s, which an earlier try has started", taken_up)
                     return manager.record_work(lease, name, applications.encode(taken_up))
                 if applications.running([earlier]):
                     if isinstance(application, Processes) and application.submits:
-                        raise CannotTell(f"{application} still runs, and may be about to leave work to a cluster")
-                    self.log.warning("Ending %s, which an earlier try has left behind", application)
+                        raise CannotTell(f"{application} still runs, and may submit work to a cluster")
+                    self.log.warning("Ending %s, which an earlier try has left running", application)
                     application.stop()
             except CannotTell as error:
                 raise CannotTell(
-                    f"{lease.owner}: not started, for an earlier try may still write: {error}. Once it has ended, free "
+                    f"{lease.owner}: not started, because an earlier try may still write: {error}. When it has ended, free "
                     f"the lease with HiveForceUnlockOperator(leases=[{lease.id!r}], stale=False), and clear this task"
                 ) from error
         return manager.start_work(lease, name, applications.encode(here))
 
     def is_over(self, context: Any) -> bool:
-        """:meth:`work_is_over`, and nothing that was recorded still runs; False where that cannot be told."""
+        """Whether :meth:`work_is_over`, and no recorded work still runs; False if that is unknown."""
         try:
             over = self.work_is_over(context) and (self._held is None or self._held.is_over())
         except Exception:
-            self.log.exception("Cannot tell whether the work is over; its locks stay")
+            self.log.exception("The lease is kept, because the state of the work is unknown")
             return False
         if not over:
-            self.log.warning("The work still runs; its locks stay until a retry or a force release finds it over")
+            self.log.warning("The lease is kept, because the work still runs. The keeper frees it when that has ended")
         return over
 
     def _submits(self) -> bool:
-        """Whether the work has to be expected to go on elsewhere from the start."""
-        if (ends := self._said_to_end()) is not None:
+        """Whether the work may go on elsewhere from the start."""
+        if (ends := self._declared_to_end()) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
 
-    def _said_to_end(self) -> bool | None:
-        """``work_ends_with_process``, as the nearest class has it that says something."""
-        said = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
-        return next((each for each in said if each is not None), None)
+    def _declared_to_end(self) -> bool | None:
+        """``work_ends_with_process`` of the nearest class that sets it."""
+        declared = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
+        return next((each for each in declared if each is not None), None)
 
     def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
         self._stop_work()

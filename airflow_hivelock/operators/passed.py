@@ -1,6 +1,6 @@
 """A lease that is passed to a task, by an XCom or by the conf of a run: whether the task may use it.
 
-An XCom can be edited. So the lease store is asked who holds the lease, and the holder is compared with the task.
+An XCom can be edited. So the lock store is asked for the holder of the lease, and the holder is compared with the task.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
-    """:raises InvalidRequest: *lease_dag_id* is no id that the DAG's author has written, or there is no *lease*."""
+    """Check the arguments for another DAG's lease.
+
+    :raises InvalidRequest: *lease_dag_id* is no id that the DAG's author has written, or there is no *lease*.
+    """
     if lease_dag_id is None:
         return
     if not isinstance(lease_dag_id, str) or not lease_dag_id.strip() or is_rendered(lease_dag_id):
         raise InvalidRequest(
-            f"{task_id}: lease_dag_id={lease_dag_id!r}; write the id of the DAG whose leases this task may use"
+            f"{task_id}: lease_dag_id={lease_dag_id!r} is invalid. Give the id of the DAG that acquires the leases"
         )
     if lease is None:
-        raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG; give lease, too")
+        raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG. Give lease too")
 
 
 def is_foreign(lease: Lease, me: Owner) -> bool:
@@ -47,8 +50,8 @@ def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str |
         return found
     if (other := manager.find(passed.id)) is not None:
         raise InvalidRequest(
-            f"{me.task_id}: lease {other.id} belongs to {other.owner}, and what was passed names {passed.owner}; pass what "
-            "the lock task returned"
+            f"{me.task_id}: lease {other.id} belongs to {other.owner}, but the passed lease names {passed.owner}. Pass the value "
+            "that the lock task returned"
         )
     return None
 
@@ -57,7 +60,7 @@ def _check_owner(lease_id: str, owner: str, me: Owner, lease_dag_id: str | None)
     named = Owner.parse(owner)
     if named is None or named.installation != me.installation:
         raise InvalidRequest(
-            f"{me.task_id}: lease {lease_id} belongs to {owner}, which is no task of this Airflow ({me.installation}). To free "
+            f"{me.task_id}: lease {lease_id} belongs to {owner}, which is not a task of this Airflow ({me.installation}). To free "
             f"it by force, use HiveForceUnlockOperator(leases=[{lease_id!r}], stale=False, reason=…)"
         )
     if (named.dag_id, named.run_id) != (me.dag_id, me.run_id) and named.dag_id != lease_dag_id:

@@ -1,4 +1,4 @@
-"""Whose leases a task or a run has, and whether the work under them is over."""
+"""The leases of a task or a run, and whether the work under them is over."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback",
 
 
 class ReleasesLocks:
-    """Marks the operator that ends what a HiveLockOperator begins."""
+    """Marks the operator that releases the leases of a HiveLockOperator."""
 
 
 def releases_all(task: Any) -> bool:
-    """Whether *task*, mapped or not, ends it whole."""
+    """Whether *task*, mapped or not, releases the lease whole."""
     if not issubclass(task.operator_class, ReleasesLocks):
         return False
     if not task.is_mapped:
@@ -45,14 +45,14 @@ def acquires(task: Any) -> bool:
 
 
 def holds_for_others(task: Any) -> bool:
-    """Whether what *task* acquires outlives it, for the tasks downstream."""
+    """Whether the lease of *task* outlives it, for the tasks downstream."""
     return acquires(task) and not issubclass(task.operator_class, HiveLockMixin)
 
 
 def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tuple[LockManager, Lease]]:
     """The leases of *task* in that run: those of one map index, or of all.
 
-    :raises CannotTell: Airflow does not say which map indexes there are.
+    :raises CannotTell: Airflow does not report which map indexes there are.
     :raises StoreUnavailable: the lock store does not answer.
     """
     hook = HiveLockHook(_argument(task, "hivelock_conn_id") or HiveLockHook.default_conn_name)
@@ -68,50 +68,50 @@ def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tupl
 
 
 def warning_of(lock: Any) -> str:
-    """What the log of *lock* has to say if no task behind it, and no callback, releases what it acquires; else ``""``."""
+    """A warning for the log of *lock* if no task behind it, and no callback, releases its lease; else ``""``."""
     if not lock.has_dag():
         return ""
     tasks = [lock, *lock.get_flat_relatives(upstream=False)]
     if any(task.is_teardown or releases_all(task) for task in tasks):
         return ""
-    given = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
-    callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in given if each)
+    settings = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
+    callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in settings if each)
     if any(mentions(callback, "release_locks") for callback in callbacks):
         return ""
     return (
-        f"Nothing in {lock.dag_id} releases the locks of {lock.task_id}: they stand until the run is over and the keeper "
-        f"frees them. Add HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) behind the work"
+        f"No task of {lock.dag_id} releases the locks of {lock.task_id}. They are held until the run is over and the keeper "
+        f"frees them. Add HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) after the work"
     )
 
 
 def work_under(lock: Any, unlock: Any = None) -> list[Any]:
-    """The tasks that run under what *lock* acquires: those between it and what unlocks it, all behind it if nothing does.
+    """The tasks that run under the lease of *lock*: those before its unlock tasks, or all behind it without any.
 
-    :param unlock: the one to go by, where there are several.
+    :param unlock: the one to use, if there are several.
     """
-    behind = {task.task_id: task for task in lock.get_flat_relatives(upstream=False)}
-    unlocks = [unlock] if unlock is not None else [task for task in behind.values() if releases_all(task)]
+    downstream = {task.task_id: task for task in lock.get_flat_relatives(upstream=False)}
+    unlocks = [unlock] if unlock is not None else [task for task in downstream.values() if releases_all(task)]
     if unlocks:
         before = {task_id for unlock in unlocks for task_id in unlock.get_flat_relative_ids(upstream=True)}
-        behind = {task_id: task for task_id, task in behind.items() if task_id in before}
-    return [task for task in behind.values() if not task.is_teardown]
+        downstream = {task_id: task for task_id, task in downstream.items() if task_id in before}
+    return [task for task in downstream.values() if not task.is_teardown]
 
 
-def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], besides: tuple[str, int] | None = None) -> list[str]:
-    """The instances of *tasks* in that run that are not over, and what those that are have left running on this host.
+def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], caller: tuple[str, int] | None = None) -> list[str]:
+    """The unfinished instances of *tasks* in that run; if there are none, their processes that still run on this host.
 
-    :param besides: one that is known to be over: the caller itself, of which Airflow may not yet know it.
-    :raises CannotTell: Airflow does not say.
+    :param caller: the calling instance. It is left out, because it is over even if Airflow has not noted that yet.
+    :raises CannotTell: Airflow does not answer.
     """
     task_ids = [task.task_id for task in tasks]
     states = comms.task_states(dag_id, run_id, task_ids)
     return [
         f"{task_id}[{map_index}]" if map_index >= 0 else task_id
         for (task_id, map_index), state in sorted(states.items())
-        if (task_id, map_index) != besides and state not in comms.FINISHED
+        if (task_id, map_index) != caller and state not in comms.FINISHED
     ] or processes.started(dag_id, run_id, task_ids)
 
 
 def _argument(task: Any, name: str) -> Any:
-    """An argument of an operator, or of one that is mapped."""
+    """An argument of an operator, mapped or not."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)

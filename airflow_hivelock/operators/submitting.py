@@ -1,4 +1,4 @@
-"""What an operator under locks hands on to a cluster: recorded on its lease from the moment when it is known."""
+"""The jobs that an operator under locks submits to a cluster: recorded on its lease when they are known."""
 
 from __future__ import annotations
 
@@ -27,25 +27,28 @@ class SubmitsJobs(BaseOperator):
     _held: LeaseHolder | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Record the job that the operator has submitted, at the moment when it knows its id."""
+        """Set an attribute; record the submitted job at the moment when the operator knows its id."""
         super().__setattr__(name, value)
         if vars(self).get("_held") is not None and name == self._tells_its_job_by:
             self._record_job(lambda: table.job_of(self))
 
     def get_ready(self) -> None:
-        """Import what the start of the work needs. Called before the task asks for locks, so that none is held meanwhile."""
+        """Import the modules that the start of the work needs. It runs before the task asks for locks, so that none is
+        held meanwhile."""
         table.kind_of(type(self))
         hive_jobs.get_ready(self)
 
     def submit_job(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator's, if it is a ResumableJobMixin: what that submits is recorded.
+        """The operator's method, if it is a ResumableJobMixin: the submitted job is recorded.
 
-        :raises CannotTell: what an earlier try has submitted, and this one was to go on with, still runs.
+        :raises CannotTell: the job of an earlier try, which this one was to continue, still runs.
         """
         held = self._held
         if held is not None and held.job is not None:
             if held.job.running():
-                raise CannotTell(f"{self.task_id}: submits nothing beside {held.job}, which still runs")
+                raise CannotTell(
+                    f"{self.task_id} submits no second job, because {held.job} still runs. Wait for its end, or end it in its cluster"
+                )
             held.record(Processes(submits=True))
         before = dict(vars(self))
         job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
@@ -54,12 +57,13 @@ class SubmitsJobs(BaseOperator):
         return job_id
 
     def submits(self) -> None:
-        """Record that what runs here is about to hand work on, to a cluster say: its end then tells nothing of that work."""
+        """Record that this process is about to pass work on, for example to a cluster: its end then shows nothing about
+        that work."""
         if self._held is not None:
             self._held.submits()
 
     def record_application(self, application: Application) -> None:
-        """Record what the work has become, as soon as it is known: the job that a cluster now runs, say."""
+        """Record the new form of the work when it is known, for example the job that a cluster now runs."""
         if self._held is not None:
             self._held.record(application)
 
@@ -74,8 +78,7 @@ class SubmitsJobs(BaseOperator):
             job = make()
         except (ValueError, TypeError) as error:
             self.log.warning(
-                "The job that it has submitted cannot be recorded (%s); should this process be killed, the locks stay "
-                "until a person frees them",
+                "The submitted job cannot be recorded (%s). If this process is killed, the lease is kept until a user frees it",
                 error,
             )
         else:
@@ -83,7 +86,7 @@ class SubmitsJobs(BaseOperator):
                 self._held.record(job)
 
     def _may_have_submitted(self, error: Exception | None) -> bool:
-        """Whether a job may run whose id has never come: ``execute`` was killed, or ended with *error*, meanwhile."""
+        """Whether a job with an unknown id may run: ``execute`` was killed, or ended with *error*, meanwhile."""
         held = self._held
         if held is None or not held.may_submit:
             return False
@@ -92,31 +95,31 @@ class SubmitsJobs(BaseOperator):
         if table.kind_of(type(self)) is None or (error is not None and not lost_answer(error)):
             return False
         self.log.warning(
-            "It may have submitted a job whose id it has not heard: %s. Its locks stay until a person has looked in the "
-            "cluster, and frees them",
+            "The lease is kept, because the task may have submitted a job without getting its id: %s. Look in the cluster. If no "
+            "job runs there, free the lease",
             error or "killed meanwhile",
         )
         return True
 
     def _may_go_on(self, error: Exception | None) -> bool:
-        """Whether a server may still be at a statement, of which ``execute`` has heard no end."""
+        """Whether a server may still run a statement, because ``execute`` has got no answer."""
         if error is not None and not hive_jobs.unanswered(error):
             return False
         self.log.warning(
-            "Its server may go on with its statement: %s. Its locks stay until a person has looked there, and frees them",
+            "The lease is kept, because the server may still run the statement: %s. Look there. When it has ended, free the lease",
             error or "killed meanwhile",
         )
         return True
 
     def _record_what_it_has_tried(self) -> None:
-        """Record what runs under a name that the operator has chosen, though it was told nothing of it."""
+        """Record work under a name that the operator has chosen, although it got no answer about it."""
         held = self._held
         if held is None or not held.may_submit or (job := table.job_of(self)) is None:
             return
         try:
             tried = job.running()
         except CannotTell as error:
-            self.log.warning("It may have submitted %s: %s", job, error)
+            self.log.warning("The task may have submitted %s: %s", job, error)
             tried = True
         if tried:
             held.record(job)

@@ -24,14 +24,14 @@ def hivelock_task(
     work_ends_with_process: bool | None = None,
     **kwargs: Any,
 ) -> TaskDecorator:
-    """``@task.hivelock(writes=["dw.delays/dt={{ ds }}"])``: what the function does runs under locks.
+    """``@task.hivelock(writes=["dw.delays/dt={{ ds }}"])``: the function runs under locks.
 
-    Over a plain function it is ``@task`` under locks. Above another of Airflow's decorators, as ``@task.bash`` or
-    ``@task.branch``, it locks what that makes of the function. It takes all that HiveLockMixin and the task's operator
-    take; ``partial``, ``expand`` and ``override`` work as with any task.
+    Over a plain function it is ``@task`` under locks. Above another of Airflow's decorators, such as ``@task.bash`` or
+    ``@task.branch``, it locks the task that this makes of the function. It takes the arguments of HiveLockMixin and of
+    the task's operator. ``partial``, ``expand`` and ``override`` work as with any task.
 
     :param work_ends_with_process: as for :func:`airflow_hivelock.locked`.
-    :raises InvalidRequest: an argument cannot be meant, or the task takes locks already.
+    :raises InvalidRequest: an argument is invalid, or the task takes locks already.
     """
 
     def lock(function: Any) -> Any:
@@ -39,11 +39,11 @@ def hivelock_task(
         both = sorted(kwargs.keys() & inner.kwargs.keys() - {"task_id"})
         if both:
             raise InvalidRequest(
-                f"{inner.kwargs['task_id']}: {', '.join(both)} given to both decorators; give it to one"
+                f"{inner.kwargs['task_id']}: {', '.join(both)} is given to both decorators. Give it to one"
             )
-        given = {**inner.kwargs, **kwargs}
-        HiveLockMixin.check_arguments(given)
+        arguments = {**inner.kwargs, **kwargs}
+        HiveLockMixin.check_arguments(arguments)
         kind = locked(inner.operator_class, work_ends_with_process=work_ends_with_process)
-        return attr.evolve(inner, operator_class=kind, kwargs=given)
+        return attr.evolve(inner, operator_class=kind, kwargs=arguments)
 
     return cast("TaskDecorator", lock if python_callable is None else lock(python_callable))

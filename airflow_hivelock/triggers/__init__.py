@@ -1,1 +1,1 @@
-"""What waits for locks, and what keeps leases, in the triggerer."""
+"""The triggers that wait for locks, and the keeper, which renews leases in the triggerer."""

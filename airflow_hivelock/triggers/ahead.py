@@ -1,4 +1,4 @@
-"""Finds out what became of the tasks that block a waiter, for the waiter's log: failed runs, and force releases."""
+"""Finds out what happened to a waiter's blockers, for the waiter's log: failed runs, and force releases."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ if TYPE_CHECKING:
     from airflow_hivelock.waiting import InTheWay
 
 KNOWN_S = 30.0
-"""How long the triggerer keeps an answer: a thousand waiters may wait for one run."""
+"""How long the triggerer keeps an answer, in seconds: a thousand waiters may wait for one run."""
 
 LAST_S = 1.0
-"""How long a waiter that has its locks waits for the last answer, so that its log has it."""
+"""How long a waiter that has its locks waits for the last answer, in seconds, so that its log has it."""
 
 SLOW_S, REST = 0.2, 20.0
-"""After a read of the audit trail that took longer than that, the next one waits for so many times as long: the trail of a
-store may hold many years."""
+"""After a read of the audit trail that took longer than ``SLOW_S`` seconds, the next one waits ``REST`` times as long.
+
+The trail of a store may hold many years.
+"""
 
 _OVER = frozenset({"failed", "upstream_failed", "skipped", "removed"})
 _asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
 
 class RunsAhead:
-    """Asks Airflow and the audit trail in a task of its own, so that the wait goes on, and logs the answers.
+    """Asks Airflow and the audit trail, and logs the answers. It runs in a task of its own, so that the wait goes on.
 
     :param installation: the id of this Airflow. It knows no other tasks.
-    :param manager: called once there is something to ask about: the waiter is then connected.
+    :param manager: called when there is something to ask about: the waiter is then connected.
     """
 
     def __init__(self, installation: str, manager: Callable[[], LockManager], log: Any) -> None:
@@ -47,12 +49,13 @@ class RunsAhead:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, asked: Sequence[InTheWay]) -> None:
-        """Log what became of those; not while the last question has no answer."""
+        """Start to ask about these, and log the answers. It does nothing while the last question has no answer."""
         if asked and (self._telling is None or self._telling.done()):
             self._telling = asyncio.get_running_loop().create_task(self._tell(asked))
 
     async def tell_last(self, asked: Sequence[InTheWay]) -> None:
-        """The same, and wait for a moment: what a trigger logs later may miss its task's log."""
+        """Ask for the last time, and wait for a moment: lines that a trigger logs later may be missing in its task's
+        log."""
         self.tell(asked)
         if self._telling is not None:
             await asyncio.wait([self._telling], timeout=LAST_S)
@@ -71,7 +74,7 @@ class RunsAhead:
             if owner is None or owner.installation != self._installation:
                 continue
             if end := await _end_of(owner):
-                then = "; the keeper frees its locks once nothing of it runs" if each.holds else ""
+                then = "; the keeper frees its lease when its work has ended" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
     async def _tell_freed(self, asked: Sequence[InTheWay]) -> None:
@@ -96,7 +99,8 @@ class _Trail:
         self._rests_until = 0.0
 
     async def after_now(self, manager: LockManager) -> Sequence[ForcedRelease]:
-        """The entries by a read that begins after this call, one for all who ask meanwhile; empty if there can be none."""
+        """The entries of a read that begins after this call, shared by all callers of that time; empty while no read is
+        allowed."""
         if self._next is None:
             if self.loop.time() < self._rests_until:
                 return ()
@@ -128,7 +132,7 @@ def _trail_of(manager: LockManager) -> _Trail:
 
 
 async def _end_of(owner: Owner) -> str:
-    """One question for all waiters that ask within a while."""
+    """The end of an owner's run; all waiters that ask within a while share one question."""
     loop = asyncio.get_running_loop()
     for name in [
         name for name, (until, asking) in _asked.items() if loop.time() > until or asking.get_loop() is not loop
@@ -140,14 +144,14 @@ async def _end_of(owner: Owner) -> str:
 
 
 async def _ask(owner: Owner) -> str:
-    """What has become of the owner's run, or of its task; empty while both go on, and without an answer."""
+    """The end of the owner's run, or of its task; empty while both go on, or without an answer."""
     try:
         state, tasks = await comms.run_of(owner)
     except CannotTell:
         return ""
     task = tasks.get(owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}", "")
     if state is None:
-        return "Airflow knows its run no longer"
+        return "Airflow does not know its run any more"
     if state in comms.FINISHED_RUN:
         return "its run has failed" if state == "failed" else "its run has ended, with success"
     if task == "up_for_retry":

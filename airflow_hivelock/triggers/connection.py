@@ -1,21 +1,28 @@
-"""The connection of triggers that wait. Hundreds start together when a triggerer takes over, and look it up once."""
+"""The connection of triggers: one look-up for the hundreds that start together when a triggerer takes over, and when to
+try a connection again that has failed."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import TYPE_CHECKING
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError
 
+if TYPE_CHECKING:
+    from airflow_hivelock.settings import Settings
+
 CONNECTION_S = 30.0
-"""How long the triggerer keeps a connection that it looked up."""
+"""How long the triggerer keeps a connection that it looked up, in seconds."""
 
 _hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
 
 
 async def hook_of(conn_id: str) -> HiveLockHook:
-    """
+    """The hook of a connection, shared by all triggers for a while.
+
     :raises HiveLockError: Airflow does not answer, or the connection cannot be used.
     """
     loop = asyncio.get_running_loop()
@@ -33,6 +40,37 @@ async def _load(conn_id: str) -> HiveLockHook:
     except BaseException as error:
         _hooks.pop(conn_id, None)
         if isinstance(error, TimeoutError):
-            raise HiveLockError(f"Airflow did not give connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
+            raise HiveLockError(f"Airflow did not return connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
         raise
     return hook
+
+
+class Trial:
+    """Whether a connection has ever worked in its present form; if not, when to try it again."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._good: Settings | None = None
+        self._bad: Settings | None = None
+        self._since = self._again_at = self._pause_s = 0.0
+
+    def is_due(self, settings: Settings | None) -> bool:
+        return settings != self._bad or time.monotonic() >= self._again_at
+
+    def worked(self, settings: Settings) -> None:
+        self._good, self._bad, self._pause_s = settings, None, 0.0
+
+    def failed(self, settings: Settings | None, most_s: float) -> tuple[float, float]:
+        """How long it has failed, and how long to pause, in seconds; 0 for one that has worked before.
+
+        :param most_s: the longest pause.
+        """
+        now = time.monotonic()
+        if settings is not None and settings == self._good:
+            return 0.0, 0.0
+        if settings != self._bad or not self._pause_s:
+            self._since, self._pause_s = now, self._every_s / 2
+        self._bad = settings
+        self._pause_s = min(self._pause_s * 2, most_s)
+        self._again_at = now + self._pause_s
+        return now - self._since, self._pause_s

@@ -1,7 +1,7 @@
 """Triggers that wait for locks in the triggerer, where waiting costs no worker slot.
 
-All of a triggerer's waiters share one lock manager, and so one session with the lock store. What blocks runs in a
-small pool of threads; the event loop only waits.
+All waiters of a triggerer share one lock manager, and so one session with the lock store. Blocking calls run in a small
+pool of threads; the event loop only waits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
 from airflow_hivelock import comms, compat
-from airflow_hivelock.locks.backend import Free
+from airflow_hivelock.locks.backend import NeedsSlot
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
-from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.model import MAX_INVITATION_S, Lease
 from airflow_hivelock.spec import FIELDS, OFF, TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.ahead import RunsAhead
+from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.waiting import Look, Wait
@@ -36,18 +37,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AGAIN_S = 5.0
-"""How long a superseded trigger waits before it ends, for Airflow may start it anew at once."""
+"""How long a superseded trigger waits before it ends, in seconds, because Airflow may start it again at once."""
 
 _pool = ThreadPoolExecutor(8, "hivelock")
 _keepers: dict[str, asyncio.Task[None]] = {}
 
 
 class LockTrigger(StrictNames, BaseTrigger):
-    """What the triggers share. ``__init__`` only stores: whatever it raised would end the triggerer.
+    """The common part of the triggers. ``__init__`` only stores: an error there would end the triggerer.
 
-    :param owner: who asks, where a worker has deferred; empty where the task starts here, and its fields are
-        rendered here.
-    :param spec: the fields of a :class:`LockSpec`. Attributes, for Airflow renders those.
+    :param owner: the owner if a worker has deferred; empty if the task starts here. Then its fields are rendered here
+        too.
+    :param spec: the fields of a :class:`LockSpec`. They are attributes, because Airflow renders those.
     """
 
     def __init__(
@@ -66,12 +67,17 @@ class LockTrigger(StrictNames, BaseTrigger):
         self.timeout_s = timeout_s
         self.owner = owner
         self.attempt = attempt
-        self._unknown = sorted(spec)
+        self._further = Further(spec)
         self._refused: Exception | None = None
         self._call: asyncio.Future[Any] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{type(self).__module__}.{type(self).__name__}", {
+        arguments = written(type(self), self._arguments())
+        return f"{type(self).__module__}.{type(self).__name__}", arguments | self._further.fields()
+
+    def _arguments(self) -> dict[str, Any]:
+        """All arguments that this version knows."""
+        return {
             "hivelock_conn_id": self.hivelock_conn_id,
             **asdict(LockSpec.of(self)),
             "timeout_s": self.timeout_s,
@@ -80,7 +86,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         }
 
     def render_template_fields(self, context: Any, jinja_env: Any = None) -> None:
-        """Airflow's, except that a failure is left to ``run()``: raised here it would cost a slot and say nothing."""
+        """Render the fields like Airflow. A failure waits for ``run()``: here it would cost a slot and not be shown."""
         try:
             super().render_template_fields(context, jinja_env)
         except HiveLockError as error:
@@ -92,14 +98,15 @@ class LockTrigger(StrictNames, BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         try:
+            self._further.check(self.log)
             event = await self._event()
         except Superseded as error:
             self.log.info(
-                "Another process acts for this task; Airflow starts this trigger anew if it still needs it: %s", error
+                "Another process acts for this task. Airflow starts this trigger again if it still needs it: %s", error
             )
             await asyncio.sleep(AGAIN_S)
-            # As if cancelled: Airflow then starts anew what it has given to this triggerer, and to no other. Any other
-            # end without an event fails the task; without an end, nobody would wait for a task that came back.
+            # End as if cancelled. Airflow then starts it again if this triggerer still has it, and no other. Any other
+            # end without an event fails the task. Without an end, no trigger would wait for a task that came back.
             raise asyncio.CancelledError from None
         except HiveLockError as error:
             self.log.error("%s", error)
@@ -107,8 +114,8 @@ class LockTrigger(StrictNames, BaseTrigger):
             if isinstance(event, TaskFailedEvent) and not compat.TRIGGERS_RETRY:
                 raise
         yield event
-        # Until Airflow has stored the event, and so has read what was logged before it: later lines, and those of
-        # a trigger that has ended, may miss the task's log.
+        # Wait until Airflow has stored the event, and so has read the log lines before it. Later lines, and those of a
+        # trigger that has ended, may be missing in the task's log.
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError as cancelled:
@@ -117,18 +124,18 @@ class LockTrigger(StrictNames, BaseTrigger):
             await _to_the_end(self._let_go())  # not by on_kill: Airflow would log that a user has acted
 
     async def on_kill(self) -> None:
-        """Airflow needs this trigger no longer: a user has acted on its task, or another triggerer has got it."""
+        """Clean up: a user has acted on its task, or another triggerer has got it."""
         await _to_the_end(self._let_go())
 
     async def cleanup(self) -> None:
-        """Called at every end, and where there is no ``on_kill()`` all that is."""
+        """Clean up in an Airflow without ``on_kill()``. Airflow calls this at every end."""
         if not compat.TRIGGERS_HEAR_OF_KILLS:
             await self.on_kill()
 
     async def _event(self) -> TriggerEvent:
-        """What there is to tell Airflow.
+        """Return the event for Airflow.
 
-        :raises HiveLockError: what there is to tell the user.
+        :raises HiveLockError: an error for the user.
         """
         raise NotImplementedError
 
@@ -136,34 +143,27 @@ class LockTrigger(StrictNames, BaseTrigger):
         return TaskFailedEvent()
 
     async def _let_go(self) -> None:
-        """Leave nothing behind that nobody needs."""
+        """Leave behind no request and no lease that its task does not need."""
 
     def _spec(self) -> LockSpec:
-        """
-        :raises HiveLockError: this cannot be locked, as what another version's trigger was given.
-        """
+        """The declared locks. Raises HiveLockError if they are invalid."""
         if self._refused is not None:
             raise self._refused
-        if self._unknown:
-            raise InvalidRequest(
-                f"{', '.join(self._unknown)}: arguments of another version's trigger, of which this one knows nothing; "
-                "clear the task, and it starts anew"
-            )
         if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
             raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
         return LockSpec.of(self)
 
     async def _outcome(self, start: Callable[[Ask, Callable[[], None]], Polled[T]]) -> T | None:
-        """Poll what *start* gives until there is an outcome; None where locking is turned off.
+        """Poll what *start* returns until there is an outcome; None if locking is turned off.
 
-        :raises HiveLockError: what there is to tell the user.
+        :raises HiveLockError: an error for the user.
         """
         spec = self._spec()
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop has been closed, so the wait is over
                 loop.call_soon_threadsafe(changed.set)
 
         hook = await hook_of(self.hivelock_conn_id)
@@ -175,7 +175,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         def begin() -> Polled[T]:
             if self.timeout_s is None:
                 self.timeout_s = spec.timeout_s(hook)
-            given = {"wait": self.timeout_s != 0} | self._options()
+            given = {"wait": self.timeout_s != 0} | self._options(hook)
             return start(lambda: (hook.manager(), spec.request(hook, owner, self._attempt(), **given)), wake)
 
         polled = await self._in_pool(begin)
@@ -188,41 +188,41 @@ class LockTrigger(StrictNames, BaseTrigger):
             await ahead.tell_last(polled.ahead.asked())
         return outcome
 
-    def _options(self) -> dict[str, Any]:
-        """What else its request says."""
+    def _options(self, hook: HiveLockHook) -> dict[str, Any]:
+        """Further arguments of its request."""
         return {}
 
     def _owner(self, hook: HiveLockHook) -> Owner:
         owner = Owner.parse(self.owner) if self.owner else Owner.of(hook.installation, self.task_instance)
         if owner is None:
-            raise InvalidRequest(f"{self.owner!r} is not an owner that a worker gives")
+            raise InvalidRequest(f"{self.owner!r} is not the owner of a task. Clear the task, so that it starts again")
         return owner
 
     def _attempt(self) -> int:
         return self.attempt if self.owner or self.task_instance is None else self.task_instance.try_number
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        """Run what blocks in a thread. Being cancelled does not stop it: see :meth:`_settled`."""
-        context = contextvars.copy_context()  # so that what it logs shows in the task's log
+        """Run a blocking call in a thread. Cancellation does not stop it: see :meth:`_settled`."""
+        context = contextvars.copy_context()  # so that its log lines are in the task's log
         call = asyncio.get_running_loop().run_in_executor(_pool, context.run, function)
         call.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._call = call
         return await asyncio.shield(call)
 
     async def _settled(self) -> None:
-        """Wait for the call that was under way when this trigger was cancelled."""
+        """Wait for the call that was running when this trigger was cancelled."""
         if self._call is not None:
             await asyncio.wait([self._call])
 
 
 class HiveLockTrigger(LockTrigger):
-    """Acquires locks, or waits until it could: one place in the queue, kept over restarts of the triggerer.
+    """Acquires locks, or waits until it could: one queue position, kept over restarts of the triggerer.
 
     :param lease_s: how long the lease is trusted without renewal, in seconds.
-    :param ends_task: ends the task with the lease as its XCom; False resumes it on a worker with the lease.
-    :param warning: what its log says once the locks are acquired.
-    :param round_number: which :class:`Round` it is; in those that are late it takes nothing, and resumes the task once it
-        could.
+    :param ends_task: end the task with the lease as its XCom; False: resume it on a worker with the lease.
+    :param warning: a text to log when the locks are acquired.
+    :param round_number: the number of its :class:`Round`. In a round with a deferred grant it takes nothing, and
+        resumes the task when it could.
     :param waited_s: and *waited_for*, *slot_s*, *asked_s*, *unanswered*: the other fields of that round.
     :param terms: the fields of :class:`LeaseTerms`.
     """
@@ -249,7 +249,7 @@ class HiveLockTrigger(LockTrigger):
         self.warning = warning
         self.round_number = round_number
         self.waited_s = waited_s
-        self.waited_for = waited_for
+        self.waited_for = waited_for or None
         self.slot_s = slot_s
         self.asked_s = asked_s
         self.unanswered = unanswered
@@ -257,10 +257,9 @@ class HiveLockTrigger(LockTrigger):
         self._wait: Wait | None = None
         self._succeeded = False
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        classpath, kwargs = super().serialize()
-        return classpath, {
-            **kwargs,
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            **super()._arguments(),
             **asdict(LeaseTerms.of(self)),
             "lease_s": self.lease_s,
             "ends_task": self.ends_task,
@@ -289,9 +288,9 @@ class HiveLockTrigger(LockTrigger):
         return TaskSuccessEvent()
 
     async def _let_go(self) -> None:
-        """Drop the place, or the lease, if the task is over; else leave the place to the trigger that waits for it now.
+        """Drop the position, or the lease, if the task is over; else leave the position to the task's next trigger.
 
-        So a lease goes that nobody has heard of: Airflow drops the event of a task that has been marked failed meanwhile.
+        So no lease stays that Airflow has not stored: it drops the event of a task marked failed meanwhile.
         """
         await self._settled()
         if self._wait is None or self._waiter is None:
@@ -299,36 +298,45 @@ class HiveLockTrigger(LockTrigger):
         try:
             state = await comms.state_of(self._waiter)
         except CannotTell as error:
-            self.log.warning("Keeping the place in the queue, or the lease: %s", error)
+            self.log.warning("Keeping the queue position or the lease: %s", error)
             state = ""
         over = state is None or state in comms.FINISHED
         if over and not (self._succeeded and state == "success"):
             if await self._in_pool(self._wait.give_up):
-                self.log.info("The task is %s: gave up its place in the queue, or its lease", state or "gone")
-        elif self._wait.lease is None and not self._wait.aside:
+                self.log.info(
+                    "The task is %s, so its request has left the queue, or its lease is released", state or "gone"
+                )
+        elif self._wait.lease is None and not self._wait.away:
             await self._in_pool(self._wait.hand_over)
-            self.log.info("Left the place in the queue to what waits for the task now")
+            self.log.info("The queue position is kept for the process that waits for the task now")
 
-    def _given(self, outcome: Lease | Free | None) -> dict[str, Any]:
-        """What the task, or its worker, is given; says what becomes of the locks until there is a worker."""
+    def _given(self, outcome: Lease | NeedsSlot | None) -> dict[str, Any]:
+        """The value for the task or its worker. It logs whether the locks are kept while there is no worker."""
         if outcome is None:
             return OFF
-        if isinstance(outcome, Free):
+        if isinstance(outcome, NeedsSlot):
             assert self._wait is not None
             now = self._wait.round()
             after = f" after {now.past}" if now.waited_s >= 1 else ""
-            self.log.info("Free%s: %s; waiting for a worker slot, holding nothing (%s)", after, self._wait.wanted, now)
-            return now.to_event(free=True)
+            kept = f"with its position until {outcome.until:%H:%M:%S}Z" if outcome.until else "without a position"
+            self.log.info("Free%s: %s; waiting for a worker slot, %s (%s)", after, self._wait.wanted, kept, now)
+            return now.to_event(free=True, until=outcome.until)
         if self.ends_task:
             return outcome.to_json()
-        self.log.info("Keeping the locks until there is a worker slot")
+        self.log.info("Keeping the locks until the task has a worker slot")
         assert self._wait is not None
         return outcome.to_json() | self._wait.round().to_event(free=False)
 
-    def _options(self) -> dict[str, Any]:
-        before = self._round()
-        terms = LeaseTerms.of(self)
-        return {"terms": terms, "lease_s": self.lease_s, "late": before.late, "asked": before.asked}
+    def _options(self, hook: HiveLockHook) -> dict[str, Any]:
+        before, invitation_s = self._round(), hook.settings.invitation_s
+        if self.owner and invitation_s:  # this trigger may have to wait that long before it resumes its task
+            invitation_s = min(invitation_s + resume_s(self.unanswered), MAX_INVITATION_S)
+        return {
+            "terms": LeaseTerms.of(self),
+            "lease_s": self.lease_s,
+            "deferred": before.deferred(invitation_s),
+            "asked": before.asked,
+        }
 
     def _round(self) -> Round:
         given = self.round_number, self.waited_s, self.waited_for or (), self.slot_s, self.asked_s, self.unanswered
@@ -338,27 +346,26 @@ class HiveLockTrigger(LockTrigger):
         self._waiter = super()._owner(hook)
         return self._waiter
 
-    def _start(self, ask: Ask, wake: Callable[[], None]) -> Polled[Lease | Free]:
+    def _start(self, ask: Ask, wake: Callable[[], None]) -> Polled[Lease | NeedsSlot]:
         before = self._round()
         if before.number > 1:
-            self.log.info("%s of waiting; before it %s", str(before).capitalize(), before.past)
+            self.log.info("%s of waiting. Before it: %s", str(before).capitalize(), before.past)
         self._wait = Wait(ask, self.timeout_s, wake, self.log, before)
         return self._wait
 
 
 class HiveLockSensorTrigger(LockTrigger):
-    """Waits until locks could be had, and takes none. Its timeout begins anew when the triggerer restarts.
+    """Waits until locks could be had, and takes none. Its time-out begins again when the triggerer restarts.
 
-    :param soft_fail: skip the task when it is too late, rather than fail it.
+    :param soft_fail: skip the task after the time-out instead of failing it.
     """
 
     def __init__(self, *, soft_fail: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.soft_fail = soft_fail
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        classpath, kwargs = super().serialize()
-        return classpath, {**kwargs, "soft_fail": self.soft_fail}
+    def _arguments(self) -> dict[str, Any]:
+        return {**super()._arguments(), "soft_fail": self.soft_fail}
 
     async def _event(self) -> TriggerEvent:
         await self._outcome(lambda ask, wake: Look(ask, self.timeout_s, wake, self.log))
@@ -369,17 +376,17 @@ class HiveLockSensorTrigger(LockTrigger):
 
 
 def _keep_leases(conn_id: str) -> None:
-    """Have leases renewed wherever tasks wait: where waiters fill the triggerer, Airflow starts no keeper."""
+    """Renew leases in each triggerer where tasks wait. If waiters fill the triggerer, Airflow cannot start a keeper."""
     loop = asyncio.get_running_loop()
     keeping = _keepers.get(conn_id)
     if keeping is None or keeping.done() or keeping.get_loop() is not loop:
-        # Without the context of the task that happens to be the first to wait, whose log it would write to.
+        # Without the context of the first task that waits: the keeper would write to that task's log.
         _keepers[conn_id] = loop.create_task(_keep(conn_id), context=contextvars.Context())
 
 
 async def _keep(conn_id: str) -> None:
     async for _ in HiveLockKeeper(conn_id, ends=True).run():
-        pass  # who starts the force release is the keeper that an asset watches with
+        pass  # the keeper of the asset starts the force release
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,4 @@
-"""Waiting in the triggerer until the lock store answers, for a task that has to ask it on a worker."""
+"""Waits in the triggerer until the lock store answers, for a task that has to ask it on a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HiveLockStoreTrigger(LockTrigger):
-    """Resumes a task once the lock store answers. It takes no locks and has no place in a queue.
+    """Resumes a task when the lock store answers. It takes no locks and is in no queue.
 
     :param unanswered: how many workers in a row have got no answer.
     """
@@ -29,9 +29,8 @@ class HiveLockStoreTrigger(LockTrigger):
         super().__init__(**{"reads": (), "writes": (), **kwargs})
         self.unanswered = unanswered
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        classpath, kwargs = super().serialize()
-        return classpath, {**kwargs, "unanswered": self.unanswered}
+    def _arguments(self) -> dict[str, Any]:
+        return {**super()._arguments(), "unanswered": self.unanswered}
 
     async def _event(self) -> TriggerEvent:
         loop = asyncio.get_running_loop()
@@ -47,7 +46,7 @@ class HiveLockStoreTrigger(LockTrigger):
 
 
 def _ask(hook: HiveLockHook, patience: Patience) -> Silent | None:
-    """None once the lock store has answered.
+    """Ask the lock store; None: it has answered.
 
     :raises StoreUnavailable: it has not answered for ten minutes.
     """

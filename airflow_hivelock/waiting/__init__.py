@@ -1,10 +1,10 @@
 """Waiting for locks in Airflow: the core's pending requests, with logs and metrics.
 
-The same for all waiters: a worker that pokes, one that reschedules itself, a trigger. Each of them polls, and between two
-polls waits in its own fashion for the wake-up, for ``wait_s()`` at most. Deadline and patience are the core's.
+It is the same for all waiters: a worker that pokes, one that reschedules itself, a trigger. Each polls, and between two
+polls waits in its own way for the wake-up, for ``wait_s()`` at most. The core has the deadline and the patience.
 
-A lock store that is away is away from the first connection on. So a waiter connects when it first polls, and one patience
-covers the connection and the request. This is the only home of that rule. A task that waits in place uses :func:`patiently`.
+A lock store may be away from the first connection on. So a waiter connects when it first polls, and one patience covers
+the connection and the request. This is the only home of that rule. A task that waits in place uses :func:`patiently`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_hivelock import metrics
-from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
+from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.errors import HiveLockError, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
-from airflow_hivelock.waiting.rounds import FIRST, MOST_SHOWN, Round, span
+from airflow_hivelock.waiting.rounds import FIRST, MOST_SHOWN, Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     Ask = Callable[[], tuple[LockManager, LockRequest]]
 
 STILL_S = (60.0, 300.0)
-"""After how long a waiter logs that it still waits, in seconds."""
+"""After how many seconds a waiter logs that it still waits."""
 
 THEN_EVERY_S = 900.0
-"""How often it does so after that."""
+"""How often it logs that after the last of these, in seconds."""
 
 Outcome = TypeVar("Outcome")
 Answer = TypeVar("Answer")
@@ -49,11 +50,11 @@ def patiently(
     patience: Patience | None = None,
     prefix: str = "",
 ) -> Answer:
-    """What *ask* returns, once the lock store answers: for a task that can only wait where it is.
+    """Return the result of *ask* when the lock store answers: for a task that can only wait where it is.
 
-    :param check: called before each further question; what it raises ends the wait.
+    :param check: called before each further question; an error from it ends the wait.
     :param patience: how long the store may be silent; default: ten minutes.
-    :param prefix: what the log line about the outage starts with.
+    :param prefix: the start of the log line about the outage.
     :raises StoreUnavailable: the patience is over.
     """
     patience = patience or Patience(None, OUTAGE_S, time.monotonic)
@@ -70,7 +71,7 @@ def patiently(
 
 
 def next_still_s(waited_s: float) -> float:
-    """When the next line is due for one that has waited for *waited_s*."""
+    """When the next line is due, in seconds of waiting, after *waited_s*."""
     last_s = STILL_S[-1]
     later_s = last_s + THEN_EVERY_S * (1 + max(0.0, waited_s - last_s) // THEN_EVERY_S)
     return next((at_s for at_s in STILL_S if at_s > waited_s), later_s)
@@ -78,10 +79,10 @@ def next_still_s(waited_s: float) -> float:
 
 @dataclass(frozen=True)
 class InTheWay:
-    """Who is, or was, in a waiter's way.
+    """A present or past blocker of a waiter.
 
     :param holds: it still holds the locks; otherwise it waits, or has gone.
-    :param held_since: since when one that has gone held them, by the store's clock; None where the waiter does not know.
+    :param held_since: since when a blocker that has gone held them, by the store's clock; None if unknown.
     """
 
     owner: str
@@ -90,9 +91,9 @@ class InTheWay:
 
 
 class Blockers:
-    """Who has been in the way of a waiter, for its log.
+    """The blockers of a waiter over time, for its log.
 
-    :param before: those of earlier rounds.
+    :param before: the owners from earlier rounds.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -103,13 +104,13 @@ class Blockers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those who have been in the way: the first MOST_SHOWN of them."""
+        """The owners of all blockers so far: the first MOST_SHOWN of them."""
         return tuple(self._ever)[:MOST_SHOWN]
 
     def move(self, in_the_way: Sequence[Blocker | Holder]) -> list[Blocker | Holder]:
-        """*in_the_way* are the ones now.
+        """Replace the present blockers by *in_the_way*.
 
-        :return: who has gone.
+        :return: the blockers that have gone.
         """
         now = {one.owner: one for one in in_the_way[::-1]}
         gone = [one for owner, one in self.now.items() if owner not in now]
@@ -125,22 +126,22 @@ class Blockers:
             self._since[holder.owner] = holder.since
 
     def ask_about(self, those: Iterable[Blocker | Holder], *, gone: bool = False) -> None:
-        """Have Airflow asked what became of their runs."""
+        """Mark these, so that Airflow is asked about their runs."""
         for one in list(those)[:MOST_SHOWN]:
             since = self._since.pop(one.owner, None) if gone else None
             self._ask[one.owner] = InTheWay(one.owner, not gone and not _waits(one), since)
 
     def asked(self) -> list[InTheWay]:
-        """Those to ask about; each is given once."""
+        """The marked blockers; each is returned once."""
         asked, self._ask = list(self._ask.values()), {}
         return asked
 
 
 class Polled(Generic[Outcome]):
-    """What is waited for. Used by one thread at a time.
+    """A wait for an outcome. Used by one thread at a time.
 
-    :param begin: connects to the lock store, and begins the request. Called when it is first polled, and again until the
-        store has answered.
+    :param begin: connects to the lock store, and begins the request. Called at the first poll, and again until the
+        store answers.
     :ivar silent: whether the store did not answer at the last poll.
     """
 
@@ -157,19 +158,19 @@ class Polled(Generic[Outcome]):
         self._patience = patience
         self._pending: PendingLease | PendingLook | None = None
         self._log = log
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._still_s: float | None = None
         self._recheck_s = 0.0
         self._manager: LockManager
 
     @property
     def wanted(self) -> str:
-        """The locks, as the log names them."""
+        """The locks in the form of the log."""
         return _some(self._pending.request.locks) if self._pending else "the locks"
 
     @property
     def manager(self) -> LockManager:
-        """The lock manager, once it has connected."""
+        """The lock manager, after it has connected."""
         return self._manager
 
     def waited_s(self) -> float:
@@ -177,7 +178,7 @@ class Polled(Generic[Outcome]):
         return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
-        """How long to wait for a wake-up at most, in seconds; None: as long as it takes; 0: not at all."""
+        """How long to wait for a wake-up at most, in seconds; None: without a bound; 0: not at all."""
         wait_s = self._pending.wait_s() if self._pending else self._recheck_s
         if self._still_s is None:
             return wait_s
@@ -185,9 +186,9 @@ class Polled(Generic[Outcome]):
         return until_s if wait_s is None else min(wait_s, until_s)
 
     def poll(self) -> Outcome | None:
-        """The outcome, or None where there is none yet.
+        """Return the outcome, or None if there is none yet.
 
-        :raises LockTimeout: the deadline has passed; a place in the queue is given up.
+        :raises LockTimeout: the deadline has passed; the request has left the queue.
         :raises StoreUnavailable: the store has not answered for too long.
         """
         try:
@@ -198,7 +199,7 @@ class Polled(Generic[Outcome]):
         self.silent = isinstance(outcome, Silent)
         if outcome is None or isinstance(outcome, Silent):
             self._say_still()
-        elif self._told:
+        elif self._logged:
             self.ahead.ask_about(self.ahead.now.values(), gone=True)
         if not isinstance(outcome, Silent):
             return outcome
@@ -208,7 +209,7 @@ class Polled(Generic[Outcome]):
         return None
 
     def _connect(self) -> Silent | None:
-        """Begin the request, if that has not been done; what to tell if the store does not answer."""
+        """Begin the request, if necessary; return Silent if the store does not answer."""
         if self._pending is None:
             try:
                 self._pending = self._begin()
@@ -222,9 +223,9 @@ class Polled(Generic[Outcome]):
         raise NotImplementedError
 
     def _tell(self, in_the_way: Sequence[Blocker | Holder], wanted: str = "") -> None:
-        """Say who is in the way of the locks, or of what else is *wanted*, once and again when that changes."""
+        """Log the blockers of the locks, or of the other thing that is *wanted*; log them again when they change."""
         who = frozenset(map(str, in_the_way))
-        if who == self._told:
+        if who == self._logged:
             return
         waited_s = self.waited_s()
         if self._still_s is None:
@@ -233,7 +234,7 @@ class Polled(Generic[Outcome]):
             self._log.info(
                 "No longer in the way: %s, which %s", printable(one.owner), "waited" if _waits(one) else "held it"
             )
-        self._told = who
+        self._logged = who
         self._log.info("Waiting for %s%s", wanted or self.wanted, f", {span(waited_s)} by now" if waited_s >= 1 else "")
         for one in in_the_way[:MOST_SHOWN]:
             shown = self._with_time(one)
@@ -241,7 +242,7 @@ class Polled(Generic[Outcome]):
             self._log.info("In the way: %s", shown)
 
     def _say_still(self) -> None:
-        """Say at growing intervals that it still waits."""
+        """Log at growing intervals that it still waits."""
         waited_s = self.waited_s()
         if self._still_s is None or waited_s < self._still_s:
             return
@@ -255,17 +256,17 @@ class Polled(Generic[Outcome]):
         return one
 
 
-class Wait(Polled[Lease | Free]):
-    """One request for locks under way, which keeps its place in the queue. A late one ends Free, and has none any more.
+class Wait(Polled[Lease | NeedsSlot]):
+    """One request for locks that keeps its queue position. A deferred request ends with NeedsSlot, and takes none.
 
-    :param ask: gives the lock manager and the request. It may ask the lock store and a metastore.
+    :param ask: returns the lock manager and the request. It may ask the lock store and a metastore.
     :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block.
     :param before: the rounds before this request.
     :param clock: monotonic seconds.
-    :ivar aside: whether it has stepped aside.
-    :ivar blockers: who was in its way at the last poll.
+    :ivar away: whether it has ended with NeedsSlot.
+    :ivar blockers: the blockers at the last poll.
 
-    ``counts`` is False for one that is begun only to be given up: no metric tells of it.
+    ``counts`` is False for a wait that is begun only to be given up: no metric counts it.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class Wait(Polled[Lease | Free]):
         super().__init__(self._begun, patience, log, before.waited_for)
         self._pending: PendingLease | None = None
         self.lease: Lease | None = None
-        self.aside = False
+        self.away = False
         self.blockers: tuple[Blocker, ...] = ()
         self.counts = True
         self._ask = ask
@@ -292,7 +293,7 @@ class Wait(Polled[Lease | Free]):
         self._manager, request = self._ask()
         return self._manager.begin(request, self._wake, patience=self._patience)
 
-    def _poll(self) -> Lease | Free | Silent | None:
+    def _poll(self) -> Lease | NeedsSlot | Silent | None:
         assert self._pending is not None
         try:
             outcome = self._pending.poll()
@@ -305,13 +306,13 @@ class Wait(Polled[Lease | Free]):
             self.blockers = outcome.by
             self._tell(outcome.by, str(self._pending.request.limit) if outcome.by[0].group else "")
             return None
-        if isinstance(outcome, Free):
-            self.aside = True
-            metrics.stepped_aside()
+        if isinstance(outcome, NeedsSlot):
+            self.away = True
+            metrics.invited()
             return outcome
         self.lease = outcome
         metrics.acquired(self.waited_s(), self.counts)
-        after = f" after waiting {self.round().past}" if self._told or self.ahead.names else ""
+        after = f" after waiting {self.round().past}" if self._logged or self.ahead.names else ""
         self._log.info("Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, _some(outcome.locks))
         return outcome
 
@@ -321,7 +322,8 @@ class Wait(Polled[Lease | Free]):
         return self._before.until(self.waited_s(), self.ahead.names, asked)
 
     def give_up(self) -> bool:
-        """Leave the queue, or release the lease that came out; False: another process has taken it over, and it stays."""
+        """Leave the queue, or release the lease that was acquired; False: another process has taken it over, and it
+        stays."""
         if self.lease is not None:
             return self._manager.release(self.lease)
         try:
@@ -332,12 +334,12 @@ class Wait(Polled[Lease | Free]):
         return True
 
     def hand_over(self) -> None:
-        """Leave the place in the queue to the owner's next process, and let those behind pass until there is one."""
+        """Leave the queue position to the owner's next process. Until it comes, later requests may go first."""
         if self._pending is not None:
             self._pending.hand_over()
 
     def _with_time(self, one: Blocker | Holder) -> Blocker | Holder:
-        """The blocker with since when it holds the lock, where that can be had."""
+        """The blocker with the time of its grant, if that can be read."""
         if isinstance(one, Holder) or one.waiting or one.group:
             return one
         try:
@@ -350,10 +352,11 @@ class Wait(Polled[Lease | Free]):
 
 
 class Look(Polled[bool]):
-    """Whether locks could be had now, without taking any: True, or not yet.
+    """A check whether locks could be had now, without taking any: True, or not yet.
 
-    :param ask: as of :class:`Wait`.
-    :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block. None does not watch.
+    :param ask: as in :class:`Wait`.
+    :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block. None: nothing is
+        watched.
     """
 
     def __init__(
@@ -369,7 +372,7 @@ class Look(Polled[bool]):
         self._wake = wake
 
     def _begun(self) -> PendingLook:
-        # Kept: one that nothing holds is closed once its connection has changed.
+        # Kept in an attribute: a manager without references is closed when its connection has changed.
         self._manager, request = self._ask()
         return self._manager.look(request, self._wake, patience=self._patience)
 

@@ -1,1 +1,1 @@
-"""Whose work runs under a lease, and whether it has ended."""
+"""The work under a lease, and whether it has ended."""

@@ -1,7 +1,7 @@
 """What runs under a lease, and whether it has ended: a dead task does not mean a dead Spark application.
 
-Each is recorded on the lease in words that another process can take up: the processes of a task on its host, before
-anything starts there; and the id that a cluster gave the job, once it has one.
+A lease records each application in a form that another process can read. It records the processes of a task on its host
+before anything starts there. It records the cluster's id of a job as soon as there is one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Application = Processes | Job
 
 
 def encode(application: Application) -> str:
-    """*application* as a lease records it."""
+    """Return *application* in the form that a lease records."""
     return json.dumps({"kind": application.kind, **asdict(cast("Any", application))}, separators=(",", ":"))
 
 
 def decode(text: str) -> Application:
-    """The inverse of :func:`encode`.
+    """Read what :func:`encode` has written.
 
-    :raises CannotTell: another program recorded it, or a newer version.
+    :raises CannotTell: another program or a newer version has recorded it.
     """
     try:
         data = validate.load(text)
@@ -47,13 +47,15 @@ def decode(text: str) -> Application:
     except CannotTell as error:
         raise CannotTell(f"{text[:80]!r} cannot be read here: {error}") from error
     except Exception as error:
-        raise CannotTell(f"{text[:80]!r} is no application that this version knows: {error!r}") from error
+        raise CannotTell(
+            f"this version cannot read the recorded work {text[:80]!r}: {error!r}. Upgrade airflow-hivelock here"
+        ) from error
 
 
 def running(works: Iterable[Work]) -> list[str]:
-    """Those of *works* that still run.
+    """Return those of *works* that still run.
 
-    :raises CannotTell: whether one of them does.
+    :raises CannotTell: it is unknown whether one of them still runs.
     """
     found = []
     for work in works:
@@ -62,19 +64,20 @@ def running(works: Iterable[Work]) -> list[str]:
             found.append(f"{application} of {work.name}")
         elif isinstance(application, Processes) and application.submits:
             raise CannotTell(
-                f"{application} of {work.name} has ended, and may have left work to a cluster (an operator of which that "
-                "is not so says work_ends_with_process = True)"
+                f"{application} of {work.name} has ended, but may have submitted work to a cluster. If an operator never "
+                "does that, set work_ends_with_process = True in its class"
             )
     return found
 
 
 def of(work: Work) -> Application:
-    """What runs as *work*.
+    """Return what runs as *work*.
 
-    :raises CannotTell: nothing was recorded that this version knows.
+    :raises CannotTell: the record is empty, or this version cannot read it.
     """
     if not work.application:
         raise CannotTell(
-            f"{work.name} was deferred, and has not come back to say what became of the work that it waited for"
+            f"{work.name} was deferred and has not resumed, so the state of its work is unknown. Look whether it still "
+            "runs before you free the lease"
         )
     return decode(work.application)

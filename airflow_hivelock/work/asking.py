@@ -1,6 +1,7 @@
-"""The one way to ask a cluster something: the answer comes in time, and no answer harms the process that asks.
+"""The one way to ask a cluster something: the answer comes in time, and a missing answer does not harm the process that
+asks.
 
-A provider's code may wait for ever, or raise SystemExit. A separate thread therefore asks each question. An exception in
+A provider's code can wait for ever, or raise SystemExit. So a separate thread asks each question. An exception in
 another thread, as when Airflow ends a task, is never taken for an answer.
 """
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""How long a cluster may take for one request, in seconds, whatever the provider's hook would wait."""
+"""How long a cluster may take for one request, in seconds. It replaces the time-out of the provider's hook."""
 
 ASK_S = 30.0
 """How long one question may take in all: its imports, its connection, its requests and their repetitions."""
@@ -56,11 +57,11 @@ _lock = threading.RLock()  # a signal's handler may ask while its thread is abou
 
 
 def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
-    """What *ask* returns.
+    """Return the result of *ask*.
 
     :param what: identifies the question. Threads that ask the same at the same time get the same answer.
     :param within_s: how long it may take, in seconds.
-    :raises CannotTell: it takes longer, or raises what ends a process.
+    :raises CannotTell: it takes longer, or it raises an exception that ends a process.
     :raises Exception: what *ask* raises.
     """
     if getattr(_here, "asks", False):
@@ -78,7 +79,8 @@ def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
 
 def _put(what: str, ask: Callable[[], Any]) -> _Question:
     with _lock:
-        for each in [key for key, question in _asked.items() if not question.thread.is_alive()]:
+        # Not by its thread, which may live a moment longer than its answer: a later question gets a new answer.
+        for each in [key for key, question in _asked.items() if question.done.is_set()]:
             del _asked[each]
         if (question := _asked.get(what)) is not None:
             return question

@@ -1,8 +1,8 @@
-"""The hosts that leases record work on, and the word that one of them is gone.
+"""The hosts that leases record work on, and the declaration that a host is gone.
 
-What ran on a host that nobody can ask any more is nobody's to judge but a person's, who says so once for all of it. The
-word is written into each work that it is about, in place of what that has recorded: so whoever judges a lease finds it
-there, it is about nothing that starts later on a host of that name, and it ends with the lease.
+If a host is gone for good, only a user can know that its work has ended. The user declares it once for all work there.
+The declaration is written into the record of each work, so every process that checks a lease finds it. It does not
+concern work that starts later on a host of the same name. It ends with the lease.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
-from airflow_hivelock.locks.manager import MAX_SAID_LENGTH, said
+from airflow_hivelock.locks.manager import MAX_REASON_LENGTH, audit_texts
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostWork:
-    """What a lease records of a task's processes on a host."""
+    """The recorded work of a task's processes on a host."""
 
     lease: Lease
     work: Work
@@ -33,7 +33,7 @@ class HostWork:
 
 
 def recorded(leases: Iterable[Lease]) -> list[HostWork]:
-    """All work of *leases* whose end its host has to tell, by host; not that of jobs on clusters."""
+    """Return all work of *leases* that only its host can check, by host. It excludes jobs on clusters."""
     found = [
         HostWork(lease, work, processes)
         for lease in leases
@@ -44,31 +44,36 @@ def recorded(leases: Iterable[Lease]) -> list[HostWork]:
 
 
 def on_host(host: str, leases: Iterable[Lease]) -> list[HostWork]:
-    """What :func:`recorded` finds on *host*, and nobody has said to be gone with it.
+    """Return what :func:`recorded` finds on *host*, except work that was declared gone with it.
 
-    :raises InvalidRequest: this process runs there, or nothing is recorded there.
+    :raises InvalidRequest: this process runs on *host*, or no lease records work there.
     """
     every = recorded(leases)
     found = [each for each in every if each.processes.host == host and not each.processes.gone]
     if host == socket.gethostname():
-        raise InvalidRequest(f"{host} is not gone: it is this host, and what runs here is asked for, not declared")
+        raise InvalidRequest(
+            f"{host} is this host, so it is not gone. hivelock checks here by itself whether the work runs"
+        )
     if not found:
         hosts = sorted({each.processes.host for each in every if not each.processes.gone})
-        raise InvalidRequest(f"no lease records work on {host!r}; they do on: {', '.join(hosts) or 'no host'}")
+        raise InvalidRequest(
+            f"no lease records work on {host!r}. Hosts with recorded work: {', '.join(hosts) or 'none'}"
+        )
     return found
 
 
 def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str, user: str) -> list[HostWork]:
-    """Say of *works*, as they were looked at, that their hosts are gone and they have ended; each goes to the audit trail.
+    """Declare the hosts of *works* gone, and so the work on them ended. Each declaration is in the audit trail.
 
-    Only who knows that the host is off, or will never come back to its network, may say so: what still runs there writes
-    on beside the next holder.
+    Declare it only if the host is off, or can never reach its network again. Otherwise work that still runs there
+    writes at the same time as the next holder.
 
-    :return: those of them of which it is said now; the others have ended or changed since.
-    :raises InvalidRequest: without a reason or a user, or for one that cannot be kept.
-    :raises Unsupported: the store does not record what runs under a lease.
+    :param works: as they were read. Those that have changed since then are left alone.
+    :return: those that are now declared gone; the others have ended or changed.
+    :raises InvalidRequest: the reason or the user is missing or invalid.
+    :raises Unsupported: the store does not record work.
     """
-    reason, user = said("host declared gone", reason, user)
+    reason, user = audit_texts("host declared gone", reason, user)
     at = manager.now()
     return [
         each for each in works if _declare(manager, each, reason, user, f"{user} at {at:%Y-%m-%d %H:%M:%S}Z: {reason}")
@@ -76,13 +81,13 @@ def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str
 
 
 def declares_gone(entry: ForcedRelease) -> bool:
-    """Whether that entry of the audit trail frees nothing, but says that a host is gone."""
+    """Whether *entry* of the audit trail declares a host gone. Such an entry frees nothing."""
     return entry.reason.startswith("host ") and " is gone, and with it work " in entry.reason
 
 
-def _declare(manager: LockManager, each: HostWork, reason: str, user: str, word: str) -> bool:
-    ended = each.processes.declared_gone(word)
-    why = f"host {ended.host} is gone, and with it work {each.work.name}: {reason}"[:MAX_SAID_LENGTH]
+def _declare(manager: LockManager, each: HostWork, reason: str, user: str, declaration: str) -> bool:
+    ended = each.processes.declared_gone(declaration)
+    why = f"host {ended.host} is gone, and with it work {each.work.name}: {reason}"[:MAX_REASON_LENGTH]
     return manager.force_record(each.lease.id, each.work, applications.encode(ended), reason=why, user=user)
 
 
@@ -90,5 +95,5 @@ def _processes(work: Work) -> Processes | None:
     try:
         application = applications.of(work)
     except CannotTell:
-        return None  # nothing yet, or of a version that this one does not know
+        return None  # no record yet, or one of a version that this one cannot read
     return application if isinstance(application, Processes) else None

@@ -1,17 +1,16 @@
-"""A lease in use: renewed while the work under it runs, released when that is over."""
+"""A lease in use: renewed while the work under it runs, and released after that."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, LockLost, StoreUnavailable
+from airflow_hivelock.locks.pending import Patience
+from airflow_hivelock.waiting import patiently
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.processes import Processes
@@ -25,25 +24,29 @@ if TYPE_CHECKING:
 
 
 STOP_S = 2.0
-"""How long what the task has started may take to end by itself, before it is killed."""
+"""How long the processes that the task has started may take to end by themselves, in seconds. After that they are
+killed.
+"""
 
 CHECK_S = 30.0
-"""How often at least a running task looks whether its lease still stands; it is also told of changes."""
+"""How often a running task checks at least whether it still holds its lease, in seconds. The store also notifies it of
+changes.
+"""
 
 RETRY_S = 5.0
-"""How long after a failure it tries again."""
+"""How long after a failure the task tries again, in seconds."""
 
 RELEASE_S = 60.0
-"""For how long it tries to release while the lock store does not answer."""
+"""For how long the task tries to release the lease while the lock store does not answer, in seconds."""
 
 
 class LeaseHolder:
-    """A lease in use: while the work runs a thread renews it, and notices its loss.
+    """A lease in use. While the work runs, a thread renews the lease and notices its loss.
 
-    :param work: what runs under it, as it was recorded when it started.
-    :param ours: whether this task acquired the lease, and so releases it.
-    :param stop_work: called, in that thread, when the lease is lost.
-    :param idle_s: how long the lease was held for this work before it began, in seconds.
+    :param work: the work under the lease, as it was recorded when it started.
+    :param ours: whether this task acquired the lease. Then the task also releases it.
+    :param stop_work: called in that thread when the lease is lost.
+    :param idle_s: how long the task held the lease before the work began, in seconds.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class LeaseHolder:
 
     @property
     def mark(self) -> str:
-        """What tells the processes of the work from others on this host."""
+        """The text that distinguishes the processes of the work from others on this host."""
         return self._application.mark if isinstance(self._application, Processes) else ""
 
     def __enter__(self) -> None:
@@ -86,9 +89,10 @@ class LeaseHolder:
         self._end()
 
     def record(self, application: Application) -> None:
-        """Record what the work has become. A job runs whether or not that can be recorded: if not, it is tried again.
+        """Record what the work is now. A job that runs is not stopped if that fails: the thread tries it again.
 
-        :raises HiveLockError: it could not be, and no job runs as yet; or the lease is lost, and the work has been stopped.
+        :raises HiveLockError: nothing was recorded, and no job runs yet; or the lease is lost, and the work was
+            stopped.
         """
         if application == self._application:
             return
@@ -102,20 +106,21 @@ class LeaseHolder:
             if self.job is None:
                 raise
             self._log.warning(
-                "%s is not recorded yet; until then nobody but this task can tell of it: %s", self.job, error
+                "%s is not recorded yet, so other processes do not know of it. Trying again: %s", self.job, error
             )
             self._unwritten = True
             self._changed.set()
 
     def submits(self) -> None:
-        """Record that the work is about to go on where its processes' end tells nothing of it."""
+        """Record that the work may continue after its processes have ended."""
         if isinstance(self._application, Processes):
             self.record(replace(self._application, submits=True))
 
     def pause(self, elsewhere: str | None) -> None:
-        """Record that nothing of the work runs here, if that is so.
+        """Record that the work has no process here, if that is true.
 
-        :param elsewhere: what does while the task is deferred: ``""``, for nobody here knows; None for nothing.
+        :param elsewhere: the work that runs while the task is deferred; ``""`` if it is unknown here; None if there is
+            none.
         """
         self._end()
         if self._ours:
@@ -126,22 +131,25 @@ class LeaseHolder:
             if isinstance(self._application, Processes) and not self._application.running():
                 self._manager.record_work(self._lease, self._work.name, elsewhere)
         except HiveLockError as error:
-            self._log.warning("Still recorded as running on this host: %s", error)
+            self._log.warning(
+                "The record of the work cannot be changed, and still says that it runs on this host: %s", error
+            )
 
     @property
     def job(self) -> Job | None:
-        """The job that the work has become, as far as that is known."""
+        """The cluster's job that does the work; None if there is none, or if it is unknown."""
         return self._application if isinstance(self._application, Job) else None
 
     @property
     def may_submit(self) -> bool:
-        """Whether what runs here hands work on, or may do so."""
+        """Whether the processes here submit work to a cluster, or may do so."""
         return isinstance(self._application, Processes) and self._application.submits
 
     def is_over(self, cancelled: bool = False) -> bool:
-        """End what the task has started on this host; whether nothing of the work runs, False where nobody can tell.
+        """End what the task has started on this host, and return whether all work has ended. False also if that is
+        unknown.
 
-        :param cancelled: whether its operator has told a cluster to end the job, or has seen it end.
+        :param cancelled: whether the operator has told the cluster to end the job, or has seen its end.
         """
         try:
             if isinstance(self._application, Processes):
@@ -149,14 +157,14 @@ class LeaseHolder:
                 return True
             return self._application.ends(STOP_S, cancelled=cancelled)
         except CannotTell as error:
-            self._log.warning("The locks stay: %s", error)
+            self._log.warning("The lease is kept: %s", error)
             return False
 
     def release(self) -> None:
-        """Free the lease if it is ours; else record that the work has ended.
+        """Release the lease if this task acquired it. Otherwise record that the work has ended.
 
-        An outage of the lock store is waited out for a while. What fails then is logged: the work is done, and a later
-        release tries again.
+        The call waits through an outage of the lock store for a while. A failure after that is only logged: the work is
+        done, and a later release tries again.
         """
         if self._released:
             return
@@ -164,20 +172,13 @@ class LeaseHolder:
         over_at = self._over_at or time.monotonic()
         self._end()
         try:
-            for attempt in Retrying(
-                retry=retry_if_exception_type(StoreUnavailable),
-                wait=wait_fixed(RETRY_S),
-                stop=stop_after_delay(RELEASE_S),
-                before_sleep=before_sleep_log(self._log, logging.WARNING),
-                reraise=True,
-            ):
-                with attempt:
-                    self._give_back(over_at)
+            patiently(lambda: self._give_back(over_at), self._log, patience=Patience(None, RELEASE_S, time.monotonic))
         except LockLost as error:
-            self._log.info("Nothing to give back: %s", error)
+            self._log.info("There is nothing to release: %s", error)
         except HiveLockError:
             self._log.exception(
-                "Lease %s could not be released; release_locks or the force release frees it later", self._lease.id
+                "Lease %s could not be released. The keeper frees it later, or you free it with DROP FORCE LEASE",
+                self._lease.id,
             )
 
     def _give_back(self, over_at: float) -> None:
@@ -215,9 +216,11 @@ class LeaseHolder:
                 if not self._ended:
                     self._lose(error)
                 return
-            except Exception:  # noqa: BLE001 - a thread that died of it would let the lease lapse
+            except Exception:  # noqa: BLE001 - if the thread died of it, the lease would expire
                 pause_s = min(RETRY_S, every_s)
-                self._log.exception("Lease %s cannot be kept; trying again in %g s", self._lease.id, pause_s)
+                self._log.exception(
+                    "Lease %s cannot be renewed or checked. Trying again in %g s", self._lease.id, pause_s
+                )
             if not self._ended:
                 self._changed.wait(max(0.0, pause_s))
 
@@ -230,7 +233,7 @@ class LeaseHolder:
                 raise
             if (standing.epoch, standing.locks) == (self._lease.epoch, self._lease.locks):
                 raise
-            # A part of it was given back; or the lock task's next try has taken it over: it protects the work as before.
+            # A partial release, or a take-over by the lock task's next try. The lease protects the work as before.
             self._lease = standing
 
     def _lose(self, error: LockLost) -> None:
@@ -240,4 +243,4 @@ class LeaseHolder:
         try:
             self._stop_work()
         except Exception:  # noqa: BLE001 - the wrapped operator's, and can raise anything
-            self._log.exception("The work could not be stopped")
+            self._log.exception("The work could not be stopped, and runs without its lock. Stop it yourself")

@@ -1,4 +1,4 @@
-"""A Kubernetes pod that tasks run in. Its host is gone when it is, and its cluster says so."""
+"""A Kubernetes pod that tasks run in. When the pod has ended, its processes have too, and the cluster can report that."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.asking import ANSWER_S, in_time
 
 POD_UID = "AIRFLOW_HIVELOCK_POD_UID"
-"""The environment variable that says a pod's uid, by Kubernetes' downward API, where its mounts do not."""
+"""The environment variable with the pod's uid, from Kubernetes' downward API. It is read before the pod's mounts."""
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""What a pod gets with its service account: the name of its namespace, and its cluster's own certificate authority."""
+"""The folder of a pod's service account: it has the namespace's name and the certificate authority of the cluster."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -27,15 +27,15 @@ ENDED = ("Succeeded", "Failed")
 
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOUNTED = re.compile(rf"^(?:\S+ ){{3}}\S*/pods/({_UID.pattern})/\S+ /(?:etc/hosts|dev/termination-log) ", re.MULTILINE)
-"""What the kubelet mounts into each container out of the pod's own directory; others' may be there, too."""
+"""What the kubelet mounts into each container from the pod's own directory. Mounts of other pods can be there too."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod, by what tells it from all others: a StatefulSet's next one has its name.
+    """A pod, with what distinguishes it from all others. The next pod of a StatefulSet has the same name.
 
-    :param name: its host's, which is its own unless somebody has said otherwise (``hostNetwork``, ``spec.hostname``).
-    :param cluster: a digest of its cluster's certificate authority: another cluster knows nothing of it.
+    :param name: the host's name. It is also the pod's, except with ``hostNetwork`` or ``spec.hostname``.
+    :param cluster: a digest of the cluster's certificate authority. Only this cluster can report on the pod.
     """
 
     namespace: str
@@ -44,7 +44,10 @@ class Pod:
     cluster: str
 
     def __post_init__(self) -> None:
-        """:raises ValueError: what no pod is called: it comes out of a store, and becomes part of a URL."""
+        """Check the fields, because they come from a store and become parts of a URL.
+
+        :raises ValueError: no pod has such a name or uid.
+        """
         for name in ("namespace", "name"):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}", validate.text(getattr(self, name), name)):
                 raise ValueError(f"{name}={getattr(self, name)!r:.80}")
@@ -56,28 +59,32 @@ class Pod:
         return f"pod {self.name} of namespace {self.namespace}"
 
     def has_ended(self) -> bool:
-        """Whether its cluster has it as ended, or as not there any more.
+        """Whether the cluster reports that the pod has ended, or does not have it any more.
 
-        :raises CannotTell: the cluster does not answer, or not to this process.
+        :raises CannotTell: the cluster does not answer, or refuses this process.
         """
         try:
             ours, found = in_time(f"{self!r}", self._ask)
         except ImportError as error:
             raise CannotTell(
-                f"{self} cannot be asked for without pip install 'airflow-hivelock[kubernetes]' here: {error}"
+                f"{self} cannot be checked here: {error}. Run pip install 'airflow-hivelock[kubernetes]'"
             ) from error
         except Exception as error:
             hint = (
-                "; its service account needs get and list on pods there" if getattr(error, "status", 0) == 403 else ""
+                ". Give the service account of this process get and list on pods there"
+                if getattr(error, "status", 0) == 403
+                else ""
             )
-            said = " ".join(str(error).split())[:300]
-            raise CannotTell(f"{self} cannot be asked for through kubernetes_default: {said}{hint}") from error
+            reason = " ".join(str(error).split())[:300]
+            raise CannotTell(
+                f"{self} cannot be checked through connection kubernetes_default: {reason}{hint}"
+            ) from error
         if not ours:
-            raise CannotTell(f"{self} is of another cluster than the one that kubernetes_default leads to")
+            raise CannotTell(f"{self} is in another cluster than connection kubernetes_default names")
         return found is None or found.status.phase in ENDED
 
     def _ask(self) -> tuple[bool, Any]:
-        """Whether the default connection leads to its cluster, and what that has of it."""
+        """Return whether the default connection names the pod's cluster, and the pod there."""
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
         api = KubernetesHook().core_v1_client
@@ -86,9 +93,9 @@ class Pod:
         return ours, self._find(api) if ours else None
 
     def _find(self, api: Any) -> Any:
-        """The pod as the cluster has it; None: it is not there.
+        """Return the pod of the cluster; None if it is not there.
 
-        That nobody has its name is not believed alone: it may be its host's.
+        A missing name is no proof, because the name may be the host's. So this also looks for the uid.
         """
         from kubernetes.client.exceptions import ApiException
 
@@ -110,7 +117,7 @@ class Pod:
 
 
 def here() -> Pod | None:
-    """The pod that this process runs in; None: in none, or in one that keeps to itself which it is."""
+    """Return the pod that this process runs in; None if there is none, or if its uid is unknown."""
     try:
         namespace, authority = (ACCOUNT / "namespace").read_text().strip(), (ACCOUNT / "ca.crt").read_bytes()
         mounted = _MOUNTED.search(MOUNTS.read_text())
@@ -119,10 +126,10 @@ def here() -> Pod | None:
     try:
         uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
         return Pod(namespace, socket.gethostname(), uid, digest(authority))
-    except ValueError:  # no uid, or none of Kubernetes': then it is a host like others
+    except ValueError:  # no uid, or not one of Kubernetes: treated as an ordinary host
         return None
 
 
 def digest(authority: bytes) -> str:
-    """What tells a cluster from others: of its certificate *authority*, in whatever form that was given."""
+    """Return what identifies a cluster: the digest of its certificate *authority*, whatever its line breaks."""
     return hashlib.sha256(b"".join(authority.split())).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The processes of a task on its host, and all that they have started there."""
+"""The processes of a task on its host, and everything that they have started there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import psutil
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spark import driver_work
 from airflow_hivelock.work import pod
 from airflow_hivelock.work.pod import Pod
 
@@ -23,29 +24,32 @@ if TYPE_CHECKING:
 
 
 MARK = "AIRFLOW_HIVELOCK_WORK"
-"""In the environment of all that a task starts, so that it is found even when its parents are gone."""
+"""A variable in the environment of everything that a task starts. It identifies a process even after its parents have
+ended.
+"""
 
 STOP_S = 30.0
-"""How long what was killed may take to be gone."""
+"""How long a killed process may take to disappear, in seconds."""
 
-MOST_SAID = 300
+MOST_DECLARED = 300
 
 _MARK = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Processes:
-    """A task's process and all that it has started on its host, as ``spark-submit`` in client mode is.
+    """A task's process, and everything that it has started on its host, such as ``spark-submit`` in client mode.
 
-    Whoever asks is never one of them: what runs in a task's own process ends with its ``execute()``.
+    The process that asks never counts: what runs in a task's own process ends with its ``execute()``.
 
-    :param boot: the kernel's id of this boot, for process ids begin anew with each.
-    :param started: when the task's process was, in the kernel's ticks since boot; tells it from a later one of its id.
-    :param mark: in the environment of what it starts.
-    :param submits: whether it hands work on, to a cluster say: that they have ended then tells nothing of that.
-    :param pod: the pod that they run in, of which the cluster can be asked from every host.
-    :param queue: the queue of the task: its host, or one of its hosts, serves that.
-    :param gone: who has said, when and why, that their host is gone, and they with it; ``""``: nobody.
+    :param boot: the kernel's id of this boot, because process ids start again with each boot.
+    :param started: when the task's process started, in the kernel's ticks since boot. A later process can get the same
+        id.
+    :param mark: the text in the environment of everything that the task starts.
+    :param submits: whether the processes submit work elsewhere, for example to a cluster. That work can outlive them.
+    :param pod: the pod that they run in. Every host can ask its cluster about it.
+    :param queue: the task's queue. A worker of that queue runs on the host.
+    :param gone: who declared the host gone, when and why; ``""`` if it was not declared.
     """
 
     kind: ClassVar = "processes"
@@ -61,14 +65,17 @@ class Processes:
     gone: str = ""
 
     def __post_init__(self) -> None:
-        """:raises ValueError: what tells no process from others: it comes out of a store, and what it says is killed."""
+        """Check the fields, because they come from a store and decide which processes are killed.
+
+        :raises ValueError: a field does not identify processes.
+        """
         given: Any = self.pod
         if isinstance(given, dict):
             object.__setattr__(self, "pod", Pod(**given))
         elif not isinstance(given, Pod | None):
             raise ValueError(f"pod={given!r:.80}")
         validate.one_line(self.queue, "queue")
-        validate.one_line(self.gone, "gone", MOST_SAID)
+        validate.one_line(self.gone, "gone", MOST_DECLARED)
         validate.numbers(vars(self), ("pid", "started"))
         validate.one_line(self.host, "host")
         validate.one_line(self.boot, "boot")
@@ -78,21 +85,21 @@ class Processes:
             raise ValueError(f"submits={self.submits!r:.80}")
 
     def running(self) -> bool:
-        """Whether any of them still runs.
+        """Whether at least one of them still runs.
 
-        :raises CannotTell: they are on another host, which may still be there.
+        :raises CannotTell: they are on another host, which may still be up.
         """
         return bool(self._alive())
 
     def living(self) -> dict[int, str]:
-        """Those of them that still run: their ids, each with its program.
+        """Return those that still run: their ids, each with its program.
 
-        :raises CannotTell: they are on another host, which may still be there.
+        :raises CannotTell: they are on another host, which may still be up.
         """
         return {process.pid: _program(process) for process in self._alive()}
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """End them, and wait until they have ended; they have *patience_s* to do so by themselves.
+        """End them, and wait until they have ended. They have *patience_s* seconds to end by themselves.
 
         :raises CannotTell: they are on another host, or do not end.
         """
@@ -105,20 +112,22 @@ class Processes:
 
     @property
     def is_here(self) -> bool:
-        """Whether they are on this host: in this very pod, if in one, for a later one may have its name."""
+        """Whether they are on this host. In a pod the uid must match, because a later pod can have the same name."""
         mine = pod.here()
         uid, my_uid = (each.uid if each else "" for each in (self.pod, mine))
         return (self.host, uid) == (socket.gethostname(), my_uid)
 
-    def declared_gone(self, said: str) -> Processes:
-        """These, with the word that their host is gone.
+    def declared_gone(self, declaration: str) -> Processes:
+        """Return a copy with the declaration that the host is gone.
 
-        :param said: who says so, when and why; only its first characters are kept.
+        :param declaration: who declares it, when and why; only its first characters are kept.
         """
-        return replace(self, gone=said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 1]}…")
+        return replace(
+            self, gone=declaration if len(declaration) <= MOST_DECLARED else f"{declaration[: MOST_DECLARED - 1]}…"
+        )
 
     def __str__(self) -> str:
-        gone = f", which is gone by the word of {self.gone}" if self.gone else ""
+        gone = f", which was declared gone by {self.gone}" if self.gone else ""
         return f"process {self.pid} on {self.host}{gone} (and what it started)"
 
     def _alive(self) -> list[psutil.Process]:
@@ -130,10 +139,13 @@ class Processes:
         return [process for process in psutil.process_iter() if self._is_mine(process)]
 
     def _end_with_their_host(self) -> None:
-        """:raises CannotTell: it may still be there."""
+        """Return if they have ended with their host.
+
+        :raises CannotTell: the host may still be up.
+        """
         if self.gone:
             return
-        why = f", by a task of queue {self.queue!r} where that host serves it" if self.queue else ""
+        why = f", for example by a task of queue {self.queue!r} that runs on that host" if self.queue else ""
         if self.pod is not None:
             try:
                 if self.pod.has_ended():
@@ -142,7 +154,7 @@ class Processes:
             except CannotTell as error:
                 why = f": {error}"
         raise CannotTell(
-            f"{self} can only be asked for there{why}. Once that host is gone, say so with hivelock host-gone {self.host}"
+            f"{self} can only be checked there{why}. If that host is gone for good, declare it: hivelock host-gone {self.host}"
         )
 
     def _is_mine(self, process: psutil.Process) -> bool:
@@ -157,10 +169,12 @@ class Processes:
 
 
 def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:
-    """What those tasks of a run, or all of them, have started on this host and still runs: by Airflow's own marks.
+    """Return what those tasks of a run, or all of them, have started on this host and still runs. Airflow's own marks
+    show it.
 
-    It finds what a task without HiveLockMixin has left behind, of which no lease has a record: spark-submit, a shell.
-    Not a task's own process, which has these marks in its memory only; and nothing that the caller has started.
+    It finds processes that a task without HiveLockMixin has left behind, such as spark-submit or a shell. No lease
+    records these. It does not find a task's own process, which has the marks only in its memory. It leaves out the
+    caller's processes.
     """
     besides = {child.pid for child in psutil.Process().children(recursive=True)} | {os.getpid()}
     return [
@@ -173,7 +187,7 @@ def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -
 
 
 def _program(process: psutil.Process) -> str:
-    """Its name only: arguments may hold passwords."""
+    """Return the program's name without its arguments, which may contain passwords."""
     try:
         return str(process.name())
     except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
@@ -181,7 +195,7 @@ def _program(process: psutil.Process) -> str:
 
 
 def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
-    """The task of that run that has started *process*; None for no such one, or one that has ended."""
+    """Return the task of that run that has started *process*; None if there is none, or if the process has ended."""
     try:
         marks = process.environ()
         if (marks.get("AIRFLOW_CTX_DAG_ID"), marks.get("AIRFLOW_CTX_DAG_RUN_ID")) != (dag_id, run_id):
@@ -193,13 +207,13 @@ def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
 
 def _started(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except FileNotFoundError:  # gone, or no Linux
+        return driver_work.started(pid)
+    except FileNotFoundError:  # it has ended, or this is not Linux
         return int(psutil.Process(pid).create_time())
 
 
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except FileNotFoundError:  # no Linux
+    except FileNotFoundError:  # not Linux
         return str(int(psutil.boot_time()))

@@ -1,34 +1,52 @@
-"""A job that a cluster manager runs.
+"""A Spark job that a cluster manager runs.
 
-This module and :mod:`.tells_spark_job` are the only ones that use what SparkSubmitOperator and its hook keep to themselves.
+This module and :mod:`airflow_hivelock.operators.spark_submit` are the only ones that use the private attributes of
+SparkSubmitOperator and its hook.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
+
+import requests
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.work import yarn
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
+from airflow_hivelock.work.jobs.kubernetes import delete_options
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+_YARN_S = 20.0
+"""How long a ResourceManager may take for an answer."""
 
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}")
-"""``driver-20130101000000-0000``, ``application_1357000000000_0001``, ``namespace:pod-name``."""
+LINGERS_S = 15.0
+"""How long a driver can continue after an application ends without success, in seconds. The ResourceManager reports
+KILLED at once. The NodeManager gets the order with a heartbeat. Then it sends SIGTERM, and later SIGKILL.
+"""
+
+_OVER = ("FINISHED", "FAILED", "KILLED")
+_DONE = "SUCCEEDED"
+"""The final status of an application if the driver's code has returned. After SIGTERM the status is another one,
+although the driver can continue for a while.
+"""
+
+
+def _deploy_mode(value: Any, name: str) -> str | None:
+    if value not in (None, "client", "cluster"):
+        raise ValueError(f"{name}={value!r:.80}")
+    return value  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class SparkJob(Job):
-    """What a cluster manager runs: a driver of a standalone master, an application of YARN's, a driver pod.
+    """A driver of a standalone master, an application of YARN, or a driver pod.
 
-    :param conn_id: the Spark connection that it was submitted through.
+    :param conn_id: the Spark connection that submitted it.
     :param job_id: as SparkSubmitOperator records it for its own retries.
     """
 
@@ -36,42 +54,40 @@ class SparkJob(Job):
     conn_types: ClassVar = ("spark", "yarn", "k8s")
     over_with_success: ClassVar = True
 
+    own: ClassVar = {"connection": "_conn_id"}
+    # An id, driver-20130101000000-0000, application_1357000000000_0001 or namespace:pod-name, becomes part of a command,
+    # or of a URL.
+    checks: ClassVar = {
+        "conn_id": validate.one_line,
+        "job_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}"),
+        "deploy_mode": _deploy_mode,
+    }
+    shown: ClassVar = "Spark job {job_id}"
+
     conn_id: str
     job_id: str
     deploy_mode: str | None = None
 
-    def __post_init__(self) -> None:
-        """:raises ValueError: what no cluster calls a job: it becomes part of a command, or of a URL."""
-        validate.one_line(self.conn_id, "conn_id")
-        if not _JOB_ID.fullmatch(self.job_id):
-            raise ValueError(f"job_id={self.job_id!r:.80}")
-        if self.deploy_mode not in (None, "client", "cluster"):
-            raise ValueError(f"deploy_mode={self.deploy_mode!r:.80}")
-
     @classmethod
     def of(cls, operator: Any) -> Self | None:
-        """None: :class:`TellsItsJob` tells of it before the operator knows."""
+        """None: :class:`.HiveLockedSparkSubmitOperator` records the job before the operator has its id."""
         return None
 
     @classmethod
     def submitted_by(cls, operator: Any, job_id: str) -> Self:
-        """The job of that id, which *operator*, a SparkSubmitOperator, has submitted."""
+        """Return the job with that id, which *operator*, a SparkSubmitOperator, has submitted."""
         trust.learn(cls.names_of(operator))
         return cls(operator._conn_id, job_id, operator._deploy_mode)
 
-    @classmethod
-    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
-        return [("connection", getattr(operator, "_conn_id", ""))]
-
     def running(self) -> bool:
-        """Whether the cluster has it as neither ended nor unknown.
+        """Whether the cluster knows the job, and it has not ended.
 
         :raises CannotTell: the cluster does not answer.
         """
         asking = self._operator()
         asking._hook = hook = asking._get_hook()
         if hook._is_yarn_cluster_mode:
-            return yarn.running(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
+            return _yarn_runs(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
         if hook._is_kubernetes:
             return self._driver_pod_runs()
         status = asking.get_job_status(self.job_id, {})
@@ -92,11 +108,8 @@ class SparkJob(Job):
             hook._driver_id = self.job_id
         operator.on_kill()
 
-    def __str__(self) -> str:
-        return f"Spark job {self.job_id}"
-
     def _driver_pod_runs(self) -> bool:
-        """As SparkSubmitOperator asks, which has no time-out for it."""
+        """Ask as SparkSubmitOperator does, but with a time-out."""
         client, namespace, name = self._driver_pod()
         try:
             phase = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S).status.phase or "Pending"
@@ -104,8 +117,8 @@ class SparkJob(Job):
             if getattr(error, "status", None) == NOT_FOUND:
                 return False
             raise
-        if phase == "Unknown":  # its node does not answer
-            raise CannotTell(f"{self}: the cluster does not know how it is")
+        if phase == "Unknown":  # the pod's node does not answer
+            raise CannotTell(f"{self}: the cluster does not know its state")
         return phase in ("Pending", "Running")
 
     def _delete_driver_pod(self) -> None:
@@ -113,12 +126,10 @@ class SparkJob(Job):
         pod = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S)
         if (pod.metadata.labels or {}).get("spark-role") != "driver":
             raise CannotTell(f"{self} is not deleted: it has no label spark-role=driver, so Spark did not make it")
-        uid = import_module("kubernetes.client").V1Preconditions(uid=pod.metadata.uid)
-        options = import_module("kubernetes.client").V1DeleteOptions(preconditions=uid)
-        client.delete_namespaced_pod(name, namespace, body=options, _request_timeout=ANSWER_S)
+        client.delete_namespaced_pod(name, namespace, body=delete_options(pod.metadata.uid), _request_timeout=ANSWER_S)
 
     def _driver_pod(self) -> tuple[Any, str, str]:
-        """What asks for driver pods, and the namespace and name of its own."""
+        """Return the client for driver pods, and the namespace and name of this job's pod."""
         namespace, name = _spark_submit()._parse_k8s_external_id(self.job_id)
         client = import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
         return client, namespace, name
@@ -129,5 +140,31 @@ class SparkJob(Job):
 
 
 def _spark_submit() -> Any:
-    """Imported only where a cluster is asked: its provider is 2,000 modules, and every locked task loads the kinds of jobs."""
+    """The operator's class, imported only to ask a cluster: the import loads 2,000 modules."""
     return import_module("airflow.providers.apache.spark.operators.spark_submit").SparkSubmitOperator
+
+
+def _yarn_runs(manager_url: str, application_id: str, auth: Any) -> bool:
+    """Whether an application's driver may still run, from the REST service of YARN's ResourceManager.
+
+    https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManagerRest.html
+
+    :param manager_url: the ResourceManager's URL: ``http://rm:8088``.
+    :raises CannotTell: it does not know the application, for example after a restart.
+    :raises requests.RequestException: it does not answer.
+    """
+    answer = requests.get(f"{manager_url}/ws/v1/cluster/apps/{application_id}", auth=auth, timeout=_YARN_S)
+    if answer.status_code == NOT_FOUND:
+        raise CannotTell(
+            f"the ResourceManager does not know {application_id}. It forgets old applications that have ended. Without "
+            "yarn.resourcemanager.recovery.enabled it forgets all at a restart. Look whether the application still "
+            "runs on a node of the cluster. If not, free the lease"
+        )
+    answer.raise_for_status()
+    application = answer.json()["app"]
+    if application["state"] not in _OVER:
+        return True
+    if application["finalStatus"] == _DONE:
+        return False
+    now_s = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    return bool(now_s < application["finishedTime"] / 1000 + LINGERS_S)

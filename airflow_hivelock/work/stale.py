@@ -1,8 +1,8 @@
-"""Which leases nobody needs any more, by Airflow's word and by that of what runs the work.
+"""Which leases are stale: Airflow and the systems that run the work report that both have ended.
 
-A lease that a task has taken for its own work (HiveLockMixin, which records that work under it) is over with that
-task. One for the tasks behind it (HiveLockOperator) is over with the run. In both cases nothing that is recorded under
-it may run, nor anything that the tasks have started on this host; what cannot be told keeps it.
+A task's lease for its own work (HiveLockMixin, which records the work) is over with the task. A lease for later tasks
+(HiveLockOperator) is over with the run. A Spark driver's lease is over with the driver. In all cases no recorded work may run, and no process that the tasks have
+started on this host. If that cannot be checked, the lease is kept.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.invalid import printable
+from airflow_hivelock.spark.driver_work import work_name
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.work.applications import running
+from airflow_hivelock.work.applications import of, running
 from airflow_hivelock.work.processes import started
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Verdict:
     """Whether a lease is stale, and why.
 
-    :param unknown: Airflow does not know its owner, or not any more.
+    :param unknown: Airflow does not know the owner.
     """
 
     stale: bool
@@ -36,27 +37,32 @@ class Verdict:
     unknown: bool = False
 
     def __post_init__(self) -> None:
-        """The reason goes into logs and the audit trail. It names a run that a stranger may have written."""
+        """Make the reason printable. It goes into logs and the audit trail, and contains a run's name that anyone may
+        have written.
+        """
         object.__setattr__(self, "reason", printable(self.reason))
 
 
 def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, now: datetime) -> Verdict:
-    """Judge *lease*, which *holder* shows: stale when its owner is over, or unknown, for long enough, and nothing of
-    what it records still runs.
+    """Judge *lease*, which *holder* shows. It is stale if its owner is over or unknown for long enough, and no recorded
+    work runs.
 
-    :param installation: the id of this Airflow, which judges nobody else's leases.
-    :param min_age: how long after its last renewal a lease is left alone in any case.
-    :param now: the lock store's clock.
+    :param installation: the id of this Airflow. Leases of other installations are not judged.
+    :param min_age: the least time since the last renewal before a lease is stale.
+    :param now: the lock store's time.
     """
     owner = Owner.parse(holder.owner)
-    if owner is None or owner.installation != installation:
-        return Verdict(False, f"its owner {holder.owner} is no task of installation {installation}")
+    of_driver = lease.work(work_name(installation)) is not None
+    if not of_driver and (owner is None or owner.installation != installation):
+        return Verdict(False, f"its owner {holder.owner} is not a task of installation {installation}")
     renewed = holder.since
     if holder.expires is not None:
         renewed = max(renewed, holder.expires - timedelta(seconds=lease.lease_s))
     if (age := now - renewed) < min_age:
         return Verdict(False, f"it was granted or renewed {age.total_seconds():.0f} s ago")
     try:
+        if of_driver or owner is None:
+            return judge_driver(lease)
         verdict = _of_task(owner) if is_for_its_task(owner, lease) else None
         if verdict is None or not verdict.stale:
             verdict = judge_owner(owner, *_run(owner))
@@ -65,41 +71,51 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
         return Verdict(False, str(error))
 
 
+def judge_driver(lease: Lease) -> Verdict:
+    """Judge the lease of a Spark driver by its recorded work.
+
+    :raises CannotTell: it is unknown whether the driver runs.
+    """
+    if alive := running(lease.works):
+        return Verdict(False, f"its driver still runs: {', '.join(alive)}")
+    return Verdict(True, f"its driver has ended: {', '.join(str(of(work)) for work in lease.works)}")
+
+
 def is_for_its_task(owner: Owner, lease: Lease) -> bool:
-    """Whether *lease* is for the owner's own work, not for tasks behind it."""
+    """Whether *lease* is for the owner's own work, not for later tasks."""
     return lease.work(owner.work) is not None
 
 
 def judge_task(owner: Owner, state: str | None) -> Verdict:
-    """Whether the owner's task, in *state* or unknown, is over."""
+    """Judge whether the owner's task, in *state* or unknown, is over."""
     task = f"task {owner.work} of run {owner.run_id} of {owner.dag_id}"
     if state is None:
         return Verdict(True, f"{task} is unknown to Airflow", unknown=True)
-    return Verdict(state in comms.FINISHED, f"{task} is {state or 'not begun'}")
+    return Verdict(state in comms.FINISHED, f"{task} is {state or 'not started'}")
 
 
 def judge_owner(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdict:
-    """Whether the owner's run, in *state* or unknown, is over, and each of its *tasks*, by their states."""
+    """Judge whether the owner's run, in *state* or unknown, is over, and each of its *tasks*, by their states."""
     run = f"run {owner.run_id} of {owner.dag_id}"
     if state is None:
         return Verdict(True, f"{run} is unknown to Airflow", unknown=True)
     if state not in comms.FINISHED_RUN:
         return Verdict(False, f"{run} is {state}")
-    # A task without a state never ran, and never will in a run that is over.
+    # A task without a state has not run, and cannot run in a run that is over.
     if alive := sorted(name for name, now in tasks.items() if now and now not in comms.FINISHED):
-        return Verdict(False, f"{run} is {state}, but {', '.join(alive)} not over yet")
-    return Verdict(True, f"{run} is {state}, and so are its tasks over")
+        return Verdict(False, f"{run} is {state}, but not over: {', '.join(alive)}")
+    return Verdict(True, f"{run} is {state}, and all of its tasks are over")
 
 
 def judge_work(owner: Owner, lease: Lease, verdict: Verdict) -> Verdict:
-    """*verdict*, by which *lease* is stale, unless something still runs under it.
+    """Return *verdict*, which calls *lease* stale, unless recorded work still runs.
 
-    :raises CannotTell: whether something does.
+    :raises CannotTell: it is unknown whether work runs.
     """
     alive = running(lease.works) or started(
         owner.dag_id, owner.run_id, [owner.task_id] if is_for_its_task(owner, lease) else None
     )
-    return Verdict(False, f"{verdict.reason}, but {', '.join(alive)} still runs") if alive else verdict
+    return Verdict(False, f"{verdict.reason}, but its work still runs: {', '.join(alive)}") if alive else verdict
 
 
 def _of_task(owner: Owner) -> Verdict:

@@ -1,1 +1,1 @@
-"""Jobs that outlive the task that has submitted them."""
+"""Jobs that can outlive the task that submitted them."""

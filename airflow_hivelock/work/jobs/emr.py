@@ -1,102 +1,93 @@
 """Work on Amazon EMR: steps on a cluster, a cluster with steps of its own, job runs on EMR Serverless and on EKS.
 
-States are those of the APIs of AWS. The provider counts CANCELLING and CANCEL_PENDING as ends; here they are none, for the
-work goes on meanwhile. That something is not found never counts as its end: the connection may have become that of
-another account.
+States are those of the APIs of AWS. The provider counts CANCELLING and CANCEL_PENDING as ends. Here they are not,
+because the work still runs meanwhile. Work that is not found does not count as ended either: the connection may now
+name another account.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.validate import one_line
 from airflow_hivelock.work.asking import ANSWER_S
-from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.job import Job, lines
 from airflow_hivelock.work.jobs.trust import REGION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection
 
 _OPERATORS = "airflow.providers.amazon.aws.operators.emr"
 _STEP_OVER = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
 _CLUSTER_GONE = {"TERMINATED", "TERMINATED_WITH_ERRORS"}
-_CLUSTER_IDLE = {"WAITING", *_CLUSTER_GONE}
-_SERVERLESS_OVER = {"SUCCESS", "FAILED", "CANCELLED"}
-_ON_EKS_OVER = {"COMPLETED", "FAILED", "CANCELLED"}
 
 
 @dataclass(frozen=True)
 class AwsJob(Job):
-    """What is asked for in a region, through a connection.
+    """Work in a region, which is asked about through a connection.
 
-    :param conn_id: the connection; empty for boto3's own way to credentials.
-    :param region: the one that it was submitted in, whatever the connection says by now.
+    :param conn_id: the connection; empty for boto3's own search for credentials.
+    :param region: the region that it was submitted in, even if the connection has changed.
     """
 
     package: ClassVar = "apache-airflow-providers-amazon"
     conn_types: ClassVar = ("aws",)
+    own: ClassVar = {"connection": "aws_conn_id"}
+    checks: ClassVar = {"conn_id": one_line, "region": REGION}
     hook: ClassVar[str]
 
     conn_id: str
     region: str
 
-    def __post_init__(self) -> None:
-        validate.one_line(self.conn_id, "conn_id")
-        if not REGION.fullmatch(validate.text(self.region, "region")):
-            raise ValueError(f"region={self.region!r:.80}")
-
-    @classmethod
-    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
-        return [("connection", getattr(operator, "aws_conn_id", None) or "")]
-
     def client(self) -> Any:
-        """The client of boto3."""
+        """Return the client of boto3."""
         made = getattr(import_module("airflow.providers.amazon.aws.hooks.emr"), self.hook)
         return client_of(made(aws_conn_id=self.conn_id or None, region_name=self.region))
 
 
 def client_of(hook: Any) -> Any:
-    """The client of Airflow's *hook* for AWS, which waits for no answer for long.
+    """Return the client of Airflow's *hook* for AWS, with short time-outs.
 
-    The hook is not given these limits: they would replace those of the connection, with its proxies.
+    The hook itself does not get these limits: they would replace those of the connection, with its proxies.
     """
     config = import_module("botocore.config").Config
     limits = config(connect_timeout=ANSWER_S / 2, read_timeout=ANSWER_S, retries={"total_max_attempts": 2})
     return hook.get_client_type(region_name=hook.region_name, config=hook.config.merge(limits))
 
 
+def _steps(value: Any, name: str) -> tuple[str, ...]:
+    if not value:
+        raise ValueError(f"{name} is empty")
+    return lines(value, name)
+
+
 @dataclass(frozen=True)
 class EmrSteps(AwsJob):
     """The steps that EmrAddStepsOperator has added to a cluster.
 
-    The operator sets nothing on itself, and with ``wait_for_completion`` tells their ids only when they are over; so the
-    answer of AWS is read as it comes in.
+    The operator sets no attribute. With ``wait_for_completion`` it returns the steps' ids only after their end. So this
+    class reads the answer of AWS when it arrives.
 
-    A step that was cancelled while it ran may have left an application to YARN ("asynchronous processes are not affected",
-    says AWS of cancelling): unless it says ``--deploy-mode client``, or its cluster is gone, nobody can tell. So a later try
-    cancels only what says so, or has not begun; it does not start beside another one.
+    A step that was cancelled while it ran may have left an application on YARN: AWS does not end such "asynchronous
+    processes". The application's end is certain only with ``--deploy-mode client``, or if the cluster is gone. So a
+    later try cancels only such steps, and steps that have not begun. It never starts while another step runs.
     """
 
     kind: ClassVar = "emr-steps"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.EmrAddStepsOperator": ""}
+    operators: ClassVar = {f"{_OPERATORS}.EmrAddStepsOperator": ""}
+    checks: ClassVar = {**AwsJob.checks, "cluster_id": one_line, "step_ids": _steps}
     hook: ClassVar = "EmrHook"
 
     cluster_id: str
     step_ids: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validate.one_line(self.cluster_id, "cluster_id")
-        if not isinstance(self.step_ids, list | tuple) or not self.step_ids:
-            raise TypeError(f"step_ids={self.step_ids!r:.80}")
-        object.__setattr__(self, "step_ids", tuple(validate.one_line(one, "step_ids") for one in self.step_ids))
-
     @classmethod
     def of(cls, operator: Any) -> Self | None:
-        """None: :meth:`watch` tells."""
+        """None: :meth:`watch` records the steps."""
         return None
 
     @classmethod
@@ -121,7 +112,7 @@ class EmrSteps(AwsJob):
             return True
         if doubtful := [step["Id"] for step in steps if _was_cut_short(step) and not _is_in_client_mode(step)]:
             cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
-            if cluster["Status"]["State"] not in _CLUSTER_GONE:
+            if _state(cluster) not in _CLUSTER_GONE:
                 raise CannotTell(
                     f"step {', '.join(doubtful)} of EMR cluster {self.cluster_id} was cancelled while it ran, and YARN "
                     "may still run its application"
@@ -133,8 +124,8 @@ class EmrSteps(AwsJob):
         for step in self._steps(client):
             if _state(step) not in ("PENDING", *_STEP_OVER) and not _is_in_client_mode(step):
                 raise CannotTell(
-                    f"step {step['Id']} of EMR cluster {self.cluster_id} runs, and was not cancelled, for YARN might go "
-                    "on with its application; wait for its end"
+                    f"step {step['Id']} of EMR cluster {self.cluster_id} runs. It was not cancelled, because YARN might "
+                    "continue its application. Wait for its end"
                 )
         client.cancel_steps(ClusterId=self.cluster_id, StepIds=list(self.step_ids))
 
@@ -145,117 +136,111 @@ class EmrSteps(AwsJob):
         return [client.describe_step(ClusterId=self.cluster_id, StepId=one)["Step"] for one in self.step_ids]
 
 
-def _state(step: dict[str, Any]) -> str:
-    return str(step["Status"]["State"])
+def _state(thing: dict[str, Any]) -> str:
+    return str(thing["Status"]["State"])
 
 
 def _was_cut_short(step: dict[str, Any]) -> bool:
-    """Whether *step* was ended by somebody while it ran."""
+    """Whether *step* was ended by a user while it ran."""
     return _state(step) in ("CANCELLED", "INTERRUPTED") and "StartDateTime" in step["Status"].get("Timeline", {})
 
 
 def _is_in_client_mode(step: dict[str, Any]) -> bool:
-    """Whether *step* says that Spark's driver is its own process: the application ends with that."""
-    said = " ".join(step.get("Config", {}).get("Args", []))
-    return any(f"{option}client" in said for option in ("--deploy-mode ", "--deploy-mode=", "spark.submit.deployMode="))
+    """Whether *step* runs Spark's driver in its own process. Then the application ends with the step."""
+    arguments = " ".join(step.get("Config", {}).get("Args", []))
+    return any(
+        f"{option}client" in arguments for option in ("--deploy-mode ", "--deploy-mode=", "spark.submit.deployMode=")
+    )
 
 
 @dataclass(frozen=True)
-class EmrJobFlow(AwsJob):
-    """The cluster that EmrCreateJobFlowOperator has created, until it waits for more steps, or is terminated."""
+class AwsRun(AwsJob):
+    """A run that one request asks about, and another one ends. Each subclass is a row of a table.
 
-    kind: ClassVar = "emr-job-flow"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.EmrCreateJobFlowOperator": "_job_flow_id"}
-    hook: ClassVar = "EmrHook"
+    :cvar ids: for each id: the argument of both requests, the field, and the operator's attribute.
+    :cvar asks: the request that asks, and the position of the state in its answer.
+    :cvar over: the states of a run that has ended.
+    :cvar ends_by: the request that ends it.
+    """
 
-    cluster_id: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validate.one_line(self.cluster_id, "cluster_id")
+    ids: ClassVar[Collection[tuple[str, str, str]]]
+    asks: ClassVar[tuple[str, ...]]
+    over: ClassVar[Collection[str]]
+    ends_by: ClassVar[str]
 
     @classmethod
     def of(cls, operator: Any) -> Self | None:
-        cluster_id = getattr(operator, "_job_flow_id", None)  # it is not there before
-        return cls(operator.aws_conn_id or "", operator.hook.conn_region_name, cluster_id) if cluster_id else None
+        (submitted,) = cls.operators.values()
+        if not getattr(operator, submitted, None):  # EmrCreateJobFlowOperator lacks it before
+            return None
+        ids = (getattr(operator, attribute) for _, _, attribute in cls.ids)
+        return cls(operator.aws_conn_id or "", operator.hook.conn_region_name, *ids)
 
     def running(self) -> bool:
-        client = self.client()
-        cluster = client.describe_cluster(ClusterId=self.cluster_id)["Cluster"]
-        return cluster["Status"]["State"] not in _CLUSTER_IDLE
+        request, *where = self.asks
+        state: Any = reduce(lambda answer, name: answer[name], where, self._request(request))
+        return state not in self.over
+
+    def cancel(self) -> None:
+        self._request(self.ends_by)
+
+    def _request(self, name: str) -> Any:
+        ids = {argument: getattr(self, field) for argument, field, _ in self.ids}
+        return getattr(self.client(), name)(**ids)
+
+
+@dataclass(frozen=True)
+class EmrJobFlow(AwsRun):
+    """The cluster that EmrCreateJobFlowOperator has created. Its work lasts until it waits for more steps or is
+    terminated.
+    """
+
+    kind: ClassVar = "emr-job-flow"
+    operators: ClassVar = {f"{_OPERATORS}.EmrCreateJobFlowOperator": "_job_flow_id"}
+    checks: ClassVar = {**AwsJob.checks, "cluster_id": one_line}
+    shown: ClassVar = "EMR cluster {cluster_id}"
+    hook: ClassVar = "EmrHook"
+    ids: ClassVar = (("ClusterId", "cluster_id", "_job_flow_id"),)
+    asks: ClassVar = ("describe_cluster", "Cluster", "Status", "State")
+    over: ClassVar = {"WAITING", *_CLUSTER_GONE}
+
+    cluster_id: str
 
     def cancel(self) -> None:
         self.client().terminate_job_flows(JobFlowIds=[self.cluster_id])
 
-    def __str__(self) -> str:
-        return f"EMR cluster {self.cluster_id}"
-
 
 @dataclass(frozen=True)
-class EmrServerlessRun(AwsJob):
+class EmrServerlessRun(AwsRun):
     """The job run that EmrServerlessStartJobOperator has started."""
 
     kind: ClassVar = "emr-serverless"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.EmrServerlessStartJobOperator": "job_id"}
+    operators: ClassVar = {f"{_OPERATORS}.EmrServerlessStartJobOperator": "job_id"}
+    checks: ClassVar = {**AwsJob.checks, "application_id": one_line, "run_id": one_line}
+    shown: ClassVar = "EMR Serverless run {run_id} of application {application_id}"
     hook: ClassVar = "EmrServerlessHook"
+    ids: ClassVar = (("applicationId", "application_id", "application_id"), ("jobRunId", "run_id", "job_id"))
+    asks: ClassVar = ("get_job_run", "jobRun", "state")
+    over: ClassVar = {"SUCCESS", "FAILED", "CANCELLED"}
+    ends_by: ClassVar = "cancel_job_run"
 
     application_id: str
     run_id: str
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("application_id", "run_id"):
-            validate.one_line(getattr(self, name), name)
-
-    @classmethod
-    def of(cls, operator: Any) -> Self | None:
-        if not operator.job_id:
-            return None
-        region = operator.hook.conn_region_name
-        return cls(operator.aws_conn_id or "", region, operator.application_id, operator.job_id)
-
-    def running(self) -> bool:
-        client = self.client()
-        run = client.get_job_run(applicationId=self.application_id, jobRunId=self.run_id)
-        return run["jobRun"]["state"] not in _SERVERLESS_OVER
-
-    def cancel(self) -> None:
-        self.client().cancel_job_run(applicationId=self.application_id, jobRunId=self.run_id)
-
-    def __str__(self) -> str:
-        return f"EMR Serverless run {self.run_id} of application {self.application_id}"
-
 
 @dataclass(frozen=True)
-class EmrOnEksRun(AwsJob):
+class EmrOnEksRun(AwsRun):
     """The job run that EmrContainerOperator has started on a virtual cluster."""
 
     kind: ClassVar = "emr-on-eks"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.EmrContainerOperator": "job_id"}
+    operators: ClassVar = {f"{_OPERATORS}.EmrContainerOperator": "job_id"}
+    checks: ClassVar = {**AwsJob.checks, "virtual_cluster_id": one_line, "run_id": one_line}
+    shown: ClassVar = "EMR on EKS run {run_id} of virtual cluster {virtual_cluster_id}"
     hook: ClassVar = "EmrContainerHook"
+    ids: ClassVar = (("virtualClusterId", "virtual_cluster_id", "virtual_cluster_id"), ("id", "run_id", "job_id"))
+    asks: ClassVar = ("describe_job_run", "jobRun", "state")
+    over: ClassVar = {"COMPLETED", "FAILED", "CANCELLED"}
+    ends_by: ClassVar = "cancel_job_run"
 
     virtual_cluster_id: str
     run_id: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("virtual_cluster_id", "run_id"):
-            validate.one_line(getattr(self, name), name)
-
-    @classmethod
-    def of(cls, operator: Any) -> Self | None:
-        if not operator.job_id:
-            return None
-        region = operator.hook.conn_region_name
-        return cls(operator.aws_conn_id or "", region, operator.virtual_cluster_id, operator.job_id)
-
-    def running(self) -> bool:
-        client = self.client()
-        run = client.describe_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
-        return run["jobRun"]["state"] not in _ON_EKS_OVER
-
-    def cancel(self) -> None:
-        self.client().cancel_job_run(virtualClusterId=self.virtual_cluster_id, id=self.run_id)
-
-    def __str__(self) -> str:
-        return f"EMR on EKS run {self.run_id} of virtual cluster {self.virtual_cluster_id}"

@@ -1,7 +1,7 @@
-"""Work on Kubernetes: a pod, a Job of pods, and a SparkApplication of the Spark operator's.
+"""Work on Kubernetes: a pod, a Job of pods, and a SparkApplication of the Spark operator.
 
-Each is known by its name and its uid, so that a later one of its name is not taken for it. It is gone when its API server
-does not know it any more, by the word of the same cluster that it was created in: another one knows nothing of it, either.
+Name and uid identify each object, because a later object can have the same name. An object is gone if its API server
+does not know it. Only the cluster that created it can report that, because another cluster does not know it either.
 """
 
 from __future__ import annotations
@@ -20,47 +20,68 @@ from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.asking import ANSWER_S, ASK_S, in_time
 from airflow_hivelock.work.jobs import trust
-from airflow_hivelock.work.jobs.job import Job
+from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, filled, paths
 from airflow_hivelock.work.pod import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 log = logging.getLogger(__name__)
 
 _OPERATORS = "airflow.providers.cncf.kubernetes.operators"
 _HOOKS = "airflow.providers.cncf.kubernetes.hooks.kubernetes"
+_ASKS_BY = ("conn_id", "in_cluster", "cluster_context", "config_file")
+"""The arguments of Airflow's hook, which are also its attributes and the fields of a record."""
 _SIDECARS = {"airflow-xcom-sidecar", "istio-proxy"}
-"""Containers that go on after the work until the task, which may be dead, ends them."""
+"""Containers that continue after the work until the task ends them. The task may be dead."""
 _APPLICATION_OVER = {"COMPLETED", "FAILED"}
-"""In its other states the Spark operator may still submit it, or submit it again."""
+"""The states of an end. In other states the Spark operator may still submit the application, also for another try."""
 _DRIVER = "-driver"
 
-_NAMES = {
-    "namespace": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
-    "name": re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"),
-    "uid": re.compile(r"[A-Za-z0-9-]{0,64}"),
-}
-"""What Kubernetes calls its objects. These become parts of a URL."""
-
 _GROUP, _VERSION, _PLURAL = "sparkoperator.k8s.io", re.compile(r"v\d+(?:(?:alpha|beta)\d+)?"), "sparkapplications"
-"""Of the Spark operator's API. By another group and plural, a record would have any object of the cluster deleted."""
+"""The API of the Spark operator. With another group or plural, a record could delete any object of the cluster."""
 
 _OF_AIRFLOW = ("kubernetes_pod_operator", "True")
-"""The label of all pods that KubernetesPodOperator, and those derived from it, make. No other pod is deleted."""
+"""The label of all pods of KubernetesPodOperator and its subclasses. No other pod is deleted."""
+
+
+def _text_or_none(value: Any, name: str) -> str | None:
+    return None if value is None else validate.one_line(value, name, most=4096)
+
+
+def _truth_or_none(value: Any, name: str) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r:.80}")
+    return value
 
 
 @dataclass(frozen=True)
 class KubernetesWork(Job):
-    """What is asked for through a connection, as the operator has asked.
+    """Work that is asked about through a connection, in the way of its operator.
 
-    :param in_cluster: as the operator's, as are ``cluster_context`` and ``config_file``.
-    :param cluster: which cluster that was: a digest of its certificate authority, or else its address.
-    :param uid: empty where it was not told.
+    :cvar what: the name of the kind in Kubernetes.
+    :cvar get: the method of Airflow's hook that finds it.
+    :param in_cluster: as the operator's; so are ``cluster_context`` and ``config_file``.
+    :param cluster: identifies the cluster: a digest of its certificate authority, or else its address.
+    :param uid: empty if it is unknown.
     """
 
     package: ClassVar = "apache-airflow-providers-cncf-kubernetes"
     conn_types: ClassVar = ("kubernetes",)
+    own: ClassVar = {"connection": "kubernetes_conn_id", "config_file": "config_file"}
+    # Namespace, name and uid become parts of a URL.
+    checks: ClassVar = {
+        "conn_id": filled,
+        "in_cluster": _truth_or_none,
+        "cluster_context": _text_or_none,
+        "config_file": _text_or_none,
+        "cluster": filled,
+        "namespace": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
+        "name": re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"),
+        "uid": re.compile(r"[A-Za-z0-9-]{0,64}"),
+    }
+    what: ClassVar[str]
+    get: ClassVar[str]
 
     conn_id: str
     in_cluster: bool | None
@@ -71,87 +92,99 @@ class KubernetesWork(Job):
     name: str
     uid: str
 
-    def __post_init__(self) -> None:
-        """:raises ValueError: what cannot be asked for: it comes out of a store."""
-        for name in ("conn_id", "cluster"):
-            if not validate.one_line(getattr(self, name), name):
-                raise ValueError(f"{name} is empty")
-        for name, pattern in _NAMES.items():
-            if not pattern.fullmatch(validate.text(getattr(self, name), name)):
-                raise ValueError(f"{name}={getattr(self, name)!r:.80}")
-        for name in ("cluster_context", "config_file"):
-            if getattr(self, name) is not None:
-                validate.one_line(getattr(self, name), name, most=4096)
-        if self.in_cluster is not None and not isinstance(self.in_cluster, bool):
-            raise TypeError(f"in_cluster={self.in_cluster!r:.80}")
-
     @classmethod
     def where(cls, operator: Any) -> dict[str, Any] | None:
-        """The fields that say how *operator* asks; None for a hook of its own, as GKE's, for which they do not suffice."""
+        """Return the fields that show how *operator* reaches its cluster; None for other hooks, such as GKE's, which need
+        more.
+        """
         hook = operator.hook
-        if f"{type(hook).__module__}.{type(hook).__qualname__}" != f"{_HOOKS}.KubernetesHook":
+        if next(iter(paths(type(hook)))) != f"{_HOOKS}.KubernetesHook":
             return None
-        return {
-            "conn_id": hook.conn_id,
-            "in_cluster": hook.in_cluster,
-            "cluster_context": hook.cluster_context,
-            "config_file": hook.config_file,
-            "cluster": _cluster(hook),
-        }
+        return {name: getattr(hook, name) for name in _ASKS_BY} | {"cluster": _cluster(hook)}
 
     @classmethod
-    def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
-        attributes = {"connection": "kubernetes_conn_id", "config_file": "config_file"}
-        return [(name, value) for name, each in attributes.items() if (value := getattr(operator, each, None))]
+    def of(cls, operator: Any) -> Self | None:
+        (attribute,) = cls.operators.values()
+        found = getattr(operator, attribute) or getattr(operator, f"{attribute}_request_obj")
+        if found is None or (where := cls.where(operator)) is None:
+            return None
+        name, namespace, uid = found.metadata.name, found.metadata.namespace, found.metadata.uid
+        if not uid:  # the operator keeps its request, not the answer
+            uid = _uid(f"{cls.what} {name}", lambda: getattr(operator.hook, cls.get)(name, namespace).metadata.uid)
+        return cls(**where, namespace=namespace, name=name, uid=uid)
 
     def check(self) -> None:
         trust.check_config_file(self.config_file, self.extra())
 
     def hook(self) -> Any:
-        """Airflow's own, which holds the credentials, with a time-out for each request."""
-        hook = import_module(_HOOKS).KubernetesHook(
-            conn_id=self.conn_id,
-            in_cluster=self.in_cluster,
-            cluster_context=self.cluster_context,
-            config_file=self.config_file,
-        )
+        """Return Airflow's own hook, which holds the credentials, with a time-out for each request."""
+        hook = import_module(_HOOKS).KubernetesHook(**{name: getattr(self, name) for name in _ASKS_BY})
         limit(hook.api_client)
         return hook
 
     def found(self, hook: Any, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What *ask*, a method of *hook* or of its clients, finds; None if it is gone.
+        """Return what *ask*, a method of *hook* or of its clients, finds; None if it is gone.
 
-        :raises CannotTell: *hook* asks another cluster than the one that it was created in.
+        :raises CannotTell: *hook* asks another cluster than the one that created the object.
         """
         try:
             return ask(*args, **kwargs)
         except Exception as error:
-            # Of a missing kind of objects, say, or of a proxy's, a 404 does not name it.
-            if getattr(error, "status", None) != 404 or self.name not in str(getattr(error, "body", "")):
+            # A 404 that does not name the object means something else, such as a missing kind or a proxy's answer.
+            if getattr(error, "status", None) != NOT_FOUND or self.name not in str(getattr(error, "body", "")):
                 raise
             if _cluster(hook) != self.cluster:
-                raise CannotTell(f"{self} was not found, but another cluster was asked than created it") from error
+                raise CannotTell(
+                    f"{self} was not found, but the answer comes from another cluster than the one that created it. Check the connection"
+                ) from error
             return None
 
-    def is_same(self, uid: str) -> bool:
-        """Whether what is found has its *uid*; it is a later one of its name otherwise."""
-        return self.uid in ("", uid)
+    def running(self) -> bool:
+        hook = self.hook()
+        found = self._find(hook)
+        if found is not None and not self._is_over(found):
+            return True
+        return any(not _has_ended(pod) for pod in self._pods(hook))
+
+    def _find(self, hook: Any) -> Any:
+        """Return what *hook* finds; None if it is gone, or if a later object has its name."""
+        found = self.found(hook, getattr(hook, self.get), self.name, self.namespace)
+        return found if found is not None and self.uid in ("", found.metadata.uid) else None
+
+    def _is_over(self, found: Any) -> bool:
+        """Whether the found object has ended, apart from its pods."""
+        return _has_ended(found)
+
+    def _pods(self, hook: Any) -> Iterable[Any]:
+        """The pods that may outlive it."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name} in namespace {self.namespace}"
+
+    def _delete(self, hook: Any, delete: Callable[..., Any], propagation: str | None = None, **api: str) -> None:
+        """Make *delete* end this object, and no other object of its name."""
+        options = delete_options(self.uid)
+        options.propagation_policy = propagation
+        self.found(hook, delete, name=self.name, namespace=self.namespace, body=options, **api)
 
     def _check_is_airflows(self, pod: Any) -> None:
-        """
-        :param pod: what is to be deleted, or the template of its pods; None for nothing.
+        """Check that an operator of Airflow has made the object.
+
+        :param pod: the pod to delete, or the template of the pods; None if there is none.
         :raises CannotTell: Airflow has not made it.
         """
         name, value = _OF_AIRFLOW
         if pod is not None and (pod.metadata.labels or {}).get(name) != value:
             raise CannotTell(
-                f"{self} is not deleted: it has no label {name}={value}, so no operator of Airflow made it"
+                f"{self} is not deleted: it has no label {name}={value}, so no operator of Airflow made it. End it yourself"
             )
 
-    def delete_options(self) -> Any:
-        """By which nothing else of its name is deleted in its place."""
-        client = import_module("kubernetes.client")
-        return client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=self.uid) if self.uid else None)
+
+def delete_options(uid: str) -> Any:
+    """The options that delete an object only if it has that *uid*, if the uid is known."""
+    client = import_module("kubernetes.client")
+    return client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=uid) if uid else None)
 
 
 @dataclass(frozen=True)
@@ -159,38 +192,17 @@ class KubernetesPod(KubernetesWork):
     """The pod of a KubernetesPodOperator."""
 
     kind: ClassVar = "pod"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.pod.KubernetesPodOperator": "pod"}
-
-    @classmethod
-    def of(cls, operator: Any) -> Self | None:
-        pod = operator.pod or operator.pod_request_obj
-        if pod is None or (where := cls.where(operator)) is None:
-            return None
-        name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-        if not uid:  # the operator keeps what it has asked for, not what it was answered
-            uid = _uid(f"pod {name}", lambda: operator.hook.get_pod(name, namespace).metadata.uid)
-        return cls(**where, namespace=namespace, name=name, uid=uid)
-
-    def running(self) -> bool:
-        pod = self._pod()
-        return pod is not None and not _has_ended(pod)
+    operators: ClassVar = {f"{_OPERATORS}.pod.KubernetesPodOperator": "pod"}
+    what: ClassVar = "pod"
+    get: ClassVar = "get_pod"
 
     def cancel(self) -> None:
         hook = self.hook()
         self._check_is_airflows(self.found(hook, hook.get_pod, self.name, self.namespace))
-        delete = hook.core_v1_client.delete_namespaced_pod
-        self.found(hook, delete, name=self.name, namespace=self.namespace, body=self.delete_options())
+        self._delete(hook, hook.core_v1_client.delete_namespaced_pod)
 
     def reconnects(self, operator: Any, context: Any) -> bool:
-        return bool(operator.reattach_on_restart) and _is_taken_up(self._pod(), operator)
-
-    def __str__(self) -> str:
-        return f"pod {self.name} in namespace {self.namespace}"
-
-    def _pod(self) -> Any:
-        hook = self.hook()
-        pod = self.found(hook, hook.get_pod, self.name, self.namespace)
-        return pod if pod is not None and self.is_same(pod.metadata.uid) else None
+        return bool(operator.reattach_on_restart) and _is_taken_up(self._find(self.hook()), operator)
 
 
 @dataclass(frozen=True)
@@ -198,66 +210,46 @@ class KubernetesJob(KubernetesWork):
     """The Job of a KubernetesJobOperator, and its pods, which may outlive it."""
 
     kind: ClassVar = "kubernetes-job"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.job.KubernetesJobOperator": "job"}
+    operators: ClassVar = {f"{_OPERATORS}.job.KubernetesJobOperator": "job"}
+    what: ClassVar = "Job"
+    get: ClassVar = "get_job"
 
-    @classmethod
-    def of(cls, operator: Any) -> Self | None:
-        job = operator.job or operator.job_request_obj
-        if job is None or (where := cls.where(operator)) is None:
-            return None
-        name, namespace, uid = job.metadata.name, job.metadata.namespace, job.metadata.uid
-        if not uid:
-            uid = _uid(f"Job {name}", lambda: operator.hook.get_job(name, namespace).metadata.uid)
-        return cls(**where, namespace=namespace, name=name, uid=uid)
+    def _is_over(self, found: Any) -> bool:
+        conditions = (found.status and found.status.conditions) or []
+        return any(each.type in ("Complete", "Failed") and each.status == "True" for each in conditions)
 
-    def running(self) -> bool:
-        hook = self.hook()
-        job = self.found(hook, hook.get_job, self.name, self.namespace)
-        if job is not None and self.is_same(job.metadata.uid):
-            conditions = (job.status and job.status.conditions) or []
-            if not any(each.type in ("Complete", "Failed") and each.status == "True" for each in conditions):
-                return True
+    def _pods(self, hook: Any) -> Iterable[Any]:
         pods = hook.core_v1_client.list_namespaced_pod(self.namespace, label_selector=f"job-name={self.name}")
-        return any(self._owns(pod) and not _has_ended(pod) for pod in pods.items)
+        return (pod for pod in pods.items if not self.uid or self.uid in _owners(pod))
 
     def cancel(self) -> None:
-        hook, options = self.hook(), self.delete_options()
+        hook = self.hook()
         job = self.found(hook, hook.get_job, self.name, self.namespace)
         self._check_is_airflows(job and job.spec.template)
-        options.propagation_policy = "Foreground"  # it stays until its pods are gone
-        delete = hook.batch_v1_client.delete_namespaced_job
-        self.found(hook, delete, name=self.name, namespace=self.namespace, body=options)
-
-    def __str__(self) -> str:
-        return f"Job {self.name} in namespace {self.namespace}"
-
-    def _owns(self, pod: Any) -> bool:
-        return not self.uid or self.uid in _owners(pod)
+        # In the foreground: the Job stays until its pods are gone.
+        self._delete(hook, hook.batch_v1_client.delete_namespaced_job, propagation="Foreground")
 
 
 @dataclass(frozen=True)
 class SparkApplication(KubernetesWork):
     """The SparkApplication of a SparkKubernetesOperator, and its driver, which may outlive it.
 
-    The operator sets a pod on itself once the driver runs, which may be many minutes after it has created the application;
-    so the answer to that is read as it comes in.
+    The operator sets its pod only when the driver runs. That may be many minutes after it created the application. So
+    this class reads the answer to the creation when it arrives.
     """
 
     kind: ClassVar = "spark-application"
-    operators: ClassVar[Mapping[str, str]] = {f"{_OPERATORS}.spark_kubernetes.SparkKubernetesOperator": "pod"}
+    operators: ClassVar = {f"{_OPERATORS}.spark_kubernetes.SparkKubernetesOperator": "pod"}
+    checks: ClassVar = KubernetesWork.checks | dict.fromkeys(("group", "version", "plural"), validate.one_line)
+    what: ClassVar = "SparkApplication"
 
     group: str
     version: str
     plural: str
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("group", "version", "plural"):
-            validate.one_line(getattr(self, name), name)
-
     @classmethod
     def watch(cls, operator: Any, record: Callable[[Job], None]) -> None:
-        where = cls.where(operator)  # which configures the client of custom objects, too
+        where = cls.where(operator)  # it also configures the client of custom objects
         if where is None:
             return
         api = operator.custom_obj_api
@@ -269,7 +261,7 @@ class SparkApplication(KubernetesWork):
             record(cls(**where, namespace=namespace, name=name, uid=uid, group=group, version=version, plural=plural))
             return made
 
-        api.create_namespaced_custom_object = created  # of this operator's own client, not of its class
+        api.create_namespaced_custom_object = created  # only for this operator's client, not for its class
 
     @classmethod
     def of(cls, operator: Any) -> Self | None:
@@ -283,65 +275,63 @@ class SparkApplication(KubernetesWork):
         uid = _uid(f"SparkApplication {name}", lambda: ask()["metadata"]["uid"])
         return cls(**where, namespace=namespace, name=name, uid=uid, **api)
 
-    def running(self) -> bool:
-        hook = self.hook()
-        made = self.found(hook, hook.get_custom_object, name=self.name, namespace=self.namespace, **self._api())
-        if made is not None and self.is_same(made["metadata"]["uid"]):
-            state = made.get("status", {}).get("applicationState", {}).get("state")
-            if state not in _APPLICATION_OVER:
-                return True
+    def _find(self, hook: Any) -> Any:
+        found = self.found(hook, hook.get_custom_object, name=self.name, namespace=self.namespace, **self._api())
+        return found if found is not None and self.uid in ("", found["metadata"]["uid"]) else None
+
+    def _is_over(self, found: Any) -> bool:
+        return found.get("status", {}).get("applicationState", {}).get("state") in _APPLICATION_OVER
+
+    def _pods(self, hook: Any) -> Iterable[Any]:
         driver = self._driver(hook)
-        return driver is not None and not _has_ended(driver)
+        return () if driver is None else (driver,)
 
     def cancel(self) -> None:
         hook = self.hook()
-        delete, options = hook.custom_object_client.delete_namespaced_custom_object, self.delete_options()
-        self.found(hook, delete, name=self.name, namespace=self.namespace, body=options, **self._api())
+        self._delete(hook, hook.custom_object_client.delete_namespaced_custom_object, **self._api())
 
     def reconnects(self, operator: Any, context: Any) -> bool:
         return bool(operator.reattach_on_restart) and _is_taken_up(self._driver(self.hook()), operator)
-
-    def __str__(self) -> str:
-        return f"SparkApplication {self.name} in namespace {self.namespace}"
 
     def check(self) -> None:
         super().check()
         if (self.group, self.plural) != (_GROUP, _PLURAL) or not _VERSION.fullmatch(self.version):
             raise CannotTell(
-                f"{self}: {self.plural} of {self.group} {self.version} are no applications of the Spark operator"
+                f"{self}: {self.plural} of {self.group} {self.version} are not applications of the Spark operator"
             )
 
     def _api(self) -> dict[str, str]:
         return {"group": self.group, "version": self.version, "plural": self.plural}
 
     def _driver(self, hook: Any) -> Any:
-        """Its driver, called as the operator expects it to be; None if there is none."""
+        """Return the driver's pod, which has the name that the operator expects; None if there is none."""
         pod = self.found(hook, hook.get_pod, f"{self.name}{_DRIVER}", self.namespace)
         return pod if pod is not None and (not self.uid or self.uid in (_owners(pod) or {self.uid})) else None
 
 
 def limit(client: Any) -> None:
-    """Have each request of *client*, Kubernetes' own, end in time: it would wait for ever by default."""
+    """Limit the time of each request of *client*, Kubernetes' own. By default a request waits for ever."""
     call, until = client.call_api, time.monotonic() + ASK_S
 
     def bounded(*args: Any, **kwargs: Any) -> Any:
         if (left_s := until - time.monotonic()) <= 0:
-            raise TimeoutError("the time for this question is over")  # its hook would ask again and again
+            # Without an error the hook would repeat the question without end.
+            raise TimeoutError("the time limit of this question is over")
         return call(*args, **{**kwargs, "_request_timeout": min(left_s, ANSWER_S)})
 
     client.call_api = bounded
 
 
 def _uid(what: str, ask: Callable[[], str | None]) -> str:
-    """The uid of what an operator has just created; ``""`` if its cluster does not say it."""
+    """Return the uid of the object that an operator has just created; ``""`` if the cluster does not report it."""
     try:
         if uid := in_time(f"uid of {what} {ask!r}", ask):
             return uid
         error: Exception | None = None
-    except Exception as failed:  # noqa: BLE001 - the work runs all the same, and has to be recorded
+    except Exception as failed:  # noqa: BLE001 - the work runs in any case, and must be recorded
         error = failed
     log.warning(
-        "The uid of %s is unknown (%r): it is recorded by its name only, so a later one of that name is taken for it",
+        "The uid of %s is unknown (%r). The lease records only its name, so a later object of that name is taken for it",
         what,
         error or "the cluster has not set one",
     )
@@ -349,12 +339,15 @@ def _uid(what: str, ask: Callable[[], str | None]) -> str:
 
 
 def _has_ended(pod: Any) -> bool:
-    """Whether the work of *pod* has: none of its containers starts again, and those left wait for the task only.
+    """Whether the work of *pod* has ended: no container starts again, and the remaining containers only wait for the
+    task.
 
     :raises CannotTell: its node does not answer.
     """
     if pod.status.phase == "Unknown":
-        raise CannotTell(f"pod {pod.metadata.name}: the cluster does not know how it is")
+        raise CannotTell(
+            f"pod {pod.metadata.name}: the cluster does not know its state, because its node does not answer"
+        )
     if pod.status.phase in ("Succeeded", "Failed"):
         return True
     ended = {status.name for status in pod.status.container_statuses or [] if status.state and status.state.terminated}
@@ -363,7 +356,7 @@ def _has_ended(pod: Any) -> bool:
 
 
 def _is_taken_up(pod: Any, operator: Any) -> bool:
-    """Whether a later try of *operator*'s goes on with *pod*: one that it has looked at, it leaves alone."""
+    """Whether a later try of *operator* continues *pod*. It leaves a pod alone that it has already checked."""
     if pod is None or (pod.metadata.labels or {}).get(operator.POD_CHECKED_KEY) == "True":
         return False
     return not _has_ended(pod)
@@ -374,8 +367,8 @@ def _owners(pod: Any) -> set[str]:
 
 
 def _cluster(hook: Any) -> str:
-    """Which cluster *hook* asks: a digest of its certificate authority, or else its address."""
+    """Identify the cluster that *hook* asks: a digest of its certificate authority, or else its address."""
     configuration = hook.api_client.configuration
-    with suppress(OSError, TypeError):  # there are none, or their file is gone
+    with suppress(OSError, TypeError):  # there is no certificate authority, or its file is gone
         return digest(Path(configuration.ssl_ca_cert).read_bytes())
     return str(configuration.host)

@@ -1,6 +1,6 @@
-"""Which kinds of jobs there are, and which operators' work is what.
+"""Which kinds of jobs there are, and which operators have which kind of work.
 
-Operators are told by the names of their classes, so that no provider is imported for it.
+The names of classes identify operators, so that no provider is imported for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.work.jobs import trust
+from airflow_hivelock.work.jobs.job import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.work.jobs.job import Job
 
 GROUP = "airflow_hivelock.jobs"
-"""Entry points of it are kinds of jobs: their name is the kind, and what they load its class."""
+"""The group of entry points that adds kinds of jobs: the name is the kind, and the object is its class."""
 
 KINDS = {
     "spark": "airflow_hivelock.work.spark_job:SparkJob",
@@ -37,7 +38,7 @@ KINDS = {
 RESUMABLE = frozenset(
     {
         "airflow.sdk.bases.resumablejobmixin.ResumableJobMixin",
-        "airflow.providers.common.compat._resumable_job_mixin.ResumableJobMixin",  # its stand-in before Airflow 3.3
+        "airflow.providers.common.compat._resumable_job_mixin.ResumableJobMixin",  # the substitute before Airflow 3.3
     }
 )
 
@@ -47,18 +48,19 @@ ENDS_WITH_PROCESS = frozenset(
         "airflow.providers.standard.operators.empty.EmptyOperator",
         "airflow.providers.standard.operators.python.PythonOperator",
         "airflow.sdk.bases.sensor.BaseSensorOperator",
-        # HiveServer2 goes on: operators.hive_jobs says so before a statement is sent there.
+        # HiveServer2 can continue: operators.hive_jobs records that before it sends a statement.
         "airflow.providers.apache.hive.operators.hive.HiveOperator",
         "airflow.providers.apache.spark.operators.spark_sql.SparkSqlOperator",
         "airflow.providers.common.sql.operators.sql.BaseSQLOperator",
     }
 )
-"""Operators whose work has ended once their process, and what that has started on its host, has."""
+"""Operators with work that has ended when their process, and what it has started on its host, has ended."""
 
 
 @cache
 def kind(name: str) -> type[Job]:
-    """
+    """Return the class of the kind with that name.
+
     :raises KeyError: there is no such kind here.
     """
     if (path := KINDS.get(name)) is not None:
@@ -74,27 +76,28 @@ def kind(name: str) -> type[Job]:
 
 @cache
 def kind_of(operator: type) -> tuple[type[Job], str] | None:
-    """The kind of an operator class's jobs, and the attribute which that sets once it has submitted; None for no known one.
+    """Return the kind of an operator class's jobs, and the attribute that an operator sets when it has submitted; None
+    if unknown.
 
-    That attribute is ``""`` for what the operator's ``submit_job`` returns, or the kind watches for.
+    The attribute is ``""`` if the operator's ``submit_job`` returns the job, or if the kind watches for it.
     """
-    paths = _paths(operator)
+    bases = paths(operator)
     kinds = [kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))]
-    for path in paths:
+    for path in bases:
         for each in kinds:
             if path in each.operators:
                 return each, each.operators[path]
-    return (kind("resumable"), "") if not RESUMABLE.isdisjoint(paths) else None
+    return (kind("resumable"), "") if not RESUMABLE.isdisjoint(bases) else None
 
 
 @cache
 def ends_with_process(operator: type) -> bool:
     """Whether the work of an operator class is known to end with its process and with what that starts on its host."""
-    return kind_of(operator) is None and not ENDS_WITH_PROCESS.isdisjoint(_paths(operator))
+    return kind_of(operator) is None and not ENDS_WITH_PROCESS.isdisjoint(paths(operator))
 
 
 def job_of(operator: object) -> Job | None:
-    """What *operator* has submitted, by what it has set on itself."""
+    """Return what *operator* has submitted, from its attributes."""
     cls: type = type(operator)
     if (found := kind_of(cls)) is None:
         return None
@@ -103,12 +106,8 @@ def job_of(operator: object) -> Job | None:
 
 
 def watch(operator: object, record: Callable[[Job], None]) -> None:
-    """Have *record* called with what *operator* submits, where what it sets on itself tells that late or never."""
+    """Make *operator* call *record* with what it submits. For operators that set no attribute, or set it late."""
     cls: type = type(operator)
     if (found := kind_of(cls)) is not None:
         trust.learn(found[0].names_of(operator))
         found[0].watch(operator, record)
-
-
-def _paths(operator: type) -> list[str]:
-    return [f"{base.__module__}.{base.__qualname__}" for base in operator.__mro__]

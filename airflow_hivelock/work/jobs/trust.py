@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 CONN_ID = re.compile(r"(?!.*\.\.)[\w#!()\-.:/]{0,250}")
-"""A secrets backend makes a path of it: it never leads upwards."""
+"""A secrets backend makes a path of it, so it must not lead upwards."""
 
 REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-"""It becomes the first part of a host's name, to which credentials go: it never holds a dot or a slash."""
+"""It becomes the first part of the host's name that gets the credentials, so it has no dot and no slash."""
 
 CONFIG_FILES, ACCOUNTS = "kube_config_files", "impersonated_accounts"
-"""Options of ``[hivelock]``: what a record may name though neither its connection nor this process's task does."""
+"""Options of ``[hivelock]``: what a record may name although neither its connection nor a task of this process does."""
 
 _own: set[tuple[str, ...]] = set()
 
@@ -44,16 +44,16 @@ def is_own(*name: str) -> bool:
 
 
 def check_connection(conn_id: str, types: Collection[str]) -> dict[str, Any]:
-    """The extra of the connection that a record names; empty if it does not exist.
+    """Return the extra of the connection that a record names; empty if the connection does not exist.
 
-    Hooks of Kubernetes and AWS do without a connection. They then go by what their own environment holds, which no
-    record can change.
+    Hooks of Kubernetes and AWS also work without a connection. They then use their own environment, which no record can
+    change.
 
-    :param types: of connections that fit the hook. Another one's credentials would go to a server that they are not for.
-    :raises CannotTell: it is of another type.
+    :param types: the types of connections that fit the hook. Otherwise credentials could go to the wrong server.
+    :raises CannotTell: it has another type.
     """
     if not CONN_ID.fullmatch(conn_id):
-        raise CannotTell(f"connection {conn_id[:80]!r} cannot be meant")
+        raise CannotTell(f"connection {conn_id[:80]!r} has an invalid name")
     try:
         connection = BaseHook.get_connection(conn_id) if conn_id else None
     except AirflowNotFoundException:
@@ -62,47 +62,50 @@ def check_connection(conn_id: str, types: Collection[str]) -> dict[str, Any]:
         return {}
     if connection.conn_type not in types and not is_own("connection", conn_id):
         raise CannotTell(
-            f"connection {conn_id!r} is of type {connection.conn_type!r}, and a record may lead to one of type "
-            f"{' or '.join(sorted(types))} only; change the connection's type if it is the right one"
+            f"connection {conn_id!r} is of type {connection.conn_type!r}, but a record may only name one of type "
+            f"{' or '.join(sorted(types))}. If the connection is the right one, change its type"
         )
     extra: dict[str, Any] = connection.extra_dejson
     return extra
 
 
 def check_config_file(path: str | None, extra: dict[str, Any]) -> None:
-    """
+    """Check that *path* may be read.
+
     :param extra: of the connection to Kubernetes.
-    :raises CannotTell: *path* must not be read: what it holds can run programs.
+    :raises CannotTell: *path* must not be read, because its contents can run programs.
     """
     allowed = [extra.get("kube_config_path"), extra.get("extra__kubernetes__kube_config_path"), *_option(CONFIG_FILES)]
     if path is not None and path not in allowed and not is_own("config_file", path):
         raise CannotTell(
-            f"config_file {path[:200]!r} is not read because a record names it; name it in the connection, as its kube "
+            f"config_file {path[:200]!r} is not read, because only a record names it. Name it as the connection's kube "
             f"config path, or in [hivelock] {CONFIG_FILES}"
         )
 
 
 def check_accounts(chain: Collection[str], extra: dict[str, Any]) -> None:
-    """
+    """Check that these accounts may be used.
+
     :param chain: the service accounts to act as.
     :param extra: of the connection to Google.
-    :raises CannotTell: Airflow does not name one of them, and no task in this process does.
+    :raises CannotTell: neither Airflow nor a task in this process names one of them.
     """
-    said = extra.get("impersonation_chain") or extra.get("extra__google_cloud_platform__impersonation_chain") or []
-    of_connection = [each.strip() for each in said.split(",")] if isinstance(said, str) else list(said)
+    named = extra.get("impersonation_chain") or extra.get("extra__google_cloud_platform__impersonation_chain") or []
+    of_connection = [each.strip() for each in named.split(",")] if isinstance(named, str) else list(named)
     if not chain or list(chain) == of_connection or is_own("accounts", *chain):
         return
     if not set(chain) <= set(_option(ACCOUNTS)):
         raise CannotTell(
-            f"{', '.join(chain)[:300]} is not impersonated because a record names it; name it in the connection, as its "
+            f"{', '.join(chain)[:300]} is not impersonated, because only a record names it. Name it as the connection's "
             f"impersonation chain, or in [hivelock] {ACCOUNTS}"
         )
 
 
 def provider_types(module: str) -> frozenset[str] | None:
-    """The types of connections of the provider that has *module* as one of operators; None if no installed one has.
+    """Return the connection types of the provider that lists *module* as one of operators; None if no installed
+    provider does.
 
-    Nothing is imported but what describes the providers.
+    It imports only the descriptions of providers.
     """
     return _providers().get(module)
 

@@ -1,0 +1,67 @@
+"""Checks of the work under leases, each in a thread of its own; and the force release of leases that are over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock import metrics
+from airflow_hivelock.locks.errors import HiveLockError, StoreUnavailable
+from airflow_hivelock.locks.invalid import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.work.stale import Verdict
+
+LOOK_S = 30.0
+"""How long a check of work may take, in seconds: a cluster that does not answer delays no other lease."""
+
+
+class Looks:
+    """The checks that run now, by lease id."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Future[Verdict]] = {}
+
+    async def of(self, lease_id: str, judge: Callable[[], Verdict]) -> Verdict:
+        """Call *judge* in a thread of its own: a silent cluster may block a shared thread forever.
+
+        :raises CannotTell: the cluster gives no usable answer.
+        :raises TimeoutError: it does not answer in time. The next check begins only when that one has ended.
+        """
+        self._running = {each: look for each, look in self._running.items() if not look.done()}
+        if lease_id in self._running:
+            raise TimeoutError("an earlier check has not ended")
+        looking = self._running[lease_id] = Future()
+        looking.set_running_or_notify_cancel()
+
+        def look() -> None:
+            try:
+                looking.set_result(judge())
+            except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
+                looking.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 - SystemExit would end the triggerer's event loop
+                looking.set_exception(RuntimeError(f"the check raised {error!r}"))
+
+        threading.Thread(target=look, name="hivelock-look", daemon=True).start()
+        return await asyncio.wait_for(asyncio.wrap_future(looking), LOOK_S)
+
+
+async def free(manager: LockManager, installation: str, lease: Lease, verdict: Verdict, log: Any) -> str | None:
+    """Free a stale *lease* if it is unchanged. Return the reason if a user has to check it."""
+    user = f"keeper of {installation}"
+    try:
+        freed = await asyncio.to_thread(manager.force_release, lease.id, reason=verdict.reason, user=user, seen=lease)
+    except StoreUnavailable:
+        raise
+    except HiveLockError as error:
+        return f"{verdict.reason}, but {error}"
+    if freed:
+        metrics.force_released()
+        log.info("Freed lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
+    return None
