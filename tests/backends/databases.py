@@ -1,4 +1,4 @@
-"""What the tests of databases share."""
+"""Helpers for the tests of databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lock manager must answer, said once more and as plainly as can be: one list, first come, first served."""
+"""The answers that the lock manager must give, as a plain model: one list, first come, first served."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Model:
         return not self.ahead(mine) and not self.hives_ahead(mine.locks)
 
     def give_back(self, mine: Place, objects: Sequence[LockObject]) -> None:
-        """What lies in *objects* goes, and then, the lowest first, each parent that was there for that alone."""
+        """Release everything below *objects*. Then release each parent that was locked only for them, the lowest first."""
         held = mine.locks
         kept = [lock for lock in held if not any(_in(lock.object, target) for target in objects)]
         for lock in sorted(kept, key=lambda lock: -len(lock.object.path)):
@@ -101,4 +101,5 @@ class Model:
         elif mine.locks != locks:
             raise LeaseMismatch
         self.attempts[owner], mine.call = attempt, call
+        mine.whole |= whole  # what an earlier attempt has started may run on
         return mine

@@ -34,7 +34,7 @@ def hives(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def chroot(zookeeper: ZooKeeperServer) -> str:
-    """A part of the shared server in which no other test's Hive locks."""
+    """A part of the shared server in which no Hive of another test locks."""
     name = f"check_{next(_numbers)}"
     client = KazooClient(zookeeper.hosts)
     client.start()
@@ -78,7 +78,7 @@ def test_an_unused_namespace_beside_the_one_that_hive_uses_fails_and_names_that(
     code, (line,), _ = checked(capsys, "--url", url_of(zookeeper, chroot))
     assert code == 1
     assert "Hive has never locked below /hive_zookeeper_namespace, and it locks below /hive_locks" in line
-    assert "Name the hive.zookeeper.namespace of your Hive in the URL, or as the connection's schema" in line
+    assert "Set the hive.zookeeper.namespace of your Hive in the URL, or as the connection's schema" in line
     hive.unlock()
 
 
@@ -93,11 +93,11 @@ def test_the_namespace_in_which_hive_locks_passes_also_when_hive_is_idle(
     code, lines, _ = checked(capsys, "--url", url)
     assert (code, lines) == (
         0,
-        ["ok: Hive locks below /hive_locks, as this lock store does: 2 of its locks are there now"],
+        ["ok: Hive locks below /hive_locks, as this lock store does. It has 2 locks there now"],
     )
     hive.unlock()
     code, (line,), _ = checked(capsys, "--url", url)
-    assert (code, line[:58]) == (0, "WARNING: Hive sees these locks where it locks in ZooKeeper")
+    assert (code, line[:66]) == (0, "WARNING: Hive sees these locks only if it also locks in ZooKeeper.")
 
 
 def test_a_hive_that_locks_in_its_metastore_fails_a_connection_to_zookeeper(
@@ -123,7 +123,7 @@ def test_a_hive_that_locks_in_zookeeper_fails_a_connection_to_its_metastore(
         assert lines[0].endswith("Use zookeeper://")
     code, lines, _ = checked(capsys, "--url", url_of(zookeeper, chroot), "--metastore", metastore.uri)
     assert code == 1
-    assert lines[0].startswith("ERROR: the metastore cannot be asked where Hive locks")
+    assert lines[0].startswith("ERROR: the metastore did not say where Hive locks")
     assert f"127.0.0.1:{metastore.port}" in lines[0]
     assert "Hive has never locked below" in lines[1], "what can be looked at is looked at all the same"
 
@@ -135,7 +135,7 @@ def test_a_hive_without_concurrency_fails(
     write_site(file, {"hive.support.concurrency": "false", "hive.zookeeper.quorum": zookeeper.hosts})
     code, (line,), _ = checked(capsys, "--hive-site", str(file), "--url", url_of(zookeeper, chroot))
     assert code == 1
-    assert line.startswith("ERROR: Hive takes no locks at all, and honours none: hive.support.concurrency is false in")
+    assert line.startswith("ERROR: Hive takes no locks, and waits for none: hive.support.concurrency is false in")
     assert "Set it to true for HiveServer2" in line
 
 

@@ -11,7 +11,7 @@ from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.memory.backend import PASSING_S
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.testing import BackendConformance
+from tests.conformance import BackendConformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

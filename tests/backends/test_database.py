@@ -1,4 +1,4 @@
-"""What every database can be asked: its tables, its clock, expiry, and who is told of what."""
+"""Tests for every database: its tables, its clock, expiry, and notifications."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from airflow_hivelock.locks import (
     LockTimeout,
     StoreCorrupted,
     StoreUnavailable,
+    UpgradeNeeded,
     connect,
+    formats,
     rules,
 )
-from airflow_hivelock.locks.backends.database import candidate, notifier, store, tables
+from airflow_hivelock.locks.backends.database import candidate, notifier, store
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
+from tests.conformance import Polling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,22 +83,23 @@ def test_many_that_come_first_at_once_make_one_set_of_tables(opened: Connect) ->
         managers = list(pool.map(lambda _: opened(), range(8)))
     kept = database(managers[0])
     rows = kept.read(lambda connection: connection.execute(select(kept.tables.store.c.version)).all())
-    assert rows == [(tables.VERSION,)]
+    assert rows == [(formats.FORMAT,)]
     tokens = [manager.acquire(owner=str(n), writes=[f"dw.t{n}"]).token for n, manager in enumerate(managers)]
     assert tokens == sorted(set(tokens))
 
 
 def test_tables_of_a_newer_version_are_refused_and_not_touched(opened: Connect) -> None:
     kept = database(opened())
-    kept.transact(lambda transaction: transaction.ask(update(kept.tables.store).values(version=99)))
-    with pytest.raises(StoreCorrupted, match=r"version 99.*upgrade it here too"):
+    later = update(kept.tables.store).values(version=99, min_reader=99, raised_by="9.9")
+    kept.transact(lambda transaction: transaction.ask(later))
+    with pytest.raises(UpgradeNeeded, match=r"format 99 of airflow-hivelock 9.9.*upgrade airflow-hivelock here too"):
         opened()
 
 
 def test_tables_of_an_older_version_are_refused_with_the_way_out(opened: Connect) -> None:
     kept = database(opened())
     kept.transact(lambda transaction: transaction.ask(update(kept.tables.store).values(version=1)))
-    with pytest.raises(StoreCorrupted, match=r"version 1.*Once no lease is held, drop them.*prefix="):
+    with pytest.raises(StoreCorrupted, match=r"version 1.*When no lease is held, drop them.*prefix="):
         opened()
     assert opened(prefix="other_").acquire(owner="me", writes=[DAY])
 
@@ -211,7 +214,7 @@ def test_where_leases_free_an_expired_one_can_be_renewed_until_another_has_taken
     lapse(manager)
     taken = other.acquire(owner="next", writes=[DAY])
     assert taken.token > lease.token
-    with pytest.raises(LockLost, match="taken by another"):
+    with pytest.raises(LockLost, match="another request got its locks"):
         manager.renew(lease)
     assert not manager.release(lease)
     ended = next(tenure for tenure in manager.history() if tenure.owner == "slow")
@@ -263,7 +266,7 @@ def test_no_lease_lasts_longer_than_the_most(opened: Connect) -> None:
         HiveLeases(manager).grab_lease([("dw.other", "x")], 3600)
 
 
-# Who waits.
+# Waiters.
 
 
 def test_a_grant_whose_answer_was_lost_is_the_same_when_it_is_asked_for_again(
@@ -306,7 +309,7 @@ def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
     manager, other = opened(), opened()
     reader = manager.acquire(owner="reader", reads=[DAY])
     code = (
-        "import sys; from airflow_hivelock.locks import connect; from airflow_hivelock.locks.testing import Polling; "
+        "import sys; from airflow_hivelock.locks import connect; from tests.conformance import Polling; "
         f"Polling(connect(sys.argv[1]), 'dead', writes=['{DAY}'], attempt=1).blocked(); print('waits', flush=True); "
         "sys.stdin.read()"
     )
@@ -323,7 +326,7 @@ def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
     late = Polling(other, "late", reads=[DAY])
     dying.kill()
     dying.communicate()
-    lease = late.granted()  # although nobody has released anything
+    lease = late.granted()  # although no lease was released
     assert [waiter.owner for waiter in manager.waiters()] == []
     manager.release(reader)
     other.release(lease)
@@ -348,10 +351,10 @@ def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypa
 
 
 @pytest.mark.usefixtures("deaf")
-def test_waiters_that_were_taken_for_dead_togethercome_back_in_their_order(
+def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
     opened: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a triggerer stands still, and its waiters poll as they please."""
+    """As when a triggerer hangs, and its waiters then poll in any order."""
     monkeypatch.setattr(store.Store, "sign", lambda *given: None)
     manager, other = opened(), opened()
     lease = other.acquire(owner="holder", writes=[DAY])
@@ -396,6 +399,27 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
     second.blocked()
     assert [waiter.owner for waiter in other.waiters()] == ["second"]
     other.release(lease)
+    manager.release(second.granted())
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_waiter_that_was_not_removed_is_not_decided_as_another_comes_back(
+    opened: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its own step decides it: that step also tells its caller."""
+    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
+    manager, other = opened(), opened()
+    lease = other.acquire(owner="holder", writes=[DAY])
+    first, second = Polling(manager, "first", writes=[DAY]), Polling(manager, "second", writes=[DAY, "dw.other"])
+    first.blocked()
+    second.blocked()
+    change(manager, seen_us="CASE WHEN owner = 'second' THEN 0 ELSE seen_us END")
+    late = Polling(other, "late", writes=["dw.other"]).granted()
+    other.release(lease)
+    second.blocked()
+    assert manager.leases() == [late]
+    manager.release(first.granted())
+    other.release(late)
     manager.release(second.granted())
 
 

@@ -87,7 +87,7 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a world answered: True for a grant, False for a refusal, None for an unlock; and what was held at the end."""
+    """The answers of a world: True for a grant, False for a refusal, None for an unlock; and the locks held at the end."""
 
     answers: tuple[bool | None, ...]
     held: Held
@@ -114,7 +114,7 @@ def play(schedule: Schedule, world: World) -> Transcript:
 
 
 class Model:
-    """What must happen, said once more and as plainly as can be."""
+    """The required results, as a plain model."""
 
     def __init__(self) -> None:
         self._locks: dict[int, tuple[Lock, ...]] = {}

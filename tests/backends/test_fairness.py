@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockManager, LockTimeout
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.testing import Polling
+from tests.conformance import Polling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ def hives(hosts: str, path: str) -> Callable[[threading.Event], Iterator[None]]:
 def test_our_readers_let_a_writer_in_after_those_who_came_before_it(
     connect_zookeeper: Callable[[], LockManager],
 ) -> None:
-    """The bound: a reader begins at most once more after the writer has asked, in each of their threads."""
+    """The bound: after the writer has asked, each of their threads starts at most one more read."""
     with connect_zookeeper() as manager, Readers(READERS, ours(connect_zookeeper)) as readers:
         long = manager.acquire(
             owner="long reader", reads=[DAY], timeout_s=HANG_S

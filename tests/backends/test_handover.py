@@ -1,4 +1,4 @@
-"""What a lock costs, counted rather than timed, so that a busy machine cannot blur it: see also ``tests/bench``."""
+"""The cost of a lock in counts and not in time, so that a busy machine does not matter: see also ``tests/bench``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _names(manager: LockManager) -> tuple[str, str]:
 
 
 def cycle(session: CountingSession, manager: LockManager, count: int) -> tuple[Cost, Cost]:
-    """What it takes a new owner to lock *count* partitions, and to free them."""
+    """The cost for a new owner to lock *count* partitions, and to free them."""
     begun = session.cost
     lease = manager.acquire(owner=f"run {next(_numbers)}", writes=days(count))
     acquired = session.cost

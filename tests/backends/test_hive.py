@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockLost, LockManager, LockObject, LockTimeout, connect
-from airflow_hivelock.locks.testing import Polling
+from tests.conformance import Polling
 from tests.support.servers import HiveError, HiveSession
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_hive_is_refused_under_our_exclusive_lock(hive: HiveSession, manager: Lo
 
 
 def test_a_hive_session_that_locks_nothing_works_under_our_lock(hive: HiveSession, manager: LockManager) -> None:
-    """What a task does that runs its statements in Hive, under locks taken for them here."""
+    """A task that runs its statements in Hive under locks of this package."""
     insert = "insert overwrite table dw.u partition (dt='2013-01-02') select 1"
     manager.acquire(owner="job", writes=["dw.u/dt=2013-01-02"])
     hive.run("set hive.support.concurrency=false")
@@ -198,7 +198,7 @@ def test_partition_values_lie_where_hive_looks_for_them(hive: HiveSession, manag
 
 
 def test_hive_and_we_take_turns_on_one_partition(hive: HiveSession, manager: LockManager) -> None:
-    """Hive inserts while our writers queue: everybody gets in, nobody beside another."""
+    """Hive inserts while writers here queue: every writer gets its turn, and no two write at once."""
     errors: list[BaseException] = []
     inside = threading.Semaphore(1)
 

@@ -1,4 +1,6 @@
-"""What a warehouse team met in Hive's locks, played with real Hive: a lock that a dead session left, loads of one table at once."""
+"""Known incidents with Hive's locks, replayed with real Hive: a lock of a dead session, and simultaneous loads of one
+table.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kazoo.client import KazooClient
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, Unsupported, connect
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete
 from airflow_hivelock.locks.statements.session import StatementSession
-from airflow_hivelock.locks.testing import Polling
+from tests.conformance import Polling
 from tests.support.servers import HiveError, HiveSession
 
 if TYPE_CHECKING:
@@ -129,14 +131,14 @@ def test_a_lock_is_freed_on_the_object_that_is_named_and_on_no_other(hive: HiveS
 
 
 def test_other_stores_free_no_locks_of_hives() -> None:
-    with pytest.raises(Unsupported, match=r"hive\.txn\.timeout"):
+    with pytest.raises(Unsupported, match="its ZooKeeper, or its metastore"):
         connect("memory://").force_unlock("root_1", reason=WHY, user="ann")
 
 
 def test_loads_of_new_partitions_of_one_table_run_at_once(
     hive: HiveSession, manager: LockManager, tmp_path: Path
 ) -> None:
-    """Hive locks the table as a whole for each of them, and so refuses one beside any other work on that table."""
+    """Hive locks the whole table for each load, so it refuses a load during any other work on that table."""
     days = ("2013-01-02", "2013-01-03")
     for day in days:
         (tmp_path / day).write_text(f"{day[-1]}\n")

@@ -1,5 +1,7 @@
 """Three of Hive's own lock managers and three of ours race for the same objects, while UNLOCK TABLE removes locks of both.
 
+At the end ZooKeeper's transaction log is replayed against the specification, with Hive's actions.
+
 ``RACE_SECONDS=600 RACE_SEED=1 python -m pytest -s tests/backends/test_hive_races.py`` is a longer race.
 """
 
@@ -18,8 +20,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockLost, LockManager, LockObject, connect, rules
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.queueing import conflicts
 from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
+from tests.system.histories.trace.validate import Returned, validate
+from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +36,7 @@ SECONDS = float(os.environ.get("RACE_SECONDS", "12"))
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 + int(SECONDS))]
 
-SPACE = "hive_races"
+SPACE, ROOT = "hive_races", "/hivelock_races"
 TABLE = LockObject("dw", "t")
 DAYS = [LockObject("dw", "t", (("dt", day),)) for day in ("1", "2")]
 OF_EACH = 3
@@ -57,10 +62,10 @@ class Holder:
 
 @dataclass
 class Referee:
-    """Who believes to hold what at this moment, and which two excluded each other.
+    """Records which clients believe that they hold locks, and which two conflict.
 
-    A lock manager of Hive's that was robbed later deletes a path which another lock of Hive's may have got meanwhile. So that one
-    counts as robbed, too. Locks of ours never get a path that Hive uses.
+    A lock manager of Hive with a robbed lock may later delete a path that another lock of Hive has got meanwhile. So
+    that lock counts as robbed too. Locks of this package never get a path that Hive uses.
     """
 
     grants: Counter[str] = field(default_factory=Counter)
@@ -92,7 +97,7 @@ class Referee:
             return mine.robbed or (self._unlocking is not None and mine.on(self._unlocking))
 
     def unlock(self, hive: HiveLocks, target: LockObject) -> int:
-        """UNLOCK TABLE: whoever holds a lock on *target* at any moment of it is robbed."""
+        """UNLOCK TABLE: every client that holds a lock on *target* during it is robbed."""
         with self._mutex:
             self._unlocking = target
         freed = hive.free(target.path)
@@ -112,6 +117,7 @@ class Referee:
 class Race:
     referee: Referee
     over_s: float
+    returned: list[Returned] = field(default_factory=list)
 
     @property
     def over(self) -> bool:
@@ -125,6 +131,7 @@ class Race:
             locks = rules.with_parents(reads, writes)
             asked, lost = self.referee.unlocked(locks), False
             lease = manager.acquire(owner=f"{name}-{number}", reads=reads, writes=writes, timeout_s=120)
+            self.returned.append(Returned(time.time_ns() // 1_000_000, lease.id))
             mine = Holder(locks, hives=False, asked=asked)
             self.referee.enters(mine)
             time.sleep(dice.random() * HELD_S)
@@ -172,7 +179,7 @@ def test_three_hives_and_three_of_ours_exclude_each_other_and_leave_nothing(
 ) -> None:
     seed = int(os.environ.get("RACE_SEED", random.SystemRandom().randrange(2**32)))
     print(f"RACE_SEED={seed}")
-    url = f"zookeeper://{zookeeper.hosts}/{SPACE}?root=/hivelock_races"
+    url = f"zookeeper://{zookeeper.hosts}/{SPACE}?root={ROOT}"
     managers = [connect(url) for _ in range(OF_EACH)]
     sessions = [hives.session(f"race-{number}", SPACE) for number in range(OF_EACH + 1)]
     race = Race(Referee(), time.monotonic() + SECONDS)
@@ -197,6 +204,11 @@ def test_three_hives_and_three_of_ours_exclude_each_other_and_leave_nothing(
     assert not lock_nodes(zookeeper)
     for manager in managers:
         manager.close()
+    trace = validate(transactions([zookeeper]), Layout(f"/{SPACE}", ROOT), race.returned, hive=True)
+    trace.processes = 2
+    print(trace)
+    assert not trace.wrong, "\n".join(trace.wrong)
+    assert min(trace.actions[name] for name in ("hive_creates", "hive_unlocks", "grant", "release")) > SECONDS
 
 
 def lock_nodes(zookeeper: ZooKeeperServer) -> list[str]:

@@ -92,7 +92,9 @@ def test_where_only_jobs_lock_hives_ddl_passes_our_lock(hive: HiveSession, file:
 
 
 def test_an_odd_default_partition_name_stands_in_no_lock_of_hives(hive: HiveSession, file: str) -> None:
-    """``hive.lockmgr.zookeeper.default.partition.name``: a partition of several levels lies where it lies without."""
+    """``hive.lockmgr.zookeeper.default.partition.name``: the lock of a partition of several levels has the same path
+    without it.
+    """
     with connect(lock_store.url(lock_store.of_site(Site.read(file)))) as manager:
         hive.run("create table dw.two (x int) partitioned by (a string, b string)")
         hive.run("alter table dw.two add partition (a='1', b='2')")
@@ -107,7 +109,7 @@ def test_the_file_of_a_hive_that_locks_in_its_metastore_leads_there(tmp_path: Pa
     uris = {"hive.metastore.uris": f"thrift://127.0.0.1:{port}"}
     with Metastore(tmp_path, port=port, transactional=True, txn_timeout_s=60, config=uris) as metastore:
         said = lock_store.of_site(Site.read(str(metastore.home / "conf" / "hive-site.xml")))
-        assert lock_store.url(said) == f"metastore://127.0.0.1:{port}/"
+        assert lock_store.url(said) == f"metastore://127.0.0.1:{port}"
         with connect(lock_store.url(said)) as manager:
             lease = manager.acquire(owner="job", writes=["dw.t"])
             assert [str(holder.object) for holder in manager.show("dw.t")] == ["dw.t"]

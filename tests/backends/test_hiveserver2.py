@@ -20,8 +20,9 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.hiveserver2.backend import Address
 from airflow_hivelock.locks.hive.catalog import connect_catalog
-from airflow_hivelock.locks.hive.coverage import EXTERNAL, check
-from airflow_hivelock.locks.testing import BackendConformance
+from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.hive.properties import EXTERNAL
+from tests.conformance import BackendConformance
 from tests.support.servers.other_hiveserver2 import ReleasedHiveServer2, any_hiveserver2
 from tests.support.servers.releases import HIVE
 
@@ -141,9 +142,12 @@ def test_what_protects_what_is_told(
         return [str(finding) for finding in check(found, hive, tables, catalog)]
 
     with connect(f"zookeeper://{zookeeper.hosts}/coverage?root=/elsewhere") as astray:
-        assert "and this lock store below /coverage: neither sees the other's locks" in told(astray, manager.backend)[0]
+        assert (
+            "and this lock store below /coverage. They do not see each other's locks"
+            in told(astray, manager.backend)[0]
+        )
     with connect(f"zookeeper://{zookeeper.hosts}/hive_zookeeper_namespace?root=/elsewhere") as in_zookeeper:
-        assert told(in_zookeeper)[0].startswith("WARNING: Hive sees these locks where it locks in ZooKeeper")
+        assert told(in_zookeeper)[0].startswith("WARNING: Hive sees these locks only if it also locks in ZooKeeper")
         seen, *of_tables = told(in_zookeeper, manager.backend)
         assert seen.startswith(
             "ok: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in HiveServer2's"
@@ -159,29 +163,33 @@ def test_what_protects_what_is_told(
             "ERROR: Hive locks in ZooKeeper (DummyTxnManager, ZooKeeperHiveLockManager in the meta"
         )
         assert of_tables[1] == (
-            "ok: dw.raw is locked by Hive as its configuration says"
+            "ok: Hive locks dw.raw as its configuration says"
             if MAJOR == "2"
-            else f"ERROR: dw.raw is external: Hive 3 and later take no locks on it, and honour none. Set {EXTERNAL} to true"
+            else f"ERROR: dw.raw is external. Hive 3 and later take no locks on it, and wait for none. Set {EXTERNAL} to true"
         )
         assert "'engine.hive.lock-enabled'='false'" in of_tables[2]
         seen, *rest = told(locks, in_metastore.backend)
         assert seen.startswith("ok: Hive locks in its metastore (DbTxnManager in HiveServer2's configuration), as this")
         if MAJOR != "2":
             assert "do not lock external tables" in rest.pop(0)
-        assert "does not expire the locks of the dead" in rest[0]
+        assert "does not end the locks of dead clients" in rest[0]
         *_, named, passes = rest
-        wrongly = f"; what it grants wrongly ({FAULTS[MAJOR]}) is noticed, and given back" if MAJOR in FAULTS else ""
+        wrongly = (
+            f". It grants some locks wrongly ({FAULTS[MAJOR]}); hivelock notices that and gives them back"
+            if MAJOR in FAULTS
+            else ""
+        )
         assert named == f"ok: the metastore is of Hive {NAMED}{wrongly}"
         statements = "INSERT INTO" if MAJOR == "4" else "INSERT INTO, UPDATE, DELETE and MERGE"
-        assert f"Hive's {statements} let readers pass" in passes
-    assert told(connect("memory://coverage"))[0].startswith("WARNING: Hive sees nothing of this lock store")
+        assert f"Hive lets {statements} run while there are readers" in passes
+    assert told(connect("memory://coverage"))[0].startswith("WARNING: Hive does not see this lock store")
 
 
 def test_a_lock_store_that_hive_does_not_see_is_warned_of_at_connect(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     connect(f"metastore://127.0.0.1:{server.metastore_port}").close()
-    assert "sees nothing of this lock store" in caplog.text
+    assert "does not see this lock store" in caplog.text
     caplog.clear()
     connect(f"hiveserver2://127.0.0.1:{server.port}").close()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -194,7 +202,7 @@ def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
     manager = LockManager(HiveServer2Backend(Address("127.0.0.1", server.port), configuration=off))
     with pytest.raises(Unsupported, match=r"takes no locks: its hive\.support\.concurrency is false"):
         manager.show()
-    assert str(check(manager)[0]).startswith("ERROR: Hive takes no locks at all")
+    assert str(check(manager)[0]).startswith("ERROR: Hive takes no locks, and waits for none")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_a_hive_that_takes_no_locks_is_told_from_one_that_holds_none(
     [
         ("127.0.0.1:1", StoreUnavailable, "HiveServer2 127.0.0.1:1 did not answer"),
         ("", InvalidRequest, "needs a host"),
-        ("host:port", InvalidRequest, "a port is a number"),
+        ("host:port", InvalidRequest, "A port is a number"),
         ("host/dw`; drop table x", InvalidRequest, "not a database name"),
         ("host?auth=PLAIN", InvalidRequest, "NONE, NOSASL, LDAP, KERBEROS"),
         ("ann:secret@host?auth=NONE", InvalidRequest, "auth=LDAP"),

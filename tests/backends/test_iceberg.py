@@ -1,4 +1,4 @@
-"""Tables that are changed by commits of their own: real commits of Iceberg under leases, and who is told of what before."""
+"""Tables with commits of their own: real commits of Iceberg under leases, and the warnings before them."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_the_metastore_tells_which_tables_are_changed_by_commits(catalog: Metast
 @pytest.mark.parametrize(
     ("reads", "writes", "store", "said"),
     [
-        ([], ["dw.ice"], "metastore", "dw.ice is an Iceberg table: each commit locks it"),
-        ([], ["spark_catalog.dw.ice"], "metastore", "dw.ice is an Iceberg table: each commit locks it"),
+        ([], ["dw.ice"], "metastore", "dw.ice is an Iceberg table. Each commit locks it"),
+        ([], ["spark_catalog.dw.ice"], "metastore", "dw.ice is an Iceberg table. Each commit locks it"),
         (["dw.ice"], [], "metastore", "WARNING dw.ice is an Iceberg table: commits to it wait until"),
         ([], ["dw.hudi"], "metastore", "WARNING dw.hudi is a Hudi table"),
         (["dw.delta", "dw.plain"], ["dw.sure"], "metastore", ""),
         (["dw.hudi"], ["dw.ice"], "zookeeper", ""),
-        ([], ["lake.dw.ice"], "zookeeper", "in the catalog 'lake', of which Hive knows nothing"),
+        ([], ["lake.dw.ice"], "zookeeper", "in the catalog 'lake', which Hive does not know"),
     ],
 )
 def test_a_task_is_told_before_it_has_its_locks(

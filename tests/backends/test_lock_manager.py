@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockLost, LockManager, LockMode, LockObject, LockTimeout, connect
-from airflow_hivelock.locks.testing import Polling
+from tests.conformance import Polling
 from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
 
 if TYPE_CHECKING:

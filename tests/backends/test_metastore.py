@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import random
+import re
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from airflow_hivelock.locks.hive.coverage import check
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model import LockType as Type
 from airflow_hivelock.locks.statements.session import StatementSession
-from airflow_hivelock.locks.testing import BackendConformance, Polling
+from tests.conformance import BackendConformance, Polling
 from tests.support.servers import Metastore, lock_metastore
 
 if TYPE_CHECKING:
@@ -244,14 +245,17 @@ def test_a_reader_learns_that_a_writer_was_let_in_beside_it(
     call(manager, lease)
     intruder = raw.lock((X, DAY), agent="insert overwrite")
     assert raw.granted(intruder)
-    with pytest.raises(LockLost, match=rf"reader: .* insert overwrite holds {DAY} EXCLUSIVE beside lease {lease.id}"):
+    with pytest.raises(
+        LockLost,
+        match=rf"reader: .*insert overwrite holds {DAY} EXCLUSIVE, although that conflicts with lease {lease.id}",
+    ):
         call(manager, lease)
 
 
 def test_readers_and_writers_of_ours_stay_apart_where_the_metastore_lets_both_in(
     connect_metastore: Connect, raw: Hive
 ) -> None:
-    """All of them through the second fault at once: never two that exclude each other, and everybody gets through."""
+    """All clients meet the second fault at once: no two conflict, and every client gets its turn."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     inside: dict[str, bool] = {}
@@ -297,7 +301,7 @@ def test_a_dead_waiter_blocks_the_queue_only_until_the_server_gives_it_up(manage
 
 
 def test_the_commit_of_iceberg_waits_under_a_lease_on_its_own_table(manager: LockManager, raw: Hive) -> None:
-    """Hudi's metastore provider and Trino take the same lock; the guide says what to set instead."""
+    """Hudi's metastore provider and Trino take the same lock. The guide has the settings against that."""
     lease = manager.acquire(owner="the job that commits", reads=[TABLE])
     commit = raw.lock((X, TABLE), agent="Iceberg-1f2e")
     assert not raw.granted(commit)
@@ -353,7 +357,7 @@ def polled(manager: LockManager, request: LockRequest) -> Lease:
 
 @pytest.mark.parametrize("kind", [Type.SHARED_WRITE, Type.EXCL_WRITE])
 def test_a_lease_of_a_type_of_hives_can_be_taken_over_as_it_is_listed(manager: LockManager, kind: Type) -> None:
-    """As a task does whose trigger has acquired it."""
+    """As a task does after its trigger has acquired the lease."""
     table = LockObject.parse(TABLE)
     lease = polled(manager, rules.request("inserts", writes=[TABLE], named="sql", types={table: kind}))
     assert polled(manager, LockRequest("inserts", lease.locks)).id == lease.id
@@ -372,8 +376,8 @@ def test_a_transactions_lock_is_shown_and_honoured_and_ends_with_the_transaction
         assert manager.acquire(owner="reader", reads=[DAY]), "SHARED_WRITE lets readers pass"
         with pytest.raises(LockTimeout, match="hive_update_7"):
             manager.acquire(owner="writer", writes=[TABLE])
-        with pytest.raises(Unsupported, match="ABORT TRANSACTIONS"):
-            manager.force_release(f"metastore-{number}", reason="stuck", user="ops")
+        with pytest.raises(Unsupported, match=rf"lock {number} of .* ABORT TRANSACTIONS {transaction}$"):
+            manager.force_unlock(str(number), reason="stuck", user="ops")
     assert [holder.owner for holder in manager.show()] == ["reader"]
 
 
@@ -386,7 +390,7 @@ def test_a_transaction_is_shown_and_aborted_with_its_locks(
         (shown,) = session.run("show transactions")
         (mine,) = [each for each in shown.records() if each["Transaction ID"] == transaction]
         assert (mine["Transaction State"], mine["User"], mine["Hostname"]) == ("OPEN", "ann", "gateway")
-        with pytest.raises(HiveLockError, match="transaction 999999 is not open, and none was aborted"):
+        with pytest.raises(HiveLockError, match="transaction 999999 is not open, so none was aborted"):
             list(session.run(f"abort transactions {transaction} 999999"))
         assert manager.show(TABLE)
         with caplog.at_level(logging.WARNING):
@@ -398,17 +402,62 @@ def test_a_transaction_is_shown_and_aborted_with_its_locks(
         assert "OPEN" not in [e["Transaction State"] for e in shown.records() if e["Transaction ID"] == transaction]
 
 
-def test_a_lock_of_hives_own_is_freed_by_its_number_and_the_log_says_who_and_why(
+def test_a_lock_of_hives_own_is_freed_by_its_id_and_the_log_says_who_and_why(
     manager: LockManager, raw: Hive, caplog: pytest.LogCaptureFixture
 ) -> None:
-    number = raw.lock((X, DAY), agent="stuck")
-    assert manager.leases() == []
+    number = raw.lock((X, DAY), (S, "dw.airports"), agent="trino_7")
+    other = raw.lock((S, "dw.airports"), agent="a living reader")
+    held = {str(holder.object): holder for holder in manager.show() if holder.hive_id == str(number)}
+    assert held.keys() == {DAY, "dw.airports"}
+    assert held[DAY].heartbeat is not None
+    careless, session = (StatementSession(manager, user="ops", reason=why) for why in ("", "its client is gone"))
+    with pytest.raises(InvalidRequest, match="must say why") as asked:
+        careless.run(f"drop force lock {number}")
+    shown = [line for line in str(asked.value).splitlines() if line.startswith(f"lock {number}: ")]
+    assert len(shown) == 2, "what would be freed is shown before"
+    for part in (r"ann at gateway \(trino_7\)", "acquired: 20.* ago", "last heartbeat: 20.* ago", "transaction: none"):
+        assert re.search(part, shown[0])
+    with pytest.raises(Unsupported, match="is on 2 objects, and a metastore frees it whole"):
+        list(session.run(f"drop force lock {number} on table dw.airports"))
+    with pytest.raises(HiveLockError, match=r"holds nothing on dw\.other"):
+        list(session.run(f"drop force lock {number} on table dw.other"))
+    assert {holder.hive_id for holder in manager.show()} == {str(number), str(other)}
     with caplog.at_level(logging.WARNING):
-        assert manager.force_release(f"metastore-{number}", reason="its session is gone", user="ops")
-    assert f"ops force-released lock {number} of stuck ({DAY} EXCLUSIVE): its session is gone" in caplog.text
-    assert manager.show() == []
-    assert not manager.force_release("metastore-999999", reason="typo", user="ops")
-    assert not manager.force_release("another-store-1", reason="typo", user="ops")
+        (freed,) = session.run(f"drop force lock {number}")
+    assert {(row["lock_id"], row["user"], row["object"]) for row in freed.records()} == {
+        (number, "ann", DAY),
+        (number, "ann", "dw.airports"),
+    }
+    assert re.search(
+        f"ops force-released lock {number} of trino_7 .*{DAY} EXCLUSIVE.*: its client is gone", caplog.text
+    )
+    assert [holder.hive_id for holder in manager.show()] == [str(other)], "the reader keeps its lock"
+    for wrong, error in ((number, "holds nothing"), (999999, "lock 999999 holds nothing"), ("hive_q-1", "Lock ID")):
+        with pytest.raises(HiveLockError, match=error):
+            list(session.run(f"drop force lock {wrong}"))
+
+
+def test_a_waiting_lock_of_a_transaction_is_not_freed_either(manager: LockManager, raw: Hive) -> None:
+    """The metastore itself would remove it: its UNLOCK refuses only the granted locks of transactions."""
+    holder = raw.lock((X, TABLE), agent="writer")
+    with raw.transaction() as transaction:
+        number = raw.lock((X, TABLE), transaction=transaction, agent="hive_update_9")
+        with pytest.raises(Unsupported, match=f"ABORT TRANSACTIONS {transaction}$"):
+            manager.force_unlock(str(number), reason="stuck", user="ops")
+        with manager.backend.store.client() as client:  # type: ignore[attr-defined]
+            assert number in {row.id for row in client.rows()}
+    raw.unlock(holder)
+
+
+def test_a_lease_is_no_lock_of_hives_and_a_lock_of_hives_no_lease(manager: LockManager, raw: Hive) -> None:
+    lease = manager.acquire(owner="reader", reads=[DAY])
+    with pytest.raises(InvalidRequest, match=rf"is lease {lease.id} of reader\. DROP FORCE LEASE {lease.id} frees it"):
+        manager.force_unlock(lease.id.partition("-")[2], reason="stuck", user="ops")
+    manager.verify(lease)
+    number = raw.lock((S, DAY), agent="reader")
+    for lease_id in (f"metastore-{number}", "metastore-999999", "another-store-1"):
+        assert not manager.force_release(lease_id, reason="typo", user="ops")
+    assert raw.granted(number)
 
 
 def test_what_is_locked_is_named_and_nothing_else(manager: LockManager, raw: Hive) -> None:
@@ -435,7 +484,7 @@ def test_a_prefix_becomes_its_table(manager: LockManager, raw: Hive) -> None:
 
 
 def test_shared_on_a_database_is_not_taken(manager: LockManager) -> None:
-    with pytest.raises(InvalidRequest, match="name the tables"):
+    with pytest.raises(InvalidRequest, match="Name the tables"):
         manager.acquire(owner="reader", reads=["dw"])
     lease = manager.acquire(owner="reader", reads=["dw", TABLE])
     assert [str(lock) for lock in lease.locks] == [f"{TABLE} SHARED"]
@@ -507,7 +556,7 @@ def test_the_url_says_what_is_wrong_before_anything_is_locked(server: Metastore)
     for url, wrong in (
         ("metastore://", "names no metastore"),
         ("metastore://ann:secret@host", "metastore host takes no login"),
-        ("metastore://host:port", "a port is a number"),
+        ("metastore://host:port", "A port is a number"),
         ("metastore://host?auth=LDAP", "NONE, KERBEROS"),
         ("metastore://host?timeout_s=soon", "timeout_s=.soon. is not a number of seconds, above 0"),
         ("metastore://host?ssl=1", "true or false"),
@@ -545,7 +594,7 @@ def test_the_check_names_the_release_and_what_readers_are_not_told_of(manager: L
     assert ("UPDATE" in passes) is (HIVE < "4")
     assert "INSERT INTO" in passes
     catalog = connect_catalog(server.uri)
-    assert str(check(connect("memory://check"), catalog, catalog=catalog)[-1]).startswith(named.partition(";")[0])
+    assert str(check(connect("memory://check"), catalog, catalog=catalog)[-1]).startswith(named.partition(". ")[0])
 
 
 def test_a_table_and_its_partition_columns_are_found(server: Metastore, raw: Hive) -> None:
@@ -561,7 +610,7 @@ def test_a_table_and_its_partition_columns_are_found(server: Metastore, raw: Hiv
 
 @pytest.mark.skipif(not HIVE.startswith("3"), reason=f"Hive {HIVE} makes none for a client of Hive 2.3's")
 def test_an_insert_only_table_is_told_of(server: Metastore, raw: Hive) -> None:
-    """Hive 3 tells of it only who says that it knows of such tables."""
+    """Hive 3 reports such a table only to clients that know the type."""
     raw.create_table("acid.orders", "dt", transactional="true", transactional_properties="insert_only")
     found = connect_catalog(server.uri).table(LockObject("acid", "orders"))
     assert found is not None

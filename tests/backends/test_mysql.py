@@ -28,8 +28,8 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.database import DatabaseBackend, mysql
 from airflow_hivelock.locks.backends.database.mysql_session import Login
-from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
+from tests.conformance import Polling
 from tests.support.servers import MariaDBServer
 from tests.support.servers.certificates import Authority
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.backends.database.store import Living
+    from airflow_hivelock.locks.backends.database.entered import Living
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 
 integration = pytest.mark.integration
@@ -241,7 +241,7 @@ def test_a_waiter_looks_often_at_first_and_then_less(mysql_url: str, monkeypatch
 
 @pytest.fixture
 def contrary(mariadb: MariaDBServer, mysql_url: str) -> Iterator[str]:
-    """A server all of whose defaults are other than ours."""
+    """A server with defaults that all differ from the needed ones."""
     changed = {
         "tx_isolation": "'SERIALIZABLE'",
         "autocommit": "0",
@@ -335,7 +335,7 @@ def test_tables_are_of_innodb_and_tell_names_by_each_byte(mysql_url: str) -> Non
         assert [tuple(row) for row in made] == [("InnoDB", "utf8mb4_bin")]
 
 
-# Who is let in.
+# Logins.
 
 
 @integration
@@ -344,7 +344,7 @@ def test_who_is_not_let_in_is_told_so(mariadb: MariaDBServer, mysql_url: str) ->
         schema = database(manager).tables.schema
         do(
             manager, "DELETE FROM mysql.db", "FLUSH PRIVILEGES"
-        )  # for which everybody may do all in what is called test…
+        )  # by default every user may do everything in databases named test…
         do(manager, "CREATE OR REPLACE USER ann IDENTIFIED BY 'hush-日本'", "CREATE OR REPLACE USER bob")
         do(manager, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.* TO ann", f"GRANT SELECT ON {schema}.* TO bob")
     at = f"127.0.0.1:{mariadb.port}/{schema}"
@@ -400,13 +400,13 @@ def test_tls_is_checked_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("mysql+mysqldb://db/locks", r"mysql\+mysqldb.*write mysql://, for which pymysql"),
-        ("mariadb+mariadbconnector://db/locks", r"mariadb\+.*write mariadb://"),
+        ("mysql+mysqldb://db/locks", r"mysql\+mysqldb.*Write mysql://, which uses pymysql"),
+        ("mariadb+mariadbconnector://db/locks", r"mariadb\+.*Write mariadb://"),
         ("mysql://db", "names no database"),
         ("mysql://db/locks?init_command=DROP", "no option init_command"),
         ("mysql://db/locks?local_infile=1", "no option local_infile"),
         ("mysql://db/locks?ssl_mode=maybe", "ssl_mode='maybe'"),
-        ("mysql://db/locks?ssl_mode=disabled&ssl_ca=ca.pem", "leave one of them out"),
+        ("mysql://db/locks?ssl_mode=disabled&ssl_ca=ca.pem", "Leave one of them out"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, said: str) -> None:

@@ -1,20 +1,21 @@
-"""Priority, limits and stepping aside: databases answer each call as the memory backend does, whose rules are the plainest."""
+"""Priority, limits, deferred grants and invitations: databases give the same answers as the plain memory backend."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import random
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_hivelock.locks import Lease, LockManager, Superseded, connect, rules
-from airflow_hivelock.locks.backend import Free
+from airflow_hivelock.locks.backend import NeedsSlot
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.errors import LeaseMismatch, LockTimeout
-from airflow_hivelock.locks.model import LeaseLimit
+from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 OBJECTS = ["dw", "dw.a", "dw.b", "dw.c", "dw.a/d=1", "dw.a/d=2"]
 OWNERS = [f"owner {number}" for number in range(8)]
 LIMITS = [None, None, LeaseLimit("g", 1), LeaseLimit("g", 2), LeaseLimit("g", 2), LeaseLimit("h", 1)]
+BRIEF = DeferredGrant(0.001)
+DEFERRED = [
+    *[None] * 10,
+    DeferredGrant(),
+    DeferredGrant(600.0),
+    DeferredGrant(600.0),
+    BRIEF,
+    BRIEF,
+    DeferredGrant(has_slot=True),
+    DeferredGrant(has_slot=True),
+]
 STEPS = 120
 RUNS = 200 if os.environ.get("FULL") else 8
 
@@ -53,7 +65,9 @@ class Twins:
         acts += [lambda: self._withdraw(self._random.choice(waiting))] if waiting else []
         acts += [lambda: self._release(self._random.choice(held))] * 2 if held else []
         self._random.choice(acts)()
-        # In the order of each queue: a place in one goes neither before nor after a place in another.
+        if any(asked.pending[0].request.deferred == BRIEF for asked in self._asked.values()):
+            time.sleep(0.005)  # by the next step its invitation is over, by the clocks of both stores
+        # In the order of each queue: positions of different queues have no order among them.
         listed = [
             sorted(map(_shown, manager.waiters()), key=lambda shown: shown[1].value) for manager in self._managers
         ]
@@ -69,7 +83,7 @@ class Twins:
             objects[:1],
             priority=choose.choice([1, 1, 1, 2, 3]),
             limit=choose.choice(LIMITS),
-            late=choose.random() < 0.15,
+            deferred=choose.choice(DEFERRED),
             wait=choose.random() < 0.8,
         )
         self.said.append(f"ask {request}")
@@ -98,7 +112,7 @@ class Twins:
         assert freed[0] is freed[1], "\n".join(self.said)
 
     def _compared(self, outcomes: list[Any]) -> bool:
-        """Whether it waits, holds or stands aside, in both."""
+        """Whether it waits, holds or is away, in both."""
         kinds = [type(outcome) for outcome in outcomes]
         assert kinds[0] is kinds[1], "\n".join([*self.said, *map(str, outcomes)])
         return not isinstance(outcomes[0], Exception)
@@ -114,7 +128,7 @@ def _outcome(pending: PendingLease, request: LockRequest) -> Any:
         outcome = pending.poll()
     except (LockTimeout, LeaseMismatch, Superseded) as error:
         return error
-    assert request.late or not isinstance(outcome, Free)
+    assert request.deferred or not isinstance(outcome, NeedsSlot)
     return outcome
 
 
@@ -122,7 +136,15 @@ def _shown(waiter: Any) -> tuple[Any, ...]:
     by = [(one.owner, one.waiting, one.group) for one in waiter.blocked_by]
     leases_of_group = {one for one in by if one[2] and not one[1]}  # in any order
     others = tuple(one for one in by if one not in leases_of_group)
-    return waiter.owner, waiter.waits_for, waiter.place, waiter.priority, leases_of_group, others
+    return (
+        waiter.owner,
+        waiter.waits_for,
+        waiter.position,
+        waiter.priority,
+        leases_of_group,
+        others,
+        waiter.until is None,
+    )
 
 
 def _ignore() -> None:

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
 from airflow_hivelock.locks.hive import coverage
-from airflow_hivelock.locks.testing import Polling
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
+from tests.conformance import Polling
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

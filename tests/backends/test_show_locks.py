@@ -1,4 +1,4 @@
-"""Our statements beside real Hive's: what both print of the same locks, and how both read the same text."""
+"""The statements here and real Hive's: how both print the same locks, and how both read the same text."""
 
 from __future__ import annotations
 

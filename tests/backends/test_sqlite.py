@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import Lease, StoreUnavailable, connect, rules
-from airflow_hivelock.locks.backends.database import dialect, notifier
+from airflow_hivelock.locks.backends.database import notifier
+from airflow_hivelock.locks.pauses import jitter
 from tests.backends.databases import DAY, HANG_S
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_forked_workers_do_not_pause_for_the_same_times() -> None:
     for _ in range(2):
         reading, writing = os.pipe()
         if not (child := os.fork()):
-            os.write(writing, str([dialect.jitter() for _ in range(4)]).encode())
+            os.write(writing, str([jitter() for _ in range(4)]).encode())
             os._exit(0)
         os.waitpid(child, 0)
         os.close(writing)

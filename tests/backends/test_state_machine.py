@@ -1,6 +1,6 @@
-"""Random calls of several owners through two sessions, each compared with a model that is as plain as can be.
+"""Random calls of several owners through two sessions, each compared with a plain model.
 
-The examples are the same at every run; ``FULL=1`` makes many more, new ones, and says how to repeat one that fails.
+The examples are the same in every run. ``FULL=1`` makes many new ones, and prints how to repeat one that fails.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.calls or self.leases)
     @rule(pick=picks, later=attempts, session=either)
     def begin_again(self, pick: int, later: int, session: int) -> None:
-        """As a task does whose process died: the same request, at the same or a later attempt."""
+        """As a task does after its process died: the same request, with the same or a later attempt."""
         asked_before: Sequence[LockRequest | Lease] = [call.pending.request for call in self.calls] or self.leases
         before = asked_before[pick % len(asked_before)]
         attempt = self.model.attempts[before.owner] + later
@@ -274,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         for waiter in self._either().waiters():
             by = [(blocker.owner, blocker.waiting) for blocker in waiter.blocked_by]
             ours = [entry for entry in by if entry[0] not in self.model.hive]
-            listed.append((waiter.owner, waiter.locks, waiter.place, ours, set(by) - set(ours)))
+            listed.append((waiter.owner, waiter.locks, waiter.position, ours, set(by) - set(ours)))
         assert listed == expected
 
     def _either(self) -> LockManager:

@@ -191,7 +191,7 @@ def hives(hive: HiveSession | HiveServer2Client, sql: str) -> Types | None:
         hive.run(sql)
     except HiveError as error:
         if told := re.search(r"LOCKS\[(.*?)\]", error.message):
-            # Hive 4 escapes the names of partitions once more.
+            # Hive 4 escapes the names of partitions a second time.
             pairs = (each.replace("%25", "%").split(" ", 1) for each in told[1].split("\t") if each)
             return {LockObject.parse(name): LockType[kind] for kind, name in pairs if not name.startswith("_dummy")}
     return None

@@ -1,6 +1,7 @@
-"""Real Hive and real Spark make partitions from values in many spellings: a lock has the name that both give, or none.
+"""Real Hive and real Spark create partitions from values in many spellings: a lock has the name that both use, or none.
 
-And a plan against their metastore: two spellings meet on one lock, and what it does not know is said."""
+A plan with their metastore: two spellings lead to one lock, and an unknown one is reported.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def test_a_name_that_the_metastore_does_not_know(catalog: Catalog, caplog: pytes
     for reads, writes in ((["shopp.sales"], []), ([], ["shopp.sales"]), (["shopp"], [])):
         with pytest.raises(InvalidRequest, match=r"there is no database shopp; did you mean shop\?"):
             plan(reads, writes, catalog)
-    with pytest.raises(InvalidRequest, match="n is of type int, and 'x' is no int"):
+    with pytest.raises(InvalidRequest, match="n is of type int, and 'x' is not a valid int"):
         plan(["shop.sales/d=2024-02-09/n=x"], [], catalog)
     assert not caplog.records
     assert plan([], ["shop.slaes"], catalog)[1] == [LockObject("shop", "slaes")]

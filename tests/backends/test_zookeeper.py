@@ -1,4 +1,4 @@
-"""What is ZooKeeper's own: lost connections, dead waiters, and requests that do not fit."""
+"""Tests for ZooKeeper only: lost connections, dead waiters, and requests that do not fit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from airflow_hivelock.locks import (
     StoreUnavailable,
     WaitsFor,
     connect,
+    formats,
     rules,
 )
-from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, backend, layout, record
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -37,8 +38,8 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Refused,
     SetData,
 )
-from airflow_hivelock.locks.model import owner_key
-from airflow_hivelock.locks.testing import Polling
+from airflow_hivelock.locks.model import DeferredGrant, owner_key
+from tests.conformance import Polling
 from tests.support.servers import ZooKeeperServer, free_port
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(
 
 
 def test_a_new_session_is_another_though_its_id_is_the_same(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
-    """As a server may give it whose clock was set back."""
+    """A server whose clock was set back may give the same id."""
     with manager:
         client = manager.backend.store.client  # type: ignore[attr-defined]
         session, ident = client.session, client._zk.client_id
@@ -205,18 +206,18 @@ def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager
     living.close()
 
 
-def test_one_that_has_stepped_aside_is_in_nobodys_way_and_forgotten_in_time(
+def test_an_away_request_blocks_no_other_and_is_forgotten_in_time(
     connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "WAITER_KEPT_S", 0.0)
     with connect_zookeeper() as holder, connect_zookeeper() as mine:
         lease = holder.acquire(owner="holder", writes=[DAY])
-        late = mine.begin(rules.request("late", [], [DAY], late=True), lambda: None)
+        late = mine.begin(rules.request("late", [], [DAY], deferred=DeferredGrant()), lambda: None)
         assert isinstance(late.poll(), Blocked)
         behind = Polling(holder, "behind", writes=[DAY])
         behind.blocked()
         holder.release(lease)
-        assert isinstance(late.poll(), Free)
+        assert isinstance(late.poll(), NeedsSlot)
         assert [(w.owner, w.waits_for) for w in holder.waiters()] == [
             ("behind", WaitsFor.LOCK),
             ("late", WaitsFor.SLOT),
@@ -240,10 +241,14 @@ def test_coming_back_with_a_slot_is_one_write_although_it_is_the_workers_first(
             return int(touched[0].mzxid)
 
         before = written()
-        assert isinstance(triggerer.begin(rules.request("late", [], [DAY], late=True), lambda: None).poll(), Free)
-        aside = written()
+        assert isinstance(
+            triggerer.begin(rules.request("late", [], [DAY], deferred=DeferredGrant()), lambda: None).poll(), NeedsSlot
+        )
+        invited = written()
         assert isinstance(worker.begin(rules.request("late", [], [DAY]), lambda: None).poll(), Lease)
-        assert (aside - before, written() - aside) == (2, 2), "one each, and the one that counts"
+        assert (invited - before, written() - invited) == (3, 2), (
+            "arrival and going away; the grant; the one that counts each"
+        )
 
 
 def test_a_daily_run_passes_a_rerun_that_waits_but_not_what_has_waited_for_long(
@@ -405,7 +410,7 @@ def test_a_server_that_is_not_there_is_said_to_be() -> None:
     [
         ("zookeeper:///hive", "needs hosts"),
         ("zookeeper://127.0.0.1:1/../x", "is not a ZooKeeper path"),
-        ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "under Hive's namespace"),
+        ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "below Hive's namespace"),
         ("zookeeper://127.0.0.1:1/hive?timeout_s=soon", "not a number"),
         ("zookeeper://127.0.0.1:1/hive?colour=blue", "colour"),
         ("oracle://127.0.0.1/locks", "oracle is not a lock store"),
@@ -418,14 +423,14 @@ def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url:
 
 
 def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: LockManager) -> None:
-    """The rolling upgrade: a version reads what it knows, and says so where it does not."""
+    """The rolling upgrade: a version reads the records that it knows, and reports the others."""
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
     with manager:
         newer = manager.acquire(owner="newer", writes=[DAY])
         path = backend.store.layout.record(owner_key("newer"))
         (node,) = backend.store.client.submit(Get(path))
-        written = json.dumps(json.loads(node.data) | {"format": record.FORMAT + 1, "sealed": True}).encode()
+        written = json.dumps(json.loads(node.data) | {"format": formats.FORMAT + 1, "sealed": True}).encode()
         backend.store.client.submit(Commit((SetData(path, written, -1),)))
         for attempt in (
             lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
@@ -440,17 +445,17 @@ def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: 
 
 
 def test_what_an_older_protocol_wrote_is_not_overtaken_and_not_misread(manager: LockManager) -> None:
-    """A process of the older protocol may still run: its record says how to end that."""
+    """A process of the older protocol may still run: the error for its record has the steps to end it."""
     backend = manager.backend
     assert isinstance(backend, ZooKeeperBackend)
     with manager:
         manager.acquire(owner="older", writes=[DAY])
         path = backend.store.layout.record(owner_key("older"))
         (node,) = backend.store.client.submit(Get(path))
-        written = json.dumps(json.loads(node.data) | {"format": record.FORMAT - 1}).encode()
+        written = json.dumps(json.loads(node.data) | {"format": formats.OLDEST - 1}).encode()
         backend.store.client.submit(Commit((SetData(path, written, -1),)))
         for owner in ("older", "next"):
-            with pytest.raises(StoreCorrupted, match="stop what runs the older one"):
+            with pytest.raises(StoreCorrupted, match="stop what runs the older version"):
                 manager.acquire(owner=owner, writes=[DAY], attempt=2)
         assert backend.store.client.submit(Get(path))[0].data == written
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])
@@ -474,7 +479,7 @@ def test_a_ticket_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> 
 def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
     zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
 ) -> None:
-    """As when a triggerer stands still for longer than its session lasts, and its waiters poll as they please."""
+    """As when a triggerer hangs for longer than its session lasts, and its waiters then poll in any order."""
     with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
         lease = holder.acquire(owner="holder", writes=[DAY])
         waiters = {f"waiter {number}": Polling(still, f"waiter {number}", writes=[DAY]) for number in range(10)}

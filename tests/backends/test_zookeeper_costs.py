@@ -1,4 +1,4 @@
-"""What an acquire and its release cost on a real ZooKeeper: writes, and requests to the server."""
+"""The cost of an acquire and its release on a real ZooKeeper: writes, and requests to the server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import Lease, LockManager
+from airflow_hivelock.locks import Lease, LockManager, rules
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Exists, Get, Refused, Request
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
+from airflow_hivelock.locks.model import DeferredGrant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,3 +146,40 @@ def test_partitions_that_the_grant_has_created_are_not_read(
     assert [path for path in session.read if "/day=" in path] == []
     assert isinstance(manager.acquire(owner="next", writes=names[:1]), Lease)
     assert (session.writes, session.refused) == (3, 0)
+
+
+def test_an_invited_grant_costs_four_writes_two_of_them_the_workers(
+    counting: tuple[Counting, LockManager, LockManager],
+) -> None:
+    session, worker, triggerer = counting
+    invited = triggerer.begin(rules.request("late", [], ["dw.t/n=1"], deferred=DeferredGrant(60)), lambda: None)
+    assert isinstance(invited.poll(), NeedsSlot)
+    granted = worker.begin(
+        rules.request("late", [], ["dw.t/n=1"], deferred=DeferredGrant(60, has_slot=True)), lambda: None
+    ).poll()
+    assert isinstance(granted, Lease)
+    worker.release(granted)
+    assert (session.writes, session.refused) == (2, 0)
+    assert session.packets <= 6, session.read
+
+
+def test_an_invitation_costs_two_writes_its_arrival_and_its_turn(
+    counting: tuple[Counting, LockManager, LockManager],
+) -> None:
+    session, triggerer, _ = counting
+    invited = triggerer.begin(rules.request("late", [], ["dw.t/n=1"], deferred=DeferredGrant(60)), lambda: None)
+    assert isinstance(invited.poll(), NeedsSlot)
+    assert (session.writes, session.refused) == (2, 0)
+    assert session.packets <= 5, session.read
+
+
+def test_a_worker_that_has_to_give_its_slot_back_writes_nothing(
+    counting: tuple[Counting, LockManager, LockManager],
+) -> None:
+    session, worker, others = counting
+    others.acquire(owner="holder", writes=["dw.t/n=1"])
+    asked = worker.begin(
+        rules.request("late", [], ["dw.t/n=1"], deferred=DeferredGrant(60, has_slot=True)), lambda: None
+    )
+    assert isinstance(asked.poll(), Blocked)
+    assert session.writes == 0

@@ -64,7 +64,7 @@ def test_each_of_forty_gets_its_turn_of_four_in_order_and_few_are_woken(
         assert [isinstance(outcome, Lease) for outcome in first] == [True] * 4 + [False] * (ALL - 4)
         assert [waiter.owner for waiter in other.waiters()] == [f"day {number}" for number in range(4, ALL)]
         assert {waiter.waits_for for waiter in other.waiters()} == {WaitsFor.LEASE}
-        other.release(other.acquire(owner="hive", writes=[day(ALL - 1)]))  # in the way of nobody's locks
+        other.release(other.acquire(owner="hive", writes=[day(ALL - 1)]))  # it blocks no lock
         held = [outcome for outcome in first if isinstance(outcome, Lease)]
         took_ms, woken = [], []
         for number in range(4, ALL):

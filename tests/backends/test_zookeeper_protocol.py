@@ -14,7 +14,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockObject, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
-from airflow_hivelock.locks.backends.zookeeper import store as stores
+from airflow_hivelock.locks.backends.zookeeper import retry as retries
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Commit,
@@ -30,15 +30,15 @@ from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.backends.zookeeper.nodes import FEW
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
-from airflow_hivelock.locks.testing import Polling
 from tests.bench.measure import zxid
+from tests.conformance import Polling
 from tests.support.servers.lock_manager import HiveLockManagers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow_hivelock.locks import LockRequest
-    from airflow_hivelock.locks.backend import Blocked, Free
+    from airflow_hivelock.locks.backend import Blocked, NeedsSlot
     from airflow_hivelock.locks.pending import Silent
     from tests.support.servers import ZooKeeperServer
 
@@ -61,7 +61,7 @@ def hive(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 @pytest.fixture(scope="module")
 def hives(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveLockManagers]:
-    """Real Hive, whose sessions clean up behind them."""
+    """Real Hive with sessions that remove their nodes."""
     with HiveLockManagers(tmp_path_factory.mktemp("hive"), zookeeper=zookeeper, cleans=True) as managers:
         yield managers
 
@@ -124,7 +124,7 @@ def test_the_oldest_lease_still_excludes_others_once_more_tickets_were_seen_than
 
 
 class Overtaken(KazooSession):
-    """Before its next grant somebody else does something."""
+    """Before its next grant another client acts."""
 
     other: Callable[[], object] | None = None
     overtaken = False
@@ -145,7 +145,7 @@ def _grants(commit: Commit) -> bool:
 
 
 def hive_locks(hive: KazooClient, namespace: str, mode: str) -> None:
-    """What a query of Hive's makes that locks a table, its namespace too."""
+    """The locks of a Hive query on a table, and its namespace."""
     for target, wanted in (("dw", "SHARED"), ("dw/t", mode)):
         hive.ensure_path(f"{namespace}/{target}")
         hive.create(f"{namespace}/{target}/LOCK-{wanted}-", b"q:0:IMPLICIT:query:host", sequence=True)
@@ -226,7 +226,7 @@ def test_real_hives_clean_up_keeps_nobody_waiting(zookeeper: ZooKeeperServer, hi
 
 @pytest.fixture(params=[True, False], ids=["readable", "closed"])
 def guarded_root(hive: KazooClient, request: pytest.FixtureRequest) -> Iterator[Layout]:
-    """Namespaces on a ZooKeeper whose own root no client may write, or even read."""
+    """Namespaces on a ZooKeeper with a root that no client may write, or even read."""
     layout = Layout(f"/hive-guarded-{request.param}", f"/hivelock-guarded-{request.param}")
     for path in layout.directories:
         hive.ensure_path(path)
@@ -249,7 +249,7 @@ def test_a_store_without_our_nodes_is_said_to_be_one(
     with connect_zookeeper() as manager:
         store: Any = manager.backend.store  # type: ignore[attr-defined]
         hive.delete(store.layout.root, recursive=True)
-        with pytest.raises(StoreUnavailable, match="is gone from ZooKeeper; connect again"):
+        with pytest.raises(StoreUnavailable, match=r"is missing in ZooKeeper\. Connect again"):
             manager.acquire(owner="me", writes=["dw.t"], timeout_s=5.0)
 
 
@@ -543,7 +543,7 @@ def test_readers_that_come_without_a_break_do_not_keep_a_lease_from_its_release(
 
 
 class Restless(KazooSession):
-    """Before each of its grants somebody makes or removes the table's node."""
+    """Before each of its grants another client creates or removes the table's node."""
 
     def __init__(self, hosts: str, path: str) -> None:
         super().__init__(hosts)
@@ -575,7 +575,7 @@ def test_a_request_that_is_outrun_each_time_ends_at_its_deadline(zookeeper: ZooK
 
 
 class Outwritten(KazooSession):
-    """Before each of its writes somebody else is quicker."""
+    """Before each of its writes another client writes."""
 
     tries = 0
     other: Callable[[], None] | None = None
@@ -603,14 +603,14 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[LockManager, Lease], object],
 ) -> None:
-    monkeypatch.setattr(stores, "GIVE_UP_S", 1.0)
+    monkeypatch.setattr(retries, "GIVE_UP_S", 1.0)
     with connect_zookeeper() as other:
         store: Any = other.backend.store  # type: ignore[attr-defined]
         session = Outwritten(zookeeper.hosts)
         with LockManager(ZooKeeperBackend(session, store.layout)) as manager:
             lease = manager.acquire(owner="me", reads=["dw.t"])
             session.other = partial(other.renew, lease)
-            with pytest.raises(StoreUnavailable, match="times in turn"):
+            with pytest.raises(StoreUnavailable, match="times in a row"):
                 call(manager, lease)
             assert session.tries < 50, "it has kept the server busy"
             session.other = None
@@ -618,7 +618,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
 
 
 def unlock(hives: HiveLockManagers, hive: KazooClient, layout: Layout, path: list[str]) -> None:
-    """UNLOCK TABLE by real Hive; of a database, whose locks Hive 2.3 does not list, the same by hand."""
+    """UNLOCK TABLE by real Hive. Hive 2.3 does not list locks on a database, so these are removed by hand."""
     if hives.session("unlocks", layout.namespace[1:]).free(path):
         return
     target = "/".join((layout.namespace, *path))
@@ -636,7 +636,7 @@ def nodes_on(manager: LockManager, name: str) -> list[str]:
     return [placed.path for placed in store.namespace.below(target) if placed.object == target]
 
 
-def outcome_of(manager: LockManager, request: LockRequest) -> Lease | Free | Blocked | Silent:
+def outcome_of(manager: LockManager, request: LockRequest) -> Lease | NeedsSlot | Blocked | Silent:
     """What becomes of *request* at first, in bounded time."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(manager.begin(request, lambda: None, 60.0).poll).result(WAIT_S)

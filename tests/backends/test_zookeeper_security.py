@@ -1,5 +1,6 @@
-"""Who is let in by ZooKeeper, who may touch what, and what is said to those who may not: real servers, each credential
-right and wrong."""
+"""Logins at ZooKeeper, rights on nodes, and the errors without them: real servers, each with the right and a wrong
+credential.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ def test_with_a_login_our_nodes_are_the_creators_and_hives_are_everybodys(
         with connect(_url(zookeeper.hosts, number)) as looker:
             assert [holder.lease_id for holder in looker.show(DAY)] == [lease.id]
             looker.check_token(lease.id, "job", lease.works[0].token)  # a job's last look needs no password
-            with pytest.raises(AccessDenied, match=r"who shows no credentials .* at /secured-\d+/airflow_hivelock/"):
+            with pytest.raises(
+                AccessDenied, match=r"a client without credentials .* at /secured-\d+/airflow_hivelock/"
+            ):
                 looker.force_release(lease.id, reason="why", user="me")
             with pytest.raises(AccessDenied):
                 looker.acquire(owner="stranger", writes=[DAY])
@@ -96,7 +99,7 @@ def test_a_wrong_password_is_told_at_once(zookeeper: ZooKeeperServer, number: in
     with connect(_url(zookeeper.hosts, number, f"airflow:{PASSWORD}")):
         begun = time.monotonic()
         with pytest.raises(
-            AccessDenied, match=r"does not let user 'airflow' \(DIGEST\).*Check login and password"
+            AccessDenied, match=r"does not allow user 'airflow' \(DIGEST\).*Check login and password"
         ) as told:
             connect(_url(zookeeper.hosts, number, "airflow:wrong-one"))
         assert time.monotonic() - begun < 60
@@ -108,7 +111,7 @@ def test_what_was_open_before_is_said_to_be(
     zookeeper: ZooKeeperServer, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(_url(zookeeper.hosts, number)), connect(_url(zookeeper.hosts, number, f"airflow:{PASSWORD}")):
-        assert "was made without an ACL" in caplog.text
+        assert "was created without an ACL" in caplog.text
 
 
 def test_others_are_named_in_acl(zookeeper: ZooKeeperServer, number: int) -> None:
@@ -142,7 +145,9 @@ def test_hives_nodes_are_hives_where_it_is_named(zookeeper: ZooKeeperServer, raw
 def test_who_may_write_below_the_databases_alone_can_lock_there(
     zookeeper: ZooKeeperServer, raw: KazooClient, number: int
 ) -> None:
-    """The grant at once makes a node beside them, and deletes it again; step by step it goes without."""
+    """The grant in one transaction creates a node next to them and deletes it again. The grant step by step does not
+    need it.
+    """
     with connect(_url(zookeeper.hosts, number)) as manager:
         assert manager.release(manager.acquire(owner="first", writes=[DAY]))
         raw.set_acls(f"/secured-{number}/hive", [make_acl(*WORLD, read=True)])
@@ -171,7 +176,7 @@ def test_kazoo_logs_no_password(zookeeper: ZooKeeperServer, number: int, caplog:
 
 
 def test_a_scheme_that_the_server_does_not_have_is_told(zookeeper: ZooKeeperServer, number: int) -> None:
-    with pytest.raises(AccessDenied, match=r"takes no such ACL .*acl"):
+    with pytest.raises(AccessDenied, match=r"refuses the ACL .*acl"):
         connect(_url(zookeeper.hosts, number, acl="sasl:hive"))
 
 
@@ -180,14 +185,14 @@ def test_a_scheme_that_the_server_does_not_have_is_told(zookeeper: ZooKeeperServ
     [
         ("", {"auth": "SASL"}, "auth=SASL .* takes a login and a password"),
         ("ann:pw", {"auth": "KERBEROS"}, "auth=KERBEROS .* takes no login"),
-        ("ann:pw", {"auth": "LDAP"}, "use one of NONE, DIGEST, SASL, KERBEROS"),
+        ("ann:pw", {"auth": "LDAP"}, "Use one of NONE, DIGEST, SASL, KERBEROS"),
         ("", {"acl": "creator"}, "acl=creator .* needs a login"),
         ("ann:pw", {"acl": "sasl"}, "lists creator and ids"),
         ("ann:pw", {"acl": "digest:ops:in-clear"}, "takes a digest as"),
-        ("", {"ca": "/ca.pem"}, "add ssl=true"),
-        ("", {"ssl": "yes"}, "use true or false"),
-        ("", {"ssl": "true", "key": "/nowhere.pem"}, r"give that, too \(cert\)"),
-        ("", {"ssl": "true", "verify": "off"}, "use one of full, ca, none"),
+        ("", {"ca": "/ca.pem"}, "Add ssl=true"),
+        ("", {"ssl": "yes"}, "Use true or false"),
+        ("", {"ssl": "true", "key": "/nowhere.pem"}, r"Give that too \(cert\)"),
+        ("", {"ssl": "true", "verify": "off"}, "Use one of full, ca, none"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_connected(
@@ -200,7 +205,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_connected(
 
 @pytest.mark.parametrize("options", [{"ca": "/nowhere.pem"}, {"cert": "/nowhere.pem"}, {"ca": __file__}])
 def test_a_file_that_cannot_be_used_is_told(options: dict[str, str]) -> None:
-    with pytest.raises(AccessDenied, match=f"{next(iter(options))}.* cannot be used .*give files of PEM"):
+    with pytest.raises(AccessDenied, match=f"{next(iter(options))}.* cannot be used .*Give PEM files"):
         connect(_url("127.0.0.1:1", 0, ssl="true", **options))
 
 
@@ -214,7 +219,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Where it takes SASL and digest, and where TLS with certificates."""
+    """The addresses that take SASL and digest, and TLS with certificates."""
     home, logins = tmp_path_factory.mktemp("secured"), {"airflow": PASSWORD, "hive": "hives-own"}
     with SecuredZooKeeper(home, authority=authority, logins=logins) as server:
         yield server.hosts, server.secure
@@ -241,14 +246,14 @@ def test_sasl_lets_in_whom_it_knows(secured: tuple[str, str], number: int, raw: 
 
 @pytest.mark.parametrize("login", ["airflow:wrong-one", "nobody:wrong-one"])
 def test_sasl_keeps_out_whom_it_does_not_know(login: str, secured: tuple[str, str], number: int) -> None:
-    with pytest.raises(AccessDenied, match=r"does not let user '\w+' \(SASL\) in .*: check auth, login") as told:
+    with pytest.raises(AccessDenied, match=r"refuses user '\w+' \(SASL\).*\. Check that auth, and login") as told:
         connect(_url(secured[0], number, login, auth="SASL"))
     assert "\n" not in str(told.value)
     assert "wrong-one" not in str(told.value)
 
 
 def test_a_server_that_wants_to_know_everybody_says_so(secured: tuple[str, str], number: int) -> None:
-    with pytest.raises(AccessDenied, match=r"does not let who shows no credentials in.*: check auth"):
+    with pytest.raises(AccessDenied, match=r"refuses a client without credentials.*\. Check that auth"):
         connect(_url(secured[0], number))
 
 
@@ -274,17 +279,17 @@ def test_tls_is_refused_in_one_clear_line(
     stranger = str(Authority(tmp_path).issue("airflow"))
     by_address = secured[1].replace("localhost", "127.0.0.1")
     cases = [
-        (secured[1], {"cert": cert}, r"not trusted here .*CERTIFICATE_VERIFY_FAILED.*\(ca\)"),
-        (by_address, {"ca": ca, "cert": cert}, r"IP address mismatch.*the name that it was issued to"),
-        (secured[1], {"ca": ca}, "whether it asks for a certificate"),
+        (secured[1], {"cert": cert}, r"not trusted here .*CERTIFICATE_VERIFY_FAILED.*Set ca"),
+        (by_address, {"ca": ca, "cert": cert}, r"IP address mismatch.*that the certificate was issued to"),
+        (secured[1], {"ca": ca}, "whether it needs a certificate"),
         (secured[1], {"ca": ca, "cert": stranger}, "do not agree on TLS"),
-        (secured[0], {"ca": ca, "cert": cert}, "check that this port takes TLS"),
+        (secured[0], {"ca": ca, "cert": cert}, "Check that this port takes TLS"),
     ]
     for server, options, said in cases:
         with pytest.raises(AccessDenied, match=said) as told:
             connect(_url(server, number, ssl="true", **options))
         assert "\n" not in str(told.value), options
-    with pytest.raises(StoreUnavailable, match="takes TLS only"):
+    with pytest.raises(StoreUnavailable, match="only takes TLS"):
         connect(_url(secured[1], number).replace("timeout_s=20", "timeout_s=2"))
     _works(connect(_url(by_address, number, ssl="true", verify="ca", ca=ca, cert=cert)))
 
@@ -302,13 +307,13 @@ def test_a_session_that_is_let_in_no_more_is_let_in_again_later(secured: tuple[s
         session._zk._connection._socket.shutdown(2)
         told: StoreUnavailable | None = None
         deadline = time.monotonic() + 60
-        while "does not let user 'airflow'" not in str(told) and time.monotonic() < deadline:
+        while "refuses user 'airflow'" not in str(told) and time.monotonic() < deadline:
             try:
                 manager.verify(lease)
             except StoreUnavailable as error:
                 told = error
             time.sleep(0.05)
-        assert "does not let user 'airflow'" in str(told)
+        assert "refuses user 'airflow'" in str(told)
         assert not isinstance(told, AccessDenied), "what is held is held: an outage, to be waited out"
         session._security = right
         manager.verify(lease)

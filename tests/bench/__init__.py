@@ -1,1 +1,1 @@
-"""What the locks cost, beside Hive's own, kazoo's recipes and what ZooKeeper itself takes: ``python -m tests.bench``."""
+"""The cost of the locks, compared with Hive's own, kazoo's recipes and bare ZooKeeper: ``python -m tests.bench``."""

@@ -1,6 +1,6 @@
-"""What a grant takes in a database where others hold thousands of leases, and in an empty one: ZooKeeper and PostgreSQL.
+"""The cost of a grant in a database with thousands of other leases, and in an empty one: ZooKeeper and PostgreSQL.
 
-Both are on the same server, and are timed in turn, for the machine is quicker at one minute than at the next.
+Both are on the same server, and are measured alternately, because the machine's speed changes from minute to minute.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""Who locks SHARED on a database and a table and EXCLUSIVE on some of its partitions, each in its own way.
+"""Contenders that lock SHARED on a database and a table and EXCLUSIVE on some of its partitions, each in its own way.
 
-Each has its own namespace, in which the database and the tables are there already, as they are after the first day.
+Each has its own namespace. The database and the tables are there already, as they are after the first day.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Create, Delete
+from kazoo.protocol.serialization import Create, Delete, GetChildren, GetData, SetData, Transaction
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks import LockManager, LockObject, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData
+from airflow_hivelock.locks.backends.zookeeper.wire import MultiRead
 from airflow_hivelock.locks.model import owner_key
 from tests.bench.samples import timed
 
@@ -37,7 +39,7 @@ def partitions(count: int, table: str = TABLES[0]) -> list[str]:
 
 
 def wanted(writes: Sequence[str]) -> tuple[Lock, ...]:
-    """What every contender locks: *writes* EXCLUSIVE, and what lies above them SHARED."""
+    """The locks of every contender: *writes* EXCLUSIVE, and their parents SHARED."""
     return rules.with_parents((), map(LockObject.parse, writes))
 
 
@@ -47,7 +49,7 @@ def connect(hosts: str, namespace: str) -> LockManager:
 
 
 def nodes(layout: Layout, writes: Sequence[str]) -> list[Create]:
-    """What a bare transaction has to create for the locks on *writes*; the partitions' own nodes with them."""
+    """The nodes that a bare transaction creates for the locks on *writes*, the partitions' own nodes included."""
     owner = "flights/run-0"
     data = LockData(owner, 0, True, QUERY, owner_key(owner)).encode()
     creates: list[Create] = []
@@ -181,6 +183,62 @@ class Floor:
     def unlock(self) -> float:
         deletes = [Delete(path, -1) for path in reversed(self._made)]
         return timed(lambda: commit(self._zk, deletes))
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+
+class Steps:
+    """The requests of this protocol by kazoo alone: a look; a transaction, and the look after it; a transaction.
+
+    It applies no rule, and ignores what it reads. So a lock manager of this protocol in Python cannot be faster.
+    """
+
+    name = "the same requests, bare"
+
+    def __init__(self, hosts: str) -> None:
+        self._zk = KazooClient(hosts)
+        self._zk.start(TIMEOUT_S)
+        self._layout = Layout("/steps", "/airflow-steps")
+        self._numbers = itertools.count(os.getpid() << 32)
+        self._zk.ensure_path(self._layout.records)
+        for table in TABLES:
+            for name in (table.partition(".")[0], table):
+                self._zk.ensure_path(self._layout.queue(name))
+            self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
+
+    def lock(self, writes: Sequence[str]) -> float:
+        layout, key = self._layout, f"{next(self._numbers):016x}"
+        self._data = json.dumps([QUERY, *map(str, wanted(writes))]).encode()
+        self._record = layout.record(key)
+        tables = sorted({str(lock.object) for lock in wanted(writes) if not lock.object.partition})
+        queues = [GetChildren(layout.queue(name), None) for name in tables]
+        objects = [GetChildren(layout.object(LockObject.parse(name)), None) for name in tables]
+        self._tickets = [f"{layout.queue(name)}/{key}-1-1-A" for name in tables if "." in name]
+        creates = [Create(path, self._data, OPEN_ACL_UNSAFE, 0) for path in (self._record, *self._tickets)]
+        creates += nodes(layout, writes)
+
+        def acquire() -> None:
+            self._ask(MultiRead((GetData(self._record, None), *queues, *objects)))
+            self._made = self._ask(Transaction(creates), MultiRead((*queues, *objects)))[0][len(self._tickets) + 1 :]
+
+        return timed(acquire)
+
+    def unlock(self) -> float:
+        deletes = [Delete(path, -1) for path in (*reversed(self._made), *self._tickets)]
+        return timed(lambda: self._ask(Transaction([SetData(self._record, self._data, -1), *deletes])))
+
+    def _ask(self, *requests: Any) -> list[Any]:
+        """Send all at once; their results."""
+        results = [self._zk.handler.async_result() for _ in requests]
+        for request, result in zip(requests, results, strict=True):
+            self._zk._call(request, result)
+        found = [result.get(timeout=TIMEOUT_S) for result in results]
+        refused = [each for each in found[0] if isinstance(each, Exception)]
+        if refused:
+            raise RuntimeError(f"a bare transaction was refused: {refused[:3]}")
+        return found
 
     def close(self) -> None:
         self._zk.stop()

@@ -1,10 +1,10 @@
-"""Grants a second: many clients lock at once, and as many make the same nodes by bare transactions.
+"""Grants per second: many clients lock at once, and as many create the same nodes by bare transactions.
 
-Each client locks a partition of its own, of one table in fifty, taken by chance, and frees it: so nobody waits for
-another's lock, and everybody meets in the same database. The clients are threads of a few processes
-(``python -m tests.bench.grants HOSTS FIRST``), which share the session of their process, as an Airflow's triggerer and its workers do.
-Of both ways a round is run in turn. What it took is read from outside: the processes' own CPU time, the server's, and what the
-server says it was asked, wrote and synced to disk.
+Each client locks a random partition of its own in one of fifty tables, and frees it. So no client waits for another's
+lock, and all clients use the same database. The clients are threads of a few processes (``python -m tests.bench.grants
+HOSTS FIRST``). They share the session of their process, as an Airflow's triggerer and its workers do. Rounds of both
+ways alternate. The cost is measured from outside: the processes' own CPU time, the server's, and the server's own
+counts of requests, writes and syncs to disk.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ END_S = 60.0
 
 @dataclass(frozen=True)
 class Usage:
-    """What the server and the clients have used so far.
+    """The usage of the server and the clients so far.
 
-    :param requests: that the server has received, pings among them.
-    :param writes: transactions, refused ones too.
+    :param requests: the requests that the server has received, pings included.
+    :param writes: transactions, refused ones included.
     :param syncs: of its log to disk.
     """
 
@@ -106,7 +106,7 @@ class Grants:
 
 
 class Way(Protocol):
-    """Something to do over and over, by several threads; *owner* is nobody else's."""
+    """A step that several threads repeat. Each *owner* is unique."""
 
     def cycle(self, owner: str, partition: str) -> None: ...
 

@@ -1,23 +1,23 @@
-"""Leases in a database, beside the least that locks the same: ``python -m tests.bench.leases``.
+"""Leases in a database, compared with the cheapest equivalent locks: ``python -m tests.bench.leases``.
 
-Each process grabs one or two of the objects, reads and writes a counter for each under the lease, and lets go. The
+Each process grabs one or two of the objects, reads and writes a counter for each under the lease, and releases. The
 floors do the same work without this package, first come, last served:
 
 rows
-    within one transaction that locks the counters' own rows; in SQLite, the file. The least that excludes others: but
-    its locks last as long as the transaction, and one commit does for all.
+    within one transaction that locks the counters' own rows; in SQLite, the file. This is the least that excludes others.
+    But its locks last as long as the transaction, and it has only one commit.
 advisory
-    under PostgreSQL's advisory locks of the session, which last as long as that, and leave no trace.
+    under PostgreSQL's advisory locks of the session, which last as long as the session, and leave no trace.
 table
-    with a row a lock, committed before the work begins and taken away after it: what a lease has to do to outlive a
-    process and be seen by others. Who meets a conflict tries again, after a pause that grows. It is the floor of the same
-    promise, and SQLite has no other: there a lease is three synced commits, where ``rows`` is one.
+    with a row for each lock, committed before the work begins and deleted after it. A lease needs that to outlive a
+    process and to be visible. After a conflict a process tries again, with growing pauses. This floor has the same
+    promise as a lease. SQLite has no other: a lease there is three synced commits, and ``rows`` is one.
 
-Every history is checked: no update lost, no row missing, every writer after the one with the next lower token. Each round
-runs all ways one after another, for a shared machine is quicker at one minute than at the next; the median of the rounds'
-ratios is what counts. SELECT … FOR UPDATE, ``rows``, may be six times as quick as a lease in PostgreSQL, and twelve times in
-MariaDB. The rules of the queue are in Python, in one place, so a grant reads the candidates and writes the decision in two round
-trips. That costs it.
+Every history is checked: no update is lost, no row is missing, and each writer follows the one with the next lower
+token. Each round runs all ways one after another, because the speed of a shared machine changes from minute to minute.
+The median of the rounds' ratios counts. SELECT … FOR UPDATE, ``rows``, may be six times as fast as a lease in
+PostgreSQL, and twelve times in MariaDB. The rules of the queue are in Python, in one place. So a grant reads the
+candidates and writes the decision in two round trips, which causes this cost.
 """
 
 from __future__ import annotations

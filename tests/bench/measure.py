@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from tests.bench.contenders import TABLES, Floor, Hive, Ours, Recipes, connect, partitions
+from tests.bench.contenders import TABLES, Floor, Hive, Ours, Recipes, Steps, connect, partitions
 from tests.bench.relay import OurRelay, RecipeRelay
 from tests.bench.samples import Samples, timed
 from tests.bench.twin import Twin
@@ -79,7 +79,7 @@ def cycles(
     :param other_hive: Hive's lock manager in another process.
     """
     with ExitStack() as stack:
-        kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Floor)
+        kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Steps, Floor)
         here: list[Contender] = [kind(zookeeper.hosts) for kind in kinds]
         here.insert(1, Hive(hive))
         twin = stack.enter_context(closing(Twin(zookeeper.hosts)))

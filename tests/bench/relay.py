@@ -42,7 +42,7 @@ class Relay(Protocol):
 
 
 class OurRelay:
-    """Our manager, driven as the triggerer drives it: one loop polls whoever was woken.
+    """This package's manager, driven as the triggerer drives it: one loop polls the woken requests.
 
     ``wakes`` counts the watch events.
     """
@@ -87,7 +87,7 @@ class OurRelay:
             raise RuntimeError(f"{owner} was granted what another holds")
 
     def _settle(self) -> None:
-        """Let all that a hand-over has set off come to its end."""
+        """Wait until everything that a hand-over has started has ended."""
         while True:
             try:
                 owner = self._woken.get(timeout=QUIET_S)

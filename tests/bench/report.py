@@ -1,4 +1,4 @@
-"""What the benchmark found: tables, and the targets that it is judged by."""
+"""The results of the benchmark: tables, and the targets that it must meet."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Target:
 
 
 def targets(results: Results) -> list[Target]:
-    """What the project asks of itself: counts, and times against the peer and the floor of the same run."""
+    """The project's own targets: counts, and times relative to the peer and the floor of the same run."""
     cycles, in_turn = results.cycles.by_count, results.cycles.in_turn
     ours, hives, floor = cycles[Ours.name], cycles[Hive.name], cycles[Floor.name]
     most, few, many = max(ours), min(results.hand_overs), max(results.hand_overs)
@@ -120,7 +120,8 @@ def markdown(results: Results) -> str:
             *_apart(results.cycles.by_count),
             "",
             "`bare transactions` is what kazoo and ZooKeeper take for these nodes alone: one transaction that creates them, one "
-            "that deletes them, and nothing of ours.",
+            "that deletes them, and nothing of ours. `the same requests, bare` is what they take for the requests of this protocol: a "
+            "look, a transaction with a look after it, and a transaction.",
             "",
             "## Grants a second",
             f"{results.grants.clients} clients in {PROCESSES} processes, each of which acquires and releases one partition of "
@@ -210,7 +211,7 @@ def _grants(grants: Grants) -> Iterator[str]:
 
 
 def _limits(grants: Grants) -> Iterator[str]:
-    """What keeps the clients from more, as far as the figures tell."""
+    """What limits the clients, as far as the figures show it."""
     low, high = min(grants.ratios), max(grants.ratios)
     yield (
         f"Ours are {number(statistics.median(grants.ratios))} × the bare transactions' ({number(low)}–{number(high)} by round)."
@@ -231,7 +232,7 @@ def _limits(grants: Grants) -> Iterator[str]:
 
 
 def _medians(grants: Grants, figure: Callable[[Burst], float]) -> tuple[float, float]:
-    """Of ours, and of the bare transactions'."""
+    """The medians of this package's transactions, and of the bare ones."""
     ours, bare = (statistics.median(map(figure, grants.bursts[name])) for name in (Ours.name, Floor.name))
     return ours, bare
 

@@ -1,4 +1,4 @@
-"""Measured times, and what is told of them."""
+"""Measured times, and their summaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of one thing done over and over, in milliseconds, in the order in which they were taken."""
+    """Times of one repeated step, in milliseconds, in the order of measurement."""
 
     ms: tuple[float, ...]
 

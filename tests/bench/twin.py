@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.bench.contenders import Floor, Ours, Recipes
+from tests.bench.contenders import Floor, Ours, Recipes, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ END_S = 30.0
 
 
 class Twin:
-    """The process, with :class:`Ours`, :class:`Recipes` and :class:`Floor`."""
+    """The process, with the contenders that are not in a JVM."""
 
     def __init__(self, hosts: str) -> None:
         command = [sys.executable, "-m", "tests.bench.twin", hosts]
@@ -64,7 +64,7 @@ class _There:
 
 
 def main(hosts: str) -> None:
-    kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Floor)
+    kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Steps, Floor)
     contenders = {contender.name: contender for contender in (kind(hosts) for kind in kinds)}
     for line in sys.stdin:
         name, writes = json.loads(line)

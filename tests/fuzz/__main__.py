@@ -107,7 +107,7 @@ def by_atheris(name: str, seconds: float, first: int) -> int:
 
 
 def _place(error: BaseException) -> str:
-    """Where it broke, to tell one bug from another."""
+    """The line of the failure, to distinguish bugs."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "airflow_hivelock" in frame.filename] or list(frames)
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno} {type(error).__name__} {str(error)[:60]!r}"

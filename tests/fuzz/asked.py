@@ -1,4 +1,4 @@
-"""What a record of a job leads to when it is asked for: no module, file, program or host that only the record names."""
+"""A question about a recorded job reaches no module, file, program or host that only the record names."""
 
 from __future__ import annotations
 

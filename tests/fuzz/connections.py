@@ -1,4 +1,4 @@
-"""What a connection, a URL, or a hive-site.xml may say: it is refused, or it is the store that it says, and no password is repeated."""
+"""A connection, a URL or a hive-site.xml with any contents is refused, or names its store. No password is repeated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xml.sax.saxutils import escape
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.hooks import BACKENDS, Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.connect import connect
-from airflow_hivelock.locks.hive import lock_store
+from airflow_hivelock.locks.hive import lock_store, properties
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.site import Site
+from airflow_hivelock.settings import Settings
 from airflow_hivelock.spec import Owner
 from tests.fuzz.target import ODD, ODD_TEXT, Target, damaged, encoded, loaded, text_of
 
@@ -108,7 +108,7 @@ def connection(data: bytes) -> None:
         _keeps(SECRET, error)
         return
     assert SECRET not in settings.shown_url, "a password is shown"
-    assert urlsplit(settings.url).scheme in BACKENDS
+    assert urlsplit(settings.url).scheme in lock_store.KINDS
     owner = Owner(settings.installation, "dag", "run", "task", 3)
     assert Owner.parse(str(owner)) == owner, "a lease would not be known again"
     assert settings.lock_timeout_s is None or 0 <= settings.lock_timeout_s < float("inf")
@@ -123,7 +123,7 @@ def _be_silent(self: Any) -> None:
     raise StoreUnavailable("nobody answers")
 
 
-_SCHEMES = st.sampled_from([*BACKENDS, "mariadb", "http", ""])
+_SCHEMES = st.sampled_from([*lock_store.KINDS, "mariadb", "http", ""])
 _HOSTS = st.sampled_from(
     [
         "zk:2181",
@@ -196,7 +196,7 @@ _GOOD = {
 @st.composite
 def _connections(draw: st.DrawFn) -> bytes:
     given: dict[str, Any] = json.loads(json.dumps(_GOOD))
-    given["extra"]["backend"] = draw(st.sampled_from(BACKENDS))
+    given["extra"]["backend"] = draw(st.sampled_from([*lock_store.KINDS]))
     given["host"] = draw(_HOSTS | ODD_TEXT)
     given["login"] = draw(st.sampled_from(["", "me"]))
     return draw(damaged(given))
@@ -204,7 +204,7 @@ def _connections(draw: st.DrawFn) -> bytes:
 
 _PROPERTIES = st.lists(
     st.tuples(
-        st.sampled_from([*lock_store.TAKEN, *lock_store.ELSEWHERE, "hive.zookeeper.ssl.keystore.password", "x"]),
+        st.sampled_from([*properties.TAKEN, *properties.ELSEWHERE, "hive.zookeeper.ssl.keystore.password", "x"]),
         st.sampled_from(
             [
                 *(

@@ -45,7 +45,7 @@ _BEHIND = _element(lockid=19, tablename="t", state=2, user="hive", agentInfo="hi
 
 
 class _Thrift:
-    """A client whose answer is the same three locks that are well, and one more."""
+    """A client that answers with the same three valid locks, and one more."""
 
     def __init__(self) -> None:
         self.odd: list[SimpleNamespace] = []
@@ -118,7 +118,7 @@ def _thrift_has(name: str, value: Any) -> bool:
 
 
 class _HiveServer2(HiveServer2Backend):
-    """Answers what it is told to."""
+    """Gives the answers that the test sets."""
 
     rows: list[tuple[Any, ...]] = []  # noqa: RUF012
 
@@ -162,8 +162,8 @@ def hiveserver2(data: bytes) -> None:
     manager = LockManager(backend)
     assert "hive_20130101_1" in {holder.owner for holder in manager.show()}, "a lock is hidden"
     manager.waiters()
-    looked = view.Looked(0, manager.show())
-    json.dumps(view.current([], manager.waiters(), looked, "here").data)
+    shown_locks = view.ShownLocks(0, manager.show())
+    json.dumps(view.current([], manager.waiters(), shown_locks, "here").data)
 
 
 _AGENT = st.sampled_from(

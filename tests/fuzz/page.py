@@ -1,4 +1,6 @@
-"""What a browser, or whoever is signed in, may send to the page: the first line method and path, then the body."""
+"""What a browser, or any signed-in user, may send to the page: the first line has method and path, the rest is the
+body.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,14 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access
+    from airflow_hivelock.ui import access, looks
     from airflow_hivelock.ui import app as page
 
 from airflow_hivelock import hooks
-from airflow_hivelock.hooks import HiveLockHook, Settings
+from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.settings import Settings
 from airflow_hivelock.ui.reads import SharedReads
 from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
 
@@ -53,15 +56,16 @@ class _Site:
             mock.patch.dict(page.app.dependency_overrides, self.overrides),
             mock.patch.dict(hooks._managers, {"memory://": manager}),
             mock.patch.object(HiveLockHook, "settings", Settings("memory://", "here")),
-            mock.patch.object(page, "_reads", self.reads),
-            mock.patch.object(page, "FRESH_S", 0.0),
-            mock.patch.object(page, "HISTORY_FRESH_S", 0.0),
-            mock.patch.object(page, "_shown", {}),
-            mock.patch.object(page, "HOLDERS_FRESH_S", 0.0),
+            mock.patch.object(looks, "reads", self.reads),
+            mock.patch.object(looks, "FRESH_S", 0.0),
+            mock.patch.object(looks, "HISTORY_FRESH_S", 0.0),
+            mock.patch.object(looks, "_shown", {}),
+            mock.patch.object(looks, "HOLDERS_FRESH_S", 0.0),
             mock.patch.object(access, "connection_ids", return_value=["hivelock_default"]),
             mock.patch.object(access, "hidden", return_value=frozenset()),
             mock.patch.object(access, "may_release", return_value=True),
-            mock.patch.object(access, "told", return_value={}),
+            mock.patch.object(access, "task_facts", return_value={}),
+            mock.patch.object(access, "sensors", return_value=[]),
         ):
             headers = {"X-Hivelock": "release", "Content-Type": "application/json"}
             return self.client.request(method, path, content=body, headers=headers, follow_redirects=False)
@@ -71,7 +75,7 @@ _sites: list[_Site] = []
 
 
 def request(data: bytes) -> None:
-    """Whatever is asked is answered or refused, never by a crash, and what is freed is on record with who did so."""
+    """Every request is answered or refused, and never crashes the page. Each release is on record with its user."""
     if not _sites:
         _sites.append(_Site())
     manager = LockManager(MemoryBackend())
@@ -92,15 +96,18 @@ def request(data: bytes) -> None:
 
 _LEASES = ODD_TEXT.map(lambda text: quote(text, safe="", errors="surrogatepass"))
 _PATHS = st.one_of(
-    st.just("GET api/hivelock_default/current"),
-    st.just("GET api/hivelock_default/audit"),
-    ODD_TEXT.map(lambda text: f"GET api/hivelock_default/history?hours={quote(text, errors='surrogatepass')}"),
-    _LEASES.map(lambda text: f"GET api/{text}/current"),
+    st.just("GET api/v1/hivelock_default/current"),
+    st.just("GET api/v1/hivelock_default/audit"),
+    ODD_TEXT.map(lambda text: f"GET api/v1/hivelock_default/history?hours={quote(text, errors='surrogatepass')}"),
+    _LEASES.map(lambda text: f"GET api/v1/{text}/current"),
+    _LEASES.map(lambda text: f"GET api/v1/hivelock_default/history?object={text}&owner={text}&limit=2"),
+    _LEASES.map(lambda text: f"GET api/v1/hivelock_default/audit?object=dw.t&limit={text}"),
+    st.just("POST api/v1/hivelock_default/hive/release"),
     _LEASES.map(lambda text: f"GET static/{text}"),
-    _LEASES.map(lambda text: f"GET api/hivelock_default/leases/{text}"),
-    _LEASES.map(lambda text: f"POST api/hivelock_default/leases/{text}/release"),
-    st.just("POST api/hivelock_default/leases/@LEASE/release"),
-    st.just("PUT api/hivelock_default/leases/@LEASE/release"),
+    _LEASES.map(lambda text: f"GET api/v1/hivelock_default/leases/{text}"),
+    _LEASES.map(lambda text: f"POST api/v1/hivelock_default/leases/{text}/release"),
+    st.just("POST api/v1/hivelock_default/leases/@LEASE/release"),
+    st.just("PUT api/v1/hivelock_default/leases/@LEASE/release"),
 )
 _BODIES = st.one_of(
     (ODD_TEXT | st.text(max_size=1_200)).map(lambda reason: json.dumps({"reason": reason}).encode()),

@@ -1,4 +1,4 @@
-"""What others write into the database: a row that this version would not, beside rows that are well."""
+"""Rows of other programs in the database: a row that this version would not write, among valid rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import HiveLockError, connect, rules
-from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks import HiveLockError, LockManager, connect, rules
+from airflow_hivelock.locks.backends.database.record import COLUMNS, State
+from airflow_hivelock.locks.model import DeferredGrant, owner_key
 from airflow_hivelock.triggers.keeper import _is_due, _owned
 from airflow_hivelock.ui import holders as page_holders
 from tests.fuzz.target import ODD, Target, loaded
 from tests.fuzz.znodes import HELD, LATE, WAITING, later, views
 
 TABLES = ("request", "lock", "audit")
+INVITED = "here/dag/run/invited/-1"
 _KEYS = {"request": "owner_key", "lock": "place", "audit": "number"}
 
 
@@ -35,6 +37,8 @@ class _Stage:
         self.lease = self.manager.acquire(owner=HELD, writes=["dw.t/dt=1"])
         self.waiter = self.manager.begin(rules.request(WAITING, writes=["dw.t/dt=1"]), lambda: None)
         self.waiter.poll()
+        invited = rules.request(INVITED, writes=["dw.u"], deferred=DeferredGrant(3600.0))
+        self.manager.begin(invited, lambda: None).poll()
         self.late = self.manager.acquire(owner=LATE, reads=["dw.late"])
         gone = self.manager.acquire(owner="here/dag/run/gone/-1", writes=["dw.gone"])
         self.manager.force_release(gone.id, reason="fuzz", user="ann")
@@ -79,21 +83,21 @@ _stages: list[_Stage] = []
 
 
 def row(data: bytes) -> None:
-    """One odd row hides nothing, and whoever meets it is refused."""
+    """One odd row hides no other row, and a request that meets it is refused."""
     given = loaded(data)
     if not isinstance(given, dict) or given.get("table") not in TABLES or not isinstance(given.get("values"), dict):
         return
     if not _stages:
         _stages.append(_Stage())
     stage, manager = _stages[0], _stages[0].manager
-    well = {stage.lease.id, int(stage.lease.id), HELD, WAITING, *map(owner_key, (HELD, WAITING))}
+    well = {stage.lease.id, int(stage.lease.id), HELD, WAITING, INVITED, *map(owner_key, (HELD, WAITING, INVITED))}
     if any(value in well for value in given["values"].values() if isinstance(value, str | int)):
         return
     if not stage.write(given["table"], given["values"], bool(given.get("late"))):
         return
     holders = manager.show()
     assert ("dw.t/dt=1", HELD) in {(str(holder.object), holder.owner) for holder in holders}, "a lock is hidden"
-    assert WAITING in {waiter.owner for waiter in manager.waiters()}, "a waiter is hidden"
+    assert {WAITING, INVITED} <= {waiter.owner for waiter in manager.waiters()}, "a waiter is hidden"
     leases = manager.leases()
     assert stage.lease.id in {lease.id for lease in leases}, "a lease is hidden"
     assert stage.lease.id in {tenure.lease_id for tenure in manager.history()}
@@ -109,6 +113,8 @@ def row(data: bytes) -> None:
     for call in (
         lambda: manager.acquire(owner=LATE, reads=["dw.late"], timeout_s=0),
         lambda: manager.acquire(owner="here/dag/run/new/-1", writes=["dw.late"], timeout_s=0),
+        lambda: _asks(manager, DeferredGrant(3600.0)),
+        lambda: _asks(manager, DeferredGrant(has_slot=True)),
         lambda: manager.start_work(stage.late, "work", "{}"),
         lambda: manager.release(stage.late),
         lambda: manager.lease_of(LATE),
@@ -118,24 +124,12 @@ def row(data: bytes) -> None:
             call()
 
 
+def _asks(manager: LockManager, deferred: DeferredGrant) -> None:
+    manager.begin(rules.request(LATE, reads=["dw.late"], deferred=deferred), lambda: None).poll()
+
+
 _COLUMNS = {
-    "request": (
-        *(
-            "owner_key",
-            "owner",
-            "state",
-            "process",
-            "epoch",
-            "attempt",
-            "began",
-            "place",
-            "ahead",
-            "audience",
-            "token",
-            "lease_s",
-        ),
-        *("locks", "works", "query", "named", "asked_us", "seen_us", "granted_us", "end_us", "ended_us"),
-    ),
+    "request": tuple(COLUMNS),
     "lock": ("place", "position", "object_key", "db_name", "table_name", "partition_name", "lease_type"),
     "audit": ("number", "lease_id", "owner", "locks", "user_name", "reason", "at_us"),
 }
@@ -148,9 +142,7 @@ _VALUES = ODD | st.sampled_from(
         '[["a"]]',
         '[["a", 5, "x"]]',
         "[" * 9_000,
-        "waiting",
-        "granted",
-        "ended",
+        *map(str, State),
         "x",
         "dt",
     ]

@@ -38,14 +38,14 @@ class Target:
         began = time.thread_time()
         self.run(data)
         if len(data) < SMALL and (took_s := time.thread_time() - began) > CPU_S:
-            # A collection of garbage, or an import, may have been somebody else's: once more.
+            # A garbage collection or an import of other code may have taken the time, so measure again.
             began = time.thread_time()
             self.run(data)
             again_s = time.thread_time() - began
             assert min(took_s, again_s) < CPU_S, f"{self.name}: {again_s:.1f} s of CPU for {len(data)} bytes"
 
     def corpus(self) -> Iterator[bytes]:
-        """What is kept in the repository."""
+        """The inputs in the repository."""
         for path in sorted((CORPUS / self.name).glob("*")):
             yield path.read_bytes()
 
@@ -89,7 +89,7 @@ DEEP = b"[" * 9_000
 
 @st.composite
 def damaged(draw: st.DrawFn, good: dict[str, Any]) -> bytes:
-    """JSON of *good*, of which some values are odd, missing or more; or no JSON any more."""
+    """JSON of *good* with some odd, missing or additional values; or invalid JSON."""
     data = dict(good)
     for name in draw(st.lists(st.sampled_from([*good, "more"]), max_size=3)):
         if draw(st.booleans()) and name in data and isinstance(data[name], dict | list) and data[name]:

@@ -24,7 +24,7 @@ STORABLE = re.compile(r"(?:/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]
 
 
 def name(data: bytes) -> None:
-    """A name is refused, or each object that it stands for can be written down, read back and stored as one path."""
+    """A name is refused, or each of its objects can be written, read back and stored as one path."""
     try:
         targets = LockObject.parse_all(text_of(data))
     except HiveLockError:
@@ -56,7 +56,7 @@ def plan(data: bytes) -> None:
 
 
 def statement(data: bytes) -> None:
-    """Lock statements are refused, or done for who asks; another's lease stands where nothing was forced."""
+    """Lock statements are refused, or executed for their user. Another user's lease stays held unless force was used."""
     sql = text_of(data)
     manager = LockManager(MemoryBackend())
     other = manager.acquire(owner="here/dag/run/task/-1", writes=["dw.t/dt=1"])

@@ -1,4 +1,4 @@
-"""What others write into ZooKeeper: one node, anywhere below Hive's namespace or ours, beside locks that are well."""
+"""Nodes of other programs in ZooKeeper: one node anywhere below Hive's namespace or this package's, among valid locks."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ class Stage:
 
 def views(manager: LockManager) -> tuple[view.View, ...]:
     """All that the page shows."""
-    looked = view.Looked(0, manager.show())
-    current = view.current(*manager.requests(), looked, "here")
-    return current, view.history(manager, "here", manager.now()), view.audit(manager, "here")
+    shown_locks = view.ShownLocks(0, manager.show())
+    current = view.current(*manager.requests(), shown_locks, "here")
+    return current, view.history(manager.history(), "here"), view.audit(manager.audit(), "here")
 
 
 def later(manager: LockManager) -> Any:
@@ -187,7 +187,7 @@ _memory: list[_InMemory] = []
 
 
 def znode(data: bytes) -> None:
-    """One odd node hides nothing, and whoever meets it is refused."""
+    """One odd node hides no other node, and a request that meets it is refused."""
     if not _memory:
         _memory.append(_InMemory())
     _memory[0].rewind()
@@ -223,7 +223,7 @@ def is_stage(stage: Stage, path: str) -> bool:
 
 _LATE_KEY = owner_key(LATE)
 _RECORD: dict[str, Any] = {
-    "format": 2,
+    "format": 3,
     "owner": LATE,
     "state": "granted",
     "process": "p",
@@ -242,6 +242,9 @@ _RECORD: dict[str, Any] = {
     "works": [["work", '{"kind":"spark","conn_id":"c","job_id":"application_1_1","deploy_mode":null}', 20]],
     "asked_ms": 1_700_000_000_000,
     "since_ms": 1_700_000_000_000,
+    "invitation_s": 20.0,
+    "old_turn": 3,
+    "old_since_ms": 1_700_000_000_000,
 }
 _TICKET: dict[str, Any] = {
     "owner": LATE,

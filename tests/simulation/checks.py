@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.claims import Claims, Violation
+from tests.simulation.format_checks import FormatChecks
 from tests.simulation.group_checks import GroupChecks
 from tests.simulation.state import NAMESPACE, ROOT, State, modes_of
 
@@ -23,11 +24,11 @@ _LOCK = re.compile(rf"{NAMESPACE}/(.*)/LOCK-(SHARED|EXCLUSIVE)-([0-9]+)")
 
 
 class Place(NamedTuple):
-    """What a ticket says; in order of these the waiting have their turns.
+    """The contents of a ticket. Waiters get their turns in the order of these.
 
-    :param at: the zxid whose place it is.
+    :param at: the zxid of its position.
     :param before: its priority, with the sign changed.
-    :param since_ms: when that place was first taken.
+    :param since_ms: when a request first took that position.
     """
 
     at: int
@@ -59,11 +60,11 @@ class Placed(NamedTuple):
 
 
 class Checks:
-    """Follows the store.
+    """Checks every state of the store.
 
-    :param session_of: the client behind a session's id.
-    :param passing_s: how old a place may be before which others go.
-    :param progress: called when somebody gets something.
+    :param session_of: the client of a session's id.
+    :param passing_s: the age from which a position is not overtaken.
+    :param progress: called when a request gets something.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Checks:
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
         self.groups = GroupChecks(self)
+        self.formats = FormatChecks(self)
         self.grants = 0
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
@@ -80,7 +82,7 @@ class Checks:
         self._given_up: dict[str, Place] = {}
         self.nodes: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
         self.alive: set[str] = set()
-        self._aside: set[str] = set()
+        self._away: set[str] = set()
         self.foreign: dict[str, Placed] = {}
         self.robbed: dict[tuple[int, str], int] = {}
         self.robbers: set[SimulatedSession] = set()
@@ -112,7 +114,7 @@ class Checks:
             elif path.startswith(_ASIDE):
                 key = path[len(_ASIDE) :]
                 touched[key] = None
-                (self._aside.discard if change.after is None else self._aside.add)(key)
+                (self._away.discard if change.after is None else self._away.add)(key)
             elif path.startswith(_QUEUE) and path.count("/") == 4:
                 key = path.rpartition("/")[2].partition("-")[0]
                 touched[key] = None
@@ -124,7 +126,7 @@ class Checks:
                 else:
                     self.tickets[key][path] = Place.of(change.after)
                     self.asked[path] = modes_of(json.loads(change.after.data)["locks"])
-            elif self.groups.changed(change):
+            elif self.groups.changed(change) or self.formats.changed(change):
                 continue
             elif match := _LOCK.fullmatch(path):
                 if len(match[3]) == 10:
@@ -143,21 +145,24 @@ class Checks:
         for key, earlier in before.items():
             self._check_step(key, earlier, self.states.get(key))
         self.groups.check(before)
+        self.formats.check(self._session_of(write.session), before)
 
     def all_nodes(self) -> list[Placed]:
         """Every lock node, ours and Hive's."""
         return [placed for nodes in (*self.nodes.values(), self.foreign) for placed in nodes.values()]
 
     def free(self) -> dict[tuple[str, int], str]:
-        """Those who live and wait, and for nobody, by owner's key and ticket's epoch; the dead are waited for as long as they
-        wait for somebody."""
+        """Living waiters without a living blocker, by owner's key and ticket's epoch. A dead request blocks while it is
+        blocked itself.
+        """
         foreign = [(placed.target, placed.mode) for placed in self.foreign.values()]
         waiting: list[tuple[State, bool]] = []
+        now_ms = max((state.written_ms for state in self.states.values()), default=0)
         stand = [(key, state) for key, state in self.states.items() if state.holds or (state.queued and state.places)]
         blocked_keys: set[str] = set()
         last = Place(1 << 62, 0, 0, 0)
-        waits = [(key, state) for key, state in self.states.items() if state.waits]
-        places = [(min(self.tickets[key].values()) if state.queued else last, key, state) for key, state in waits]
+        waits = [(key, state) for key, state in self.states.items() if state.waits or state.invited]
+        places = [(min(self.tickets[key].values()) if state.in_line else last, key, state) for key, state in waits]
         for _, key, state in sorted(places):
             blocked = (
                 any(state.conflict(other) for other_key, other in stand if other_key != key)
@@ -165,8 +170,8 @@ class Checks:
                 or any("X" in (mode, state.modes.get(target, "")) and target in state.modes for target, mode in foreign)
                 or any(self._exclusive_above(target, state) for target, _ in foreign)
             )
-            if state.queued:
-                waiting.append((state, blocked or key in self.alive))
+            if state.in_line:
+                waiting.append((state, blocked or key in self.alive or state.until_ms > now_ms))
             if blocked:
                 blocked_keys.add(key)
         free = [(key, state) for key, state in self.states.items() if state.waits and key not in blocked_keys]
@@ -209,8 +214,8 @@ class Checks:
 
     def _check_key(self, key: str) -> None:
         state, nodes, tickets = self.states.get(key), self.nodes[key], self.tickets[key]
-        if (key in self._aside) != (state is not None and state.aside):
-            raise Violation(f"{key} is {'' if key in self._aside else 'not '}listed as aside, and says {state}")
+        if (key in self._away) != (state is not None and state.away):
+            raise Violation(f"{key} is {'' if key in self._away else 'not '}listed as away, and says {state}")
         if state is None:
             if nodes or tickets:
                 raise Violation(f"{key} has no record, and {[*nodes, *tickets]}")
@@ -220,7 +225,7 @@ class Checks:
                 raise Violation(f"{state.owner} is {state.state}, and {path} of {placed.czxid} is not in its record")
         if len(nodes) != len(state.places) - sum(not self._has(state, target) for target in state.places):
             raise Violation(f"{state.owner} is {state.state} with {len(nodes)} of its {len(state.places)} nodes")
-        if state.queued or state.holds:
+        if state.in_line or state.holds:
             if not tickets:
                 raise Violation(f"{state.owner} is {state.state} without a ticket")
             if strange := [path for path in tickets if f"/{key}-{state.ticket_epoch}-" not in path]:
@@ -240,7 +245,7 @@ class Checks:
             raise Violation(f"{path} is written again, {before} as {after}: a place is constant")
 
     def _has(self, state: State, target: str) -> bool:
-        """Whether nobody has robbed it of its lock there."""
+        """Whether no other client has removed its lock there."""
         return (state.places.get(target), target) not in self.robbed
 
     def is_robbed(self, state: State) -> bool:
@@ -251,19 +256,22 @@ class Checks:
 
     def _check_step(self, key: str, before: State | None, after: State | None) -> None:
         if after is None:
-            if before and (before.waits or before.holds or before.aside):
+            if before and (before.waits or before.holds or before.away or before.invited):
                 raise Violation(f"{before.owner}'s record was deleted while it was {before.state}")
             return
         if before is not None:
             if after.epoch < before.epoch or (after.order < before.order and before.state != "tombstone"):
                 raise Violation(f"{after.owner} goes back from {before} to {after}")
-            if before.state == "granted" and after.state == "waiting" and before.ticket_epoch == after.ticket_epoch:
+            if before.state == "granted" and after.in_line and before.ticket_epoch == after.ticket_epoch:
                 if self.claims.was_returned(f"{key}-{before.ticket_epoch}"):
                     raise Violation(f"{before.owner} had got its lease, and it is taken back")
-            elif before.state == "lost" and after.state == "waiting":
+            elif before.state == "lost" and after.in_line:
                 pass  # it was never returned: what is robbed of it is given back as a whole
             elif before.holds and not after.holds:
                 self.claims.check_end(key, before)
+                self._ended[key] = before.order[0], after.zxid
+            elif before.waits and after.state == "tombstone":
+                self.claims.check_withdrawn(after.owner)
                 self._ended[key] = before.order[0], after.zxid
             if before.holds and after.holds and before.ticket_epoch == after.ticket_epoch:
                 self.claims.check_part(key, before, after)
@@ -273,29 +281,42 @@ class Checks:
                 self._replaced.add(before.process)
         if after.process in self._replaced:
             raise Violation(f"{after.process} acts for {after.owner} again, after it has been replaced")
-        if (after.waits or after.holds) and not (before and (before.waits or before.holds)):
+        if self._acts(after) and not (before and self._acts(before)):
             attempt, zxid = self._ended.get(key, (-1, 0))
-            if after.order[0] == attempt and after.order[1] < zxid:
-                raise Violation(f"{after.owner} asks, though its lease was released after this call began: {after}")
+            # Its own number of the begin may come from a server that lags, and the tombstone may be swept by now. So the
+            # time of the call counts, too.
+            began = max(after.order[1], self.claims.began(after.process)[0])
+            if after.order[0] == attempt and began < zxid:
+                raise Violation(
+                    f"{after.owner} asks, though its lease was released, or its request withdrawn, after this call began: {after}"
+                )
         self.claims.follow(key, before, after)
         self.claims.check_late(before, after)
         was = before.state if before else "free"
         if after.state == "free" and key in self.alive:
             raise Violation(f"{after.owner} was {was} and is broken, and its process lives")
-        if after.aside and was != "away":
-            waited = before is not None and before.queued
-            since = before.zxid if before and waited else self.claims.began(after.process)[0]
-            self._check_aside(after, key, since, self._given_up if waited else {})
-        if after.queued and not (before and (before.queued or before.holds)):
-            self._check_arrival(key, after)
+        if after.invited and key in self.alive:
+            raise Violation(f"{after.owner} is invited, and has a liveness node")
+        if after.away and before is not None and before.invited:
+            if after.written_ms < before.until_ms or not after.old_turn:
+                raise Violation(f"{after.owner}'s invitation is ended at {after.written_ms}: {before}")
+        elif before is not None and before.queued and (after.away or after.invited):
+            self._check_deferred(after, key, before.zxid, self.tickets[key] or self._given_up)
+        elif ((after.away or after.invited) and was in ("free", "parked")) or (after.invited and was == "away"):
+            raise Violation(f"{after.owner} is {after.state} and was {was}: it saw no other that arrived with it")
+        if after.in_line and not (before and (before.in_line or before.holds)):
+            self._check_arrival(key, after, before)
         if after.state == "granted" and was != "granted":
             self.grants += 1
             self.granted_to[key] = after.process
         if after.state == "lost" and not self.is_robbed(after):
             raise Violation(f"{after.owner} is written LOST, and nobody robbed it")
 
-    def _check_arrival(self, key: str, mine: State) -> None:
-        """Its place is a new one, also where it has stepped aside before."""
+    def _acts(self, state: State) -> bool:
+        return state.waits or state.holds or state.invited
+
+    def _check_arrival(self, key: str, mine: State, before: State | None) -> None:
+        """Its tickets are new ones, also if it was away before. It may come back to the turn that it had."""
         place = min(self.tickets[key].values(), default=NOWHERE)
         if place.czxid != mine.zxid:
             raise Violation(f"{mine.owner} arrives at {mine.zxid} with tickets of before: {self.tickets[key]}")
@@ -304,38 +325,39 @@ class Checks:
         if place.at > place.czxid:
             raise Violation(f"{mine.owner} claims {place}, which is no place")
         seen, seen_ms = self.claims.began(mine.process)
+        back = before is not None and before.old_turn == place.at
         for other_key, other in self.states.items():
-            if other_key == key or not other.queued or not mine.conflict(other):
+            if other_key == key or not other.in_line or not mine.conflict(other):
                 continue
             theirs = min(self.tickets[other_key].values(), default=NOWHERE)
             if theirs.at == place.at and theirs.since_ms != place.since_ms:
                 raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
-            if theirs > place and theirs.czxid < seen and theirs.before <= place.before:
+            if theirs > place and theirs.czxid < seen and theirs.before <= place.before - back:
                 raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
             if place < theirs < (place.czxid,) and seen_ms - theirs.since_ms > self.passing_ms:
                 raise Violation(
                     f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
                 )
 
-    def _check_aside(self, mine: State, key: str, since: int, tickets: Mapping[str, Place]) -> None:
-        """A late request could have had its locks: no ticket of ours, and no lock of Hive's that it must have seen.
+    def _check_deferred(self, mine: State, key: str, since: int, tickets: Mapping[str, Place]) -> None:
+        """A deferred request could have had its locks: no ticket of ours, and no lock of Hive's that it must have seen.
 
         :param since: it has looked after that.
-        :param tickets: its own, which are gone; none if it stepped aside at its first look.
+        :param tickets: its own; they are gone if it is away.
         """
-        mine_at = min(tickets.values(), default=Place(since, 0, since, 0))
+        mine_at = min(tickets.values())
         for other_key, other in self.states.items():
-            if other_key != key and (other.queued or other.holds) and (target := mine.conflict(other)):
+            if other_key != key and (other.in_line or other.holds) and (target := mine.conflict(other)):
                 theirs = min(self.tickets[other_key].values(), default=NOWHERE)
                 holds_since = min(other.places.values(), default=since)
                 if theirs.czxid < mine_at.czxid and (theirs < mine_at or holds_since < since):
                     raise Violation(
-                        f"{mine.owner} ({mine_at}) steps aside, and {other.owner} ({theirs}) is {other.state} on {target}"
+                        f"{mine.owner} ({mine_at}) goes away, and {other.owner} ({theirs}) is {other.state} on {target}"
                     )
         for path, placed in self.foreign.items():
             above = self._exclusive_above(placed.target, mine)
             if placed.czxid < since and (self._excludes(placed, mine) or above):
-                raise Violation(f"{mine.owner} steps aside, and has seen that Hive has {path}")
+                raise Violation(f"{mine.owner} goes away, and has seen that Hive has {path}")
 
     def check_returned(self, key: str, mine: State) -> None:
         """A lease has been returned to its caller: no other that conflicts has been, and none is passed."""
@@ -343,7 +365,7 @@ class Checks:
         mine_at = min(self.tickets[key].values(), default=NOWHERE)
         since = min(mine.places.values())
         for other_key, other in self.states.items():
-            if other_key == key or not (other.queued or other.holds) or not (target := mine.conflict(other)):
+            if other_key == key or not (other.in_line or other.holds) or not (target := mine.conflict(other)):
                 continue
             if self.claims.is_held(other_key):
                 raise Violation(f"{mine.owner} and {other.owner} both hold {target}")
@@ -365,7 +387,7 @@ class Checks:
                 raise Violation(f"{mine.owner} is granted {above} X, and Hive had {path} before")
 
     def _excludes(self, placed: Placed, mine: State) -> bool:
-        """Whether a lock of Hive's excludes one of *mine* that nobody has robbed."""
+        """Whether a lock of Hive conflicts with one of *mine* that no client has removed."""
         mode = mine.modes.get(placed.target)
         return mode is not None and "X" in (mode, placed.mode) and self._has(mine, placed.target)
 

@@ -1,4 +1,4 @@
-"""What our processes were told and believe, held against what the store says."""
+"""The answers that our processes got, compared with the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.state import NAMESPACE, ROOT, State, modes_of, path_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_hivelock.locks.model import Lease, LockObject
+    from airflow_hivelock.locks.model import DeferredGrant, Lease, LockObject
     from tests.simulation.checks import Checks
     from tests.simulation.model import Znode
 
@@ -33,7 +33,9 @@ class Claims:
         self._releasing: set[tuple[str, int]] = set()
         self._forced: set[str] = set()
         self._withdrawing: set[str] = set()
-        self._late: set[str] = set()
+        self._withdrawn_by_force: set[str] = set()
+        self._deferred: set[str] = set()
+        self._with_slot: set[str] = set()
         self._began: dict[str, tuple[int, int]] = {}
         self._serious: dict[str, int] = {}
         self._robbed_before: set[str] = set()
@@ -44,24 +46,28 @@ class Claims:
 
     def follow(self, key: str, before: State | None, after: State) -> None:
         """Remember up to when an owner was one that a request which does not wait may be refused for."""
-        if after.holds or (after.waits and after.wait):
+        if after.holds or after.invited or (after.waits and after.wait):
             self._serious[key] = ALWAYS
         elif self._serious.get(key) == ALWAYS:
             self._serious[key] = after.zxid
 
     def check_late(self, before: State | None, after: State) -> None:
-        """A late request makes no lock nodes; it may find some of an earlier process's, and it alone steps aside."""
+        """A deferred request creates no lock nodes, unless an earlier process left some. Only it is invited, or goes away.
+        Its worker leaves nothing behind that waits."""
         was = before.state if before else "free"
-        late = after.process in self._late
-        if late and after.state != was and after.state == "granted":
-            raise Violation(f"{after.owner} was {was} and is {after.state}, and its process is late")
-        if late and not set(after.places) <= set(before.places if before else ()):
-            raise Violation(f"{after.owner} is {after.state} on {list(after.places)}, and its process is late")
-        if after.aside and not late:
-            raise Violation(f"{after.owner} has stepped aside, and its process is not late")
+        is_deferred = after.process in self._deferred
+        had = bool(before and before.places)
+        if is_deferred and after.state != was and after.state == "granted" and not had:
+            raise Violation(f"{after.owner} was {was} and is {after.state}, and its grant is deferred")
+        if is_deferred and after.places and not had:
+            raise Violation(f"{after.owner} is {after.state} on {list(after.places)}, and its grant is deferred")
+        if (after.away or after.invited) and not is_deferred and after.process not in self._with_slot:
+            raise Violation(f"{after.owner} is {after.state}, and its grant is not deferred")
+        if after.waits and after.process in self._with_slot:
+            raise Violation(f"{after.owner} is {after.state}, and its process is a worker with a slot")
 
     def check_end(self, key: str, before: State) -> None:
-        """A lease is over: somebody asked for that."""
+        """A lease has ended: a process has asked for that."""
         lease_id = f"{key}-{before.ticket_epoch}"
         wanted = lease_id in self._forced or (lease_id, before.epoch) in self._releasing
         wanted = wanted or not self._unasked(key, before, {})
@@ -70,7 +76,9 @@ class Claims:
         self.held.pop((lease_id, before.epoch), None)
 
     def check_part(self, key: str, before: State, after: State) -> None:
-        """A lease goes on: it holds what it held, but for what was named, and SHARED on parents that nothing left needs."""
+        """A lease continues: it holds its locks except the named ones and SHARED on parents that no remaining lock
+        needs.
+        """
         if before.modes == after.modes:
             return
         if not after.modes.items() < before.modes.items():
@@ -81,7 +89,7 @@ class Claims:
             raise Violation(f"{after.owner} has given back {unasked}, and nobody named it")
 
     def _unasked(self, key: str, before: State, after: dict[str, str]) -> list[str]:
-        """What a lease holds no more, and nobody was to give back: neither named, nor a parent that nothing left needs."""
+        """The locks that a lease has lost without a request: not named, and not a parent that no remaining lock needs."""
         lease = f"{key}-{before.ticket_epoch}", before.epoch
         named, whole = self._given[lease], self._whole.get(lease, frozenset())
 
@@ -97,7 +105,7 @@ class Claims:
     # Called by our processes
 
     def gives(self, lease: Lease, objects: Iterable[LockObject], whole: Iterable[LockObject]) -> None:
-        """A process begins to give back *objects*, and all that lies in them; it no longer thinks that it holds those."""
+        """A process begins to release *objects* and everything below them; it no longer expects to hold those."""
         held = lease.id, lease.epoch
         self._given[held] |= {path_of(str(target)) for target in objects}
         self._whole[held] = frozenset(path_of(str(target)) for target in whole)
@@ -129,20 +137,20 @@ class Claims:
         elif state.epoch <= lease.epoch and lease.id not in self._forced and not self._ended_by_another(lease):
             raise Violation(f"{lease.owner} got {lease.id}, which does not stand: {state}")
 
-    def begins(self, process: str, seen: int, now_ms: int, *, late: bool) -> None:
-        """A process begins a request, and will look at all that has been written up to *seen*."""
+    def begins(self, process: str, seen: int, now_ms: int, *, deferred: DeferredGrant | None) -> None:
+        """A process begins a request, and will read everything that was written up to *seen*."""
         self._began[process] = seen, now_ms
-        if late:
-            self._late.add(process)
+        if deferred:
+            (self._with_slot if deferred.has_slot else self._deferred).add(process)
 
     def began(self, process: str) -> tuple[int, int]:
-        """Up to which zxid it has seen all, and when that was."""
+        """The zxid up to which it has read everything, and when that was."""
         return self._began[process]
 
     def free(self, owner: str, key: str, process: str) -> None:
-        """A late process has been told that it could have had its locks."""
+        """A deferred process got the answer that it could have its locks."""
         state = self._checks.states.get(key)
-        if state and state.process == process and state.state not in ("away", "free"):
+        if state and state.process == process and state.state not in ("away", "free", "invited"):
             raise Violation(f"{owner} is told that its locks are free, and is {state.state}")
 
     def _ended_by_another(self, lease: Lease) -> bool:
@@ -164,8 +172,19 @@ class Claims:
         self._forced.add(lease_id)
         self.held = {held: lease for held, lease in self.held.items() if lease.id != lease_id}
 
+    def withdraws_by_force(self, owner: str) -> None:
+        """A person begins to withdraw the owner's request."""
+        self._withdrawn_by_force.add(owner)
+
+    def check_withdrawn(self, owner: str) -> None:
+        """Check that a person asked for the withdrawal of the owner's request."""
+        if owner not in self._withdrawn_by_force:
+            raise Violation(f"{owner}: its request is withdrawn, and nobody asked for it")
+
     def renewing(self, lease: Lease, key: str, seen: int) -> None:
-        """A process, whose session has *seen* the writes so far, begins to renew: what they robbed must be missed."""
+        """A process begins to renew. Its session has *seen* the writes so far, so it must notice locks that they
+        removed.
+        """
         if self._stands(lease, key):
             places = self._checks.states[key].places
             robbed = (self._checks.robbed.get((made, target)) for target, made in places.items())
@@ -208,10 +227,14 @@ class Claims:
         self._withdrawing.add(process)
 
     def withdrawn(self, key: str, process: str) -> None:
-        """A process has given up its request. A lease that it only took over may stand: its work may go on."""
+        """A process has given up its request. A lease that it only took over may be held: its work may continue."""
         state = self._checks.states.get(key)
         mine = self._checks.granted_to.get(key) == process
-        if state and state.process == process and (state.waits or state.aside or (state.holds and mine)):
+        if (
+            state
+            and state.process == process
+            and (state.waits or state.away or state.invited or (state.holds and mine))
+        ):
             raise Violation(f"{state.owner} has withdrawn, and is {state.state}")
 
     def refused(self, owner: str, by: str, since: int) -> None:

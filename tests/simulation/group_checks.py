@@ -1,4 +1,4 @@
-"""What must hold of groups of leases after every write: how many of them stand, whose they are, and in which order they go."""
+"""The rules of groups of leases, checked after every write: the number of leases, their owners, and their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NODE = re.compile(rf"{ROOT}/groups/([0-9a-f]+)/(permits|queue)/(.*)")
 _PLACE = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+-([0-9]+)-(-?[0-9]+)-([0-9]+)")
-TAKEN = HOLDING
+TAKEN = (*HOLDING, "invited")
 
 
 class Place(NamedTuple):
@@ -83,14 +83,14 @@ class GroupChecks:
         for group, name in self._taken:
             self._check_taken(group, name, before)
         for group, place in self._arrived:
-            self._check_arrival(group, place)
+            self._check_arrival(group, place, before.get(place.key))
         self._arrived.clear()
         self._taken.clear()
         self._before.clear()
         self._touched = False
 
     def is_behind(self, key: str, state: State, blocked: Container[str]) -> bool:
-        """Whether its group keeps it waiting: no lease is free, or somebody before it has yet to take one, who may."""
+        """Whether its group blocks it: no permit is free, or an earlier request may still take one."""
         if state.share is None:
             return False
         group = owner_key(state.share.group)
@@ -156,9 +156,12 @@ class GroupChecks:
                 if owner_key(share.group) != group:
                     raise Violation(f"{state.owner} stands in the queue of another group")
 
-    def _check_arrival(self, group: str, mine: Place) -> None:
-        """A claimed place is that of the less urgent, who have not been passed for long; of equals the first to come has it."""
-        if mine.place == mine.epoch:
+    def _check_arrival(self, group: str, mine: Place, before: State | None) -> None:
+        """A claimed position belongs to a less urgent request that was not passed for too long; among equals, the first
+        one claims it. A request whose invitation has ended comes back to its own.
+        """
+        back = before is not None and before.away and before.share is not None and before.share.place == mine.place
+        if mine.place == mine.epoch or back:
             return
         process = self._checks.states[mine.key].process
         seen, seen_ms = self._checks.claims.began(process)
@@ -175,7 +178,7 @@ class GroupChecks:
                 )
 
     def _check_taken(self, group: str, number: str, before: Mapping[str, State | None]) -> None:
-        """No more than it may be one of, and nobody before it that it must have seen."""
+        """The group holds no more permits than allowed, and no earlier request, which it must have seen, is left."""
         key = self.permits[group][number].partition("-")[0]
         mine = self._checks.states[key]
         assert mine.share is not None

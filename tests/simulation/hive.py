@@ -1,8 +1,8 @@
-"""Hive's own clients, as ``ZooKeeperHiveLockManager`` has them: no queue, no fairness, earlier locks kept while retrying.
+"""Hive's own clients, as in ``ZooKeeperHiveLockManager``: no queue, no fairness, earlier locks kept while retrying.
 
-See its ``lock``, ``lockPrimitive``, ``unlockPrimitive`` and ``removeAllRedundantNodes`` in Hive 2.3. Two things are not as
-there: they never give up, so that whoever waits for one another for ever is found; and a lock whose making was not
-answered is looked for and removed, as a person would do.
+See its ``lock``, ``lockPrimitive``, ``unlockPrimitive`` and ``removeAllRedundantNodes`` in Hive 2.3. Two things differ.
+These clients never give up, so that a deadlock is found. A lock whose creation got no answer is searched for and
+removed, as a user would do.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HiveClient:
             self._insist(partial(self._write, Create(f"{NAMESPACE}/{'/'.join(parts[:depth])}")))
 
     def query(self, locks: dict[str, str]) -> list[HiveLock]:
-        """What a query takes: ephemeral locks, in the order of their names; the modes are ``SHARED`` and ``EXCLUSIVE``."""
+        """The locks of a query: ephemeral, in the order of their names; the modes are ``SHARED`` and ``EXCLUSIVE``."""
         return [self._lock(target, mode, explicit=False) for target, mode in sorted(locks.items())]
 
     def lock_table(self, target: str, mode: str) -> HiveLock:
@@ -79,7 +79,7 @@ class HiveClient:
             self._insist(partial(self._unlock, lock.object, lock.path))
 
     def unlock_table(self, target: str) -> None:
-        """``UNLOCK TABLE``: every lock on exactly that object, whoever made it."""
+        """``UNLOCK TABLE``: delete every lock on exactly that object, of any client."""
 
         def act() -> None:
             listing = self.session.submit(Children(f"{NAMESPACE}/{target}"))[0]
@@ -142,7 +142,7 @@ class HiveClient:
             self._write(Delete(parent))
 
     def _remove_mine(self, target: str) -> None:
-        """What is left on *target* of a lock whose making was not answered."""
+        """Remove the rest of a lock on *target* whose creation got no answer."""
         self.session.submit(Sync())
         for path, node in self._children(f"{NAMESPACE}/{target}"):
             if node is not None and node.data.startswith(f"{self._name}:".encode()):
@@ -166,7 +166,7 @@ class HiveClient:
         return f"query-of-{self.session.name}"
 
     def _write(self, op: Create | Delete) -> str | None:
-        """One operation; None where it was refused: nobody minds, here."""
+        """Write one operation; None if it was refused, which does not matter here."""
         outcome = self.session.submit(Commit((op,)))[0]
         return None if isinstance(outcome, Refused) else str(outcome[0])
 

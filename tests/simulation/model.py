@@ -1,8 +1,8 @@
-"""ZooKeeper, as far as locks can tell: a leader's tree, followers that lag behind, sessions, watches, transactions.
+"""ZooKeeper, as far as locks notice: a leader's tree, followers that lag, sessions, watches, transactions.
 
-Writes go through the leader one after another and get a zxid each. Reads are served by the follower to which a session
-is connected; it has applied a prefix of the writes, never shorter than what this session has seen. Watches are kept by
-the follower and fire, once, when *it* applies the change.
+Writes go through the leader one after another and get a zxid each. The follower of a session serves its reads. It has
+applied a prefix of the writes, never shorter than the session has seen. The follower keeps the watches. A watch fires
+once, when *its* follower applies the change.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ZooKeeper:
 
     @property
     def zxid(self) -> int:
-        return len(self.log) - 1
+        return self.followers[0].applied
 
     # Sessions
 
@@ -202,24 +202,25 @@ class ZooKeeper:
         touched: dict[str, Znode | None] = {}
         replies: tuple[Any, ...] | Refused
         now_ms = self._now_ms()
+        zxid = self.zxid + 1
         try:
-            replies = tuple([self._do(op, session, touched, now_ms) for op in ops])
+            replies = tuple([self._do(op, session, touched, now_ms, zxid) for op in ops])
         except _Failed as failure:
             replies, touched = failure.refusal, {}
         tree = self.tree
         changes = tuple(
             [Change(path, tree.get(path), after) for path, after in touched.items() if after or path in tree]
         )
-        write = Write(self.zxid + 1, session, changes)
+        write = Write(zxid, session, changes)
         self.log.append(write)
         self.followers[0].apply(write)
         self._observe(write)
         return replies
 
-    def _do(self, op: Op, session: int, touched: dict[str, Znode | None], now_ms: int) -> Any:
+    def _do(self, op: Op, session: int, touched: dict[str, Znode | None], now_ms: int, zxid: int) -> Any:
         path = op.path
         if isinstance(op, Create):
-            return self._create(op, session, touched, now_ms)
+            return self._create(op, session, touched, now_ms, zxid)
         node = touched[path] if path in touched else self.tree.get(path)
         if node is None:
             raise _Failed(op, Refused.NO_NODE)
@@ -230,20 +231,19 @@ class ZooKeeper:
             above, _, name = path.rpartition("/")
             parent = touched[above] if above in touched else self.tree[above]
             assert parent is not None
-            stat = parent.stat._replace(pzxid=self.zxid + 1)
             left = tuple([child for child in parent.children if child != name])
-            touched[above] = parent._replace(stat=stat, children=left)
+            touched[above] = Znode(parent.data, parent.stat._replace(pzxid=zxid), parent.session, left)
             return True
         old = node.stat
         if op.version not in (-1, old.version):
             raise _Failed(op, Refused.BAD_VERSION)
         if isinstance(op, Check):
             return True
-        stat = old._replace(mzxid=self.zxid + 1, version=old.version + 1, mtime_ms=now_ms)
-        touched[path] = node._replace(data=op.data, stat=stat)
+        stat = old._replace(mzxid=zxid, version=old.version + 1, mtime_ms=now_ms)
+        touched[path] = Znode(op.data, stat, node.session, node.children)
         return stat
 
-    def _create(self, op: Create, session: int, touched: dict[str, Znode | None], now_ms: int) -> str:
+    def _create(self, op: Create, session: int, touched: dict[str, Znode | None], now_ms: int, zxid: int) -> str:
         above = op.path.rpartition("/")[0]
         parent = touched[above] if above in touched else self.tree.get(above)
         if parent is None:
@@ -251,9 +251,8 @@ class ZooKeeper:
         path = f"{op.path}{parent.stat.created:010}" if op.sequential else op.path
         if (touched[path] if path in touched else self.tree.get(path)) is not None:
             raise _Failed(op, Refused.NODE_EXISTS)
-        zxid = self.zxid + 1
         touched[path] = Znode(op.data, Stat(zxid, zxid, 0, now_ms, now_ms, op.ephemeral, 0), session * op.ephemeral)
         name = path[len(above) + 1 :]
         stat = parent.stat._replace(created=parent.stat.created + 1, pzxid=zxid)
-        touched[above] = parent._replace(stat=stat, children=(*parent.children, name))
+        touched[above] = Znode(parent.data, stat, parent.session, (*parent.children, name))
         return path

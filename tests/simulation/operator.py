@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete
 from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S
+from airflow_hivelock.locks.errors import UpgradeNeeded
+from tests.simulation.dice import Dice
 from tests.simulation.schedule import Stuck
 from tests.simulation.state import ROOT
+from tests.simulation.themes import Draw
 from tests.simulation.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.manager import LockManager
     from tests.simulation.world import World
 
 ROUND_S = 1.0
@@ -29,9 +35,12 @@ class Operator:
         self._forces = world.draw("forces", 0.0, 0.0, 0.1)
         self._round_s = world.draw("round_s", ROUND_S, ROUND_S / 4)
         self._forgets = world.draw("forgets", 0.0, 0.0, 0.5)
+        self._chances = Dice(world.seed + (1 << 42))  # separate, so that the rest of a seed's run stays the same
+        self._withdraws = Draw(self._chances, world.draw.theme)("withdraws", 0.0, 0.0, 0.0, 0.2)
         self._blocked_ms: dict[tuple[str, int], int] = {}
         self._worker = Worker(world.connect("operator"), world)
         self._hive = world.connect("hive-operator", steady=True)
+        self._upgraded = False
         world.spawn(self._worker.session, "", self._run)
 
     def _run(self) -> None:
@@ -41,8 +50,13 @@ class Operator:
             schedule.sleep(self._round_s)
             for follower in world.zookeeper.followers:  # none lags behind for longer than a round
                 world.zookeeper.catch_up(follower, earlier)
+            if world.upgrade and not self._upgraded and world.upgrades.chance(world.upgrade):
+                self._upgraded = True
+                world.workload.upgrade()
             if claims.held and world.dice.chance(self._forces):
                 self._force(world.dice.pick(list(claims.held.values())).id)
+            if self._withdraws:
+                self._withdraw()
             self._clean()
             if world.dice.chance(self._forgets):
                 self._forget()
@@ -68,15 +82,24 @@ class Operator:
             or world.dice.chance(0.3)
             or any(state.waits and not workload.works_for(key) for key, state in checks.states.items())
         ):
-            self._worker.insist(lambda: self._worker.manager.sweep())
+            self._insist(lambda manager: manager.sweep())
+
+    def _insist(self, act: Callable[[LockManager], object]) -> None:
+        """Do it, and upgrade if that is refused."""
+        try:
+            self._worker.insist(lambda: act(self._worker.manager))
+        except UpgradeNeeded as error:
+            self._world.too_old(self._worker.session, error)
+            self._worker = Worker(self._world.connect("operator-later", steady=True, later=True), self._world)
+            self._insist(act)
 
     def _forget(self) -> None:
-        """A week passes for owners that nobody works for, nor has been busy with since then: a sweep takes what is left."""
+        """A week passes for owners without a process that works or has worked since then: a sweep removes their rest."""
         world, schedule = self._world, self._world.schedule
         for key in list(world.checks.states):
             path = f"{ROOT}/requests/{key}"
             node, state = world.zookeeper.tree.get(path), world.checks.states.get(key)  # by now, for others go on
-            if node is None or state is None or state.waits or state.holds or state.aside:
+            if node is None or state is None or state.waits or state.holds or state.away or state.invited:
                 continue
             stat = node.stat
             if schedule.now_ms - max(stat.mtime_ms, world.workload.worked_ms(key)) < OVER_MS:
@@ -86,7 +109,7 @@ class Operator:
                 self._hive.submit(Commit((Check(path, stat.version), Delete(path))))
 
     def _check_turns(self) -> None:
-        """Whoever waits for nobody is granted soon."""
+        """A request without a blocker is granted soon."""
         now_ms = self._world.schedule.now_ms
         free = self._world.checks.free()
         self._blocked_ms = {ticket: self._blocked_ms.get(ticket, now_ms) for ticket in free}
@@ -95,10 +118,16 @@ class Operator:
                 raise Stuck(f"nobody is in the way of {free[ticket]}, and it is not granted")
 
     def _look(self) -> None:
-        manager = self._worker.manager
-        self._worker.insist(lambda: (manager.show(), manager.waiters(), manager.history()))
+        self._insist(lambda manager: (manager.show(), manager.waiters(), manager.history()))
+
+    def _withdraw(self) -> None:
+        """Withdraw a request that waits, now and then."""
+        waiting = [state.owner for state in self._world.checks.states.values() if state.waits]
+        if waiting and self._chances.chance(self._withdraws):
+            owner = self._chances.pick(waiting)
+            self._world.checks.claims.withdraws_by_force(owner)
+            self._insist(lambda manager: manager.force_withdraw(owner, reason="no longer wanted", user="operator"))
 
     def _force(self, lease_id: str) -> None:
         self._world.checks.claims.forces(lease_id)
-        manager = self._worker.manager
-        self._worker.insist(lambda: manager.force_release(lease_id, reason="its owner is dead", user="operator"))
+        self._insist(lambda manager: manager.force_release(lease_id, reason="its owner is dead", user="operator"))

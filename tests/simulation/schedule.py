@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Stuck(Exception):
-    """Nobody can go on, or everybody goes round in circles."""
+    """No task can continue, or all tasks loop."""
 
 
 @dataclass(eq=False)
@@ -73,13 +73,13 @@ class Flag:
 
 
 class Schedule:
-    """The clock, the tasks, and whose turn it is.
+    """The clock, the tasks, and which task runs.
 
-    :param switch: how likely another task goes on after a step, though the last one could.
-    :param pause: how likely a task rests for a long time before its step.
-    :param disturb: called before each step, for whatever happens by itself.
+    :param switch: the probability that another task continues after a step, although the last one could.
+    :param pause: the probability that a task rests for a long time before its step.
+    :param disturb: called before each step, for events without a task.
 
-    Set ``quiet`` once nothing shall go wrong any more, and time may leap.
+    Set ``quiet`` when no more faults may happen, and time may jump.
     """
 
     def __init__(self, dice: Dice, switch: float, pause: float, disturb: Callable[[], None]) -> None:
@@ -141,8 +141,8 @@ class Schedule:
 
     def turn(self, doing: object) -> None:
         """Let others go first; return when it is this task's turn to do *doing*."""
-        task = self.current
-        if task.ended or getcurrent() is not task.greenlet:
+        task = self._current
+        if task is None or task.ended or getcurrent() is not task.greenlet:
             raise Killed  # and what it does as it ends does not happen, on whosever session that be
         task.doing = doing
         task.turns += 1
@@ -168,15 +168,17 @@ class Schedule:
 
         :raises Stuck: when that will never be.
         """
+        disturb, timers = self._disturb, self._timers
         while self._living:
-            self._disturb()
-            if self._timers and self._timers[0][0] <= self.now_ms:
+            disturb()
+            if timers and timers[0][0] <= self.now_ms:
                 self._fire_timers()
             if not self._ready:
                 self._wait_for_timer()
             self.steps += 1
-            idle_steps, idle_ms = self.steps - self._progress[0], self.now_ms - self._progress[1]
-            if idle_steps > IDLE_STEPS or (idle_ms > IDLE_MS and not self.quiet):
+            progress_steps, progress_ms = self._progress
+            idle = self.now_ms - progress_ms > IDLE_MS and not self.quiet
+            if idle or self.steps - progress_steps > IDLE_STEPS:
                 raise Stuck(f"nobody gets anywhere any more; {self._standing()}")
             task = self._choose()
             self.now_ms += 1
@@ -211,7 +213,7 @@ class Schedule:
             heapq.heappop(self._timers)[2]()
 
     def _wait_for_timer(self) -> None:
-        """Let time pass until somebody can go on."""
+        """Let time pass until a task can continue."""
         while not self._ready:
             if not self._timers:
                 raise Stuck(f"deadlock: nobody can go on; {self._standing()}")
@@ -227,5 +229,5 @@ class Schedule:
             self._ready.remove(task)
 
     def _standing(self) -> str:
-        """Who has not ended, and what he is at."""
+        """The tasks that have not ended, and their steps."""
         return "; ".join(f"{task.name}: {task.doing}" for task in self.tasks if not task.ended)

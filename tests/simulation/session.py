@@ -1,4 +1,4 @@
-"""A client's session with the modelled ZooKeeper: the backend's own seam to it, with all that can go wrong."""
+"""A client's session with the modelled ZooKeeper: the backend's own interface to it, with every possible fault."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class Network:
 class SimulatedSession:
     """:class:`~airflow_hivelock.locks.backends.zookeeper.client.Client` over the model.
 
-    :param name: whose; for the trace.
-    :param steady: nothing goes wrong with it while its process lives.
+    :param name: the client, for the trace.
+    :param steady: it has no faults while its process lives.
 
-    A real session may stand above it (:mod:`.wire`): it listens, and looks after itself.
+    A real session may use it (:mod:`.wire`): it listens, and handles losses itself.
     """
 
     def __init__(self, network: Network, name: str, *, steady: bool = False) -> None:
@@ -226,7 +226,7 @@ class SimulatedSession:
         self._schedule.at(1 << self._dice.below(9), self._deliver)
 
     def _settle(self) -> None:
-        """What is under way arrives before the session's next request, or never."""
+        """Requests on the way arrive before the session's next request, or never."""
         if self._dice.chance(0.5):
             self._deliver()
         self._in_flight.clear()

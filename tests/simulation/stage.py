@@ -11,27 +11,29 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, marking
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
+from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import Lease, LeaseLimit, owner_key
+from airflow_hivelock.locks.model import DeferredGrant, Lease, LeaseLimit, owner_key
 from airflow_hivelock.locks.pending import Silent
 from tests.simulation.checks import Checks
 from tests.simulation.dice import Dice, Names
+from tests.simulation.format_checks import LATER
 from tests.simulation.hive import HiveClient
 from tests.simulation.model import ZooKeeper
 from tests.simulation.schedule import Flag, Schedule
 from tests.simulation.session import Network, SimulatedSession
 from tests.simulation.state import ROOT, State
-from tests.simulation.worker import process_of
+from tests.simulation.worker import AHEAD_S, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_hivelock.locks.backend import Blocked, Free
+    from airflow_hivelock.locks.backend import Blocked, NeedsSlot
     from airflow_hivelock.locks.backends.zookeeper.client import Request
     from airflow_hivelock.locks.pending import PendingLease
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Actor(SimulatedSession):
-    """A session that a script can hold up, and whose replies it can lose."""
+    """A session that a script can delay, and whose replies it can lose."""
 
     def __init__(self, network: Network, name: str, server: int = 0) -> None:
         self._server = server
@@ -94,7 +96,7 @@ class Asked:
     pending: PendingLease
     flag: Flag
 
-    def poll(self) -> Lease | Free | Blocked:
+    def poll(self) -> Lease | NeedsSlot | Blocked:
         self.flag.clear()
         outcome = self.pending.poll()
         assert not isinstance(outcome, Silent)
@@ -126,16 +128,16 @@ class Process:
         *,
         attempt: int = 0,
         wait: bool = True,
-        late: bool = False,
+        deferred: DeferredGrant | None = None,
         priority: int = 1,
         limit: LeaseLimit | None = None,
     ) -> Asked:
         flag, stage = Flag(self._stage.schedule), self._stage
         request = rules.request(
-            owner, reads, writes, attempt=attempt, wait=wait, late=late, priority=priority, limit=limit
+            owner, reads, writes, attempt=attempt, wait=wait, deferred=deferred, priority=priority, limit=limit
         )
         asked = Asked(self.manager.begin(request, flag.set, None if wait else 0.0, outage_s=0), flag)
-        stage.begins(asked.pending, late=late)
+        stage.begins(asked.pending, deferred=deferred)
         return asked
 
     def gets(
@@ -173,7 +175,7 @@ class Process:
 
 
 class Stage:
-    """Where a script is played."""
+    """The clients and the store of a script."""
 
     def __init__(self) -> None:
         dice = Dice(0)
@@ -185,6 +187,12 @@ class Stage:
     def process(self, name: str, *, patience_s: float = 30.0, passing_s: float = 3600.0, server: int = 0) -> Process:
         """:param server: 0 for one that is up to date, 1 for one that lags behind."""
         return Process(self, Actor(self.network, name, server), patience_s, passing_s)
+
+    def upgrade(self) -> None:
+        """A process of a later version connects, and raises the lowest reader."""
+        session = Actor(self.network, "later")
+        self.checks.formats.later.add(session)
+        StoreFormat(session, f"{ROOT}/format", LATER).read()
 
     def hive(self, name: str = "hive") -> HiveClient:
         assert name.startswith("hive")
@@ -198,18 +206,18 @@ class Stage:
 
         self.schedule.spawn(name, act)
 
-    def begins(self, pending: PendingLease, *, late: bool = False) -> None:
+    def begins(self, pending: PendingLease, *, deferred: DeferredGrant | None = None) -> None:
         """Have the checks know of it."""
-        self.checks.claims.begins(process_of(pending), self.zookeeper.zxid, self.schedule.now_ms, late=late)
+        self.checks.claims.begins(process_of(pending), self.zookeeper.zxid, self.schedule.now_ms, deferred=deferred)
 
     def key(self, owner: str) -> str:
         return owner_key(owner)
 
     def clock(self) -> float:
-        return self.schedule.now_ms / 1000
+        return self.schedule.now_ms / 1000 + AHEAD_S
 
     def state(self, owner: str) -> State:
-        """What the owner's record says."""
+        """The contents of the owner's record."""
         return self.checks.states[owner_key(owner)]
 
     def intact(self, owner: str) -> bool:
@@ -221,7 +229,7 @@ class Stage:
 def play(script: Script) -> None:
     """Play *script* on a stage of its own; whatever it, or a check, finds wrong is raised."""
     stage = Stage()
-    with mock.patch.object(acquisition, "uuid", Names()):
+    with mock.patch.object(acquisition, "uuid", Names()), mock.patch.object(marking, "FEW", 0):
         stage.schedule.spawn("script", lambda: script(stage))
         stage.schedule.run()
 

@@ -18,7 +18,7 @@ HOLDING = ("granted", "lost")
 
 
 class Share(NamedTuple):
-    """What a record says of its request's group of leases."""
+    """A record's part about its request's group of leases."""
 
     group: str
     most: int
@@ -29,11 +29,13 @@ class Share(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a record says.
+    """The contents of a record.
 
     :param modes: ``"S"`` or ``"X"`` by the object's path below Hive's namespace.
-    :param places: the objects on which it has lock nodes, with the zxid that made each.
-    :param zxid: of the write that made it say so.
+    :param places: the objects on which it has lock nodes, with the zxid that created each.
+    :param zxid: of the write that set its state.
+    :param until_ms: when its invitation ends; 0: it is not invited.
+    :param old_turn: the turn that it had when its invitation ended.
     """
 
     owner: str
@@ -49,6 +51,9 @@ class State(NamedTuple):
     zxid: int
     share: Share | None = None
     priority: int = 1
+    until_ms: int = 0
+    old_turn: int = 0
+    written_ms: int = 0
 
     @classmethod
     def of(cls, node: Znode) -> State:
@@ -74,6 +79,9 @@ class State(NamedTuple):
             zxid,
             Share(*data["share"]) if "share" in data else None,
             data["priority"],
+            node.stat.mtime_ms + round(data.get("invitation_s", 0) * 1000) if state == "invited" else 0,
+            data.get("old_turn", 0),
+            node.stat.mtime_ms,
         )
 
     @property
@@ -89,11 +97,20 @@ class State(NamedTuple):
         return self.state == "parked"
 
     @property
+    def invited(self) -> bool:
+        return self.state == "invited"
+
+    @property
+    def in_line(self) -> bool:
+        """Whether its tickets keep the requests behind them waiting, and it holds nothing."""
+        return self.queued or self.invited
+
+    @property
     def waits(self) -> bool:
         return self.queued or self.parked
 
     @property
-    def aside(self) -> bool:
+    def away(self) -> bool:
         return self.state == "away"
 
     def conflict(self, other: State) -> str | None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backends.zookeeper.client import Get
+from airflow_hivelock.locks.model import LockMode
 from tests.simulation.stage import play
+from tests.simulation.state import ROOT
 
 if TYPE_CHECKING:
     from tests.simulation.stage import Stage
@@ -65,5 +70,26 @@ def test_a_session_that_ends_meanwhile_does_not_make_the_wait_longer() -> None:
         blocked = waiter.poll()
         assert isinstance(blocked, Blocked)
         assert blocked.waited_s < 1.0, "this acquisition has counted its own minute already"
+
+    play(script)
+
+
+@pytest.mark.parametrize("mode", [LockMode.EXCLUSIVE, LockMode.SHARED])
+def test_a_hand_over_takes_the_longer_the_more_requests_wait(mode: LockMode) -> None:
+    def script(stage: Stage) -> None:
+        ours, many = stage.process("ours"), stage.process("many")
+        held = ours.gets("holder", [], ["w.a/p=1"])
+        day, writes = ["w.a/p=1"], mode is LockMode.EXCLUSIVE
+        wanted: tuple[list[str], list[str]] = ([], day) if writes else (day, [])
+        waiters = [many.asks(f"waiter-{number}", *wanted) for number in range(20)]
+        assert all(isinstance(waiter.poll(), Blocked) for waiter in waiters)
+        before = len(stage.schedule.trace)
+        for waiter in waiters:
+            stage.schedule.sleep(1.0)
+            ours.releases(held) if writes or waiter is waiters[0] else None
+            held = waiter.lease()
+        done = [what for _, _, what in stage.schedule.trace[before:]]
+        records = sum(isinstance(each, Get) and each.path.startswith(f"{ROOT}/requests/") for each in done)
+        assert records < 2 * len(waiters), "each new holder reads the records of all that wait"
 
     play(script)

@@ -1,5 +1,6 @@
-"""What a run is like, drawn from its dice. What has to come together for one kind of harm hardly ever would by chance alone:
-the theme of a run fixes some of it, and leaves the rest and every step to the dice."""
+"""The parameters of a run, drawn from its dice. Some kinds of harm need conditions that rarely meet by chance. So the
+theme of a run fixes some of them, and leaves the rest and every step to the dice.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +64,18 @@ LIMITED: Theme = {
 LIMITED_AND_LOCKED: Theme = LIMITED | {"reads": 0.3, "limits": 0.7, "hives": 1}
 """They wait for both, and some for locks alone."""
 
+INVITED: Theme = {
+    "lates": 0.8, "partitions": 2, "reads": 0.3, "databases": 0.1, "machines": 3, "owners": 6, "threads": 2, "naps": 3,
+    "invitations_s": (0.2, 2.0), "refuse": 0.0, "lose": 0.0, "faults": 0.002, "no_waits": 0.0,
+}  # fmt: skip
+"""Nearly all need a worker slot as well."""
+
+INVITED_AND_LIMITED: Theme = INVITED | {"limits": 0.7, "groups": 1, "reads": 0.6, "hives": 0}
+"""They wait for one of few leases, too."""
+
+UPGRADED: Theme = {"upgrade": 0.4}
+"""A later version comes early, and raises the lowest reader."""
+
 THEMES: tuple[Theme, ...] = (
     {},
     {},
@@ -74,6 +87,8 @@ THEMES: tuple[Theme, ...] = (
     URGENT,
     LIMITED,
     LIMITED_AND_LOCKED,
+    INVITED,
+    INVITED_AND_LIMITED,
 )
 
 

@@ -1,7 +1,7 @@
-"""What the backend's real session needs of kazoo's client, over a simulated session.
+"""The parts of kazoo's client that the backend's real session needs, over a simulated session.
 
-So that :mod:`~airflow_hivelock.locks.backends.zookeeper.session` itself is under test: what it reads in bulk, which is not
-read at once; what becomes of a listing whose node goes between its parts; sessions that end while it waits.
+So :mod:`~airflow_hivelock.locks.backends.zookeeper.session` itself is under test: its bulk reads, which are not atomic;
+a listing whose node is deleted between its parts; sessions that end while it waits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ERRORS = {
 
 
 class Result:
-    """The result of a request that is sent when somebody wants to know."""
+    """The result of a request. It is sent when a caller asks for the result."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush

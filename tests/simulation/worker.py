@@ -6,9 +6,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backend import Blocked, Free
+from airflow_hivelock.locks import invitations
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, LockTimeout, StoreUnavailable, Superseded
+from airflow_hivelock.locks.backends.zookeeper.acquisition import QUICKER
+from airflow_hivelock.locks.errors import (
+    LeaseMismatch,
+    LockLost,
+    LockTimeout,
+    StoreUnavailable,
+    Superseded,
+    UpgradeNeeded,
+    Withdrawn,
+)
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Lease, owner_key
 from airflow_hivelock.locks.pending import PASSING_S
@@ -25,6 +35,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 NAP_S = 0.1
+AHEAD_S = 4_000.0
+"""How far a process's own clock is ahead of the store's."""
+
+SLOTS_S = (0.0, 0.1, 0.5, 3.0)
+"""How long it takes until a deferred request has its worker slot."""
+
 WORK = "job"
 
 
@@ -40,7 +56,10 @@ class Worker:
 
     @property
     def manager(self) -> LockManager:
-        """Connected at the first use."""
+        """Connected at the first use.
+
+        :raises UpgradeNeeded: it is too old for the stamp.
+        """
         while self._manager is None:
             try:
                 client = self.world.client_of(self.session)
@@ -56,6 +75,14 @@ class Worker:
                 self.nap()
         return self._manager
 
+    def manager_or(self, other: LockManager) -> LockManager:
+        """Its manager, or *other* if it is too old to connect."""
+        try:
+            return self.manager
+        except UpgradeNeeded as error:
+            self.world.too_old(self.session, error)
+            return other
+
     def nap(self) -> None:
         self.world.schedule.sleep(NAP_S * (1 + self.world.dice.below(4)))
 
@@ -70,7 +97,7 @@ class Worker:
                 return
 
     def _clock(self) -> float:
-        return self.world.schedule.now_ms / 1000
+        return self.world.schedule.now_ms / 1000 + AHEAD_S
 
 
 class Job:
@@ -78,7 +105,7 @@ class Job:
 
     :param gives_up: how likely it withdraws at a step.
     :param naps: how long it holds, renewing now and then.
-    :param comes_back: how likely a late one asks again, once it could have had its locks.
+    :param comes_back: how likely a deferred request asks again, once it could have had its locks.
     :param gives_back: how likely it gives back a part of what it holds between two naps.
     """
 
@@ -112,13 +139,9 @@ class Job:
         owner, request = self._owner, self._request
         self._note(f"begins for {owner.name}: {request.locks}, attempt {request.attempt}, timeout {self._timeout_s}")
         lease = self._acquire()
-        if isinstance(lease, Free):
+        if isinstance(lease, NeedsSlot):
             self._note("could have had them")
-            if not self._dice.chance(self._comes_back):
-                return
-            self._worker.nap()
-            self._request = replace(self._request, late=False)
-            lease = self._acquire()
+            lease = self._come_back()
         if isinstance(lease, Lease):
             self._note(f"holds {lease.id} epoch {lease.epoch}")
             self._claims.granted(lease, owner.key)
@@ -126,12 +149,46 @@ class Job:
             if left:
                 self._release(self._parts.pick((lease, left)))
 
-    def _acquire(self) -> Lease | Free | None:
+    def _come_back(self) -> Lease | NeedsSlot | None:
+        """It asks again once it has a slot. One that was invited gives it back if another is in the way, and waits again."""
+        deferred, slots, rounds = self._request.deferred, self._world.workload.slots, 0
+        assert deferred is not None
+        outcome: Lease | NeedsSlot | Blocked | None = NeedsSlot()
+        while isinstance(outcome, NeedsSlot) and self._dice.chance(self._comes_back):
+            if not deferred.invitation_s:
+                self._worker.nap()
+                self._request = replace(self._request, deferred=None)
+                return self._waits()
+            self._world.schedule.sleep(slots.pick(SLOTS_S))
+            self._request = replace(self._request, deferred=replace(deferred, has_slot=True))
+            own = self._worker
+            if slots.chance(0.5):
+                self._worker = slots.pick(
+                    self._world.workload.workers
+                )  # it does not wait there: nothing dies with this one
+            outcome = self._acquire()
+            self._worker = own
+            if isinstance(outcome, Blocked):
+                rounds += 1
+                self._request = replace(self._request, deferred=invitations.of_round(rounds, deferred.invitation_s))
+                outcome = self._waits()
+        return outcome if isinstance(outcome, Lease) else None
+
+    def _waits(self) -> Lease | NeedsSlot | None:
+        outcome = self._acquire()
+        assert not isinstance(outcome, Blocked)
+        return outcome
+
+    def _acquire(self) -> Lease | NeedsSlot | Blocked | None:
         worker, owner = self._worker, self._owner
-        manager = worker.manager
+        try:
+            manager = worker.manager
+        except UpgradeNeeded as error:
+            self._world.too_old(worker.session, error)
+            return None
         began = self._world.schedule.now_ms, self._world.zookeeper.zxid
         pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
-        self._claims.begins(process_of(pending), began[1], began[0], late=self._request.late)
+        self._claims.begins(process_of(pending), began[1], began[0], deferred=self._request.deferred)
         while True:
             self._flag.clear()
             give_up = self._dice.chance(self._gives_up)
@@ -139,7 +196,7 @@ class Job:
                 outcome = pending.poll()
                 if isinstance(outcome, Lease):
                     return outcome
-                if isinstance(outcome, Free):
+                if isinstance(outcome, NeedsSlot):
                     self._claims.free(owner.name, owner.key, process_of(pending))
                     if not give_up:
                         return outcome
@@ -147,9 +204,19 @@ class Job:
                     return None
                 assert isinstance(outcome, Blocked)
                 self._note(f"is blocked: {', '.join(map(str, outcome.by))}")
+                if self._request.has_slot and not give_up:
+                    return outcome
             except LockTimeout as error:
                 self._timed_out(error, *began)
                 self._withdrawn(pending)
+                return None
+            except Withdrawn as error:
+                self._note(f"is withdrawn: {error}")
+                self._claims.check_withdrawn(owner.name)
+                return None
+            except UpgradeNeeded as error:
+                self._world.too_old(worker.session, error)
+                self._give_up(pending)
                 return None
             except (Superseded, LeaseMismatch) as error:
                 self._note(f"stops: {error}")
@@ -181,7 +248,7 @@ class Job:
         blocker = error.blocked_by[0]
         nearest = blocker.owner
         soon = self._world.schedule.now_ms - began_ms < PASSING_S * 1000
-        if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive", "somebody")):
+        if not self._request.wait and soon and not nearest.startswith(("Hive", "query-of-hive", QUICKER)):
             self._claims.refused(self._owner.name, owner_key(nearest), began_zxid)
             if not self._world.workload.may_have(nearest, blocker.object, blocker.mode):
                 raise Violation(f"{self._owner.name} is refused because of what {nearest} never asks for: {blocker}")
@@ -190,14 +257,14 @@ class Job:
         self._claims.withdrawn(self._owner.key, process_of(pending))
 
     def _release_lost(self) -> None:
-        """The owner's lease, of which it has just been told that a lock was robbed."""
+        """Release the owner's lease after the notice that one of its locks was removed."""
         lease = self._worker.manager.lease_of(self._owner.name)
         if lease is not None:
             self._claims.releases(lease)
             self._worker.manager.release(lease)
 
     def _hold(self, lease: Lease) -> Lease | None:
-        """What is left of it: None once all has been given back, a part at a time."""
+        """Return the rest of the lease: None after all of it was released, a part at a time."""
         worker = self._worker
         try:
             if self._dice.chance(0.3):
@@ -227,7 +294,7 @@ class Job:
         left: Lease | None = lease
         objects = {parts.pick(lease.locks).object for _ in range(1 + parts.below(2))}
         if parts.chance(0.3):
-            manager = parts.pick(self._world.workload.workers).manager
+            manager = parts.pick(self._world.workload.workers).manager_or(manager)
 
         def give_back() -> None:
             nonlocal left
@@ -261,7 +328,7 @@ class Job:
         self._claims.renewed(lease)
 
     def _watch(self, lease: Lease) -> None:
-        """Rest until woken; if not woken, all that this process can know of must stand."""
+        """Rest until woken; if not woken, everything that this process can know must still be held."""
         session = self._worker.session
         for _ in range(1 + self._dice.below(3)):
             self._flag.clear()
@@ -275,7 +342,7 @@ class Job:
     def _release(self, lease: Lease) -> None:
         manager = self._worker.manager
         if self._dice.chance(0.3):  # the lease went to another process, which releases it
-            manager = self._dice.pick(self._world.workload.workers).manager
+            manager = self._dice.pick(self._world.workload.workers).manager_or(manager)
         self._note(f"releases {lease.id} epoch {lease.epoch}")
         self._claims.releases(lease)
         self._worker.insist(lambda: manager.release(lease))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.model import LeaseLimit, owner_key
+from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, owner_key
 from tests.simulation.dice import Dice
 from tests.simulation.state import path_of
 from tests.simulation.themes import Draw
@@ -64,8 +64,10 @@ class Workload:
         self._machines = draw("machines", 1, 2, 3)
         self._patience_s = draw("patience_s", 86_400.0, 30.0, 0.0, 0.0, 0.5, 0.5)
         self._timeouts_s: tuple[float | None, ...] = draw("timeouts_s", (None, None, 0.5, 5.0))
-        self.parts = Dice(world.seed + (1 << 40))  # apart, so that a seed's run is what it was but for these
+        self.parts = Dice(world.seed + (1 << 40))  # separate, so that the rest of a seed's run stays the same
         self._gives_back = Draw(self.parts, draw.theme)("gives_back", 0.0, 0.0, 0.5)
+        self.slots = Dice(world.seed + (1 << 41))
+        self._invitations_s = Draw(self.slots, draw.theme)("invitations_s", (0.0,), (0.0, 0.5), (0.2, 2.0), (10.0,))
         self._owners = [self._draw_owner(f"o{number}") for number in range(draw("owners", 2, 3, 4))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
@@ -96,12 +98,17 @@ class Workload:
             self.workers = [worker for worker in self.workers if worker.session is not session]
             self._start_worker(1 + self._rounds // 4)
 
+    def upgrade(self) -> None:
+        """Each machine gets a process of the later version. The earlier ones stay."""
+        for _ in range(self._machines):
+            self._start_worker(1 + self._rounds // 2, later=True)
+
     def works_for(self, key: str) -> bool:
         """Whether some living process acts for that owner."""
         return any(owner.key == key for owner in self._working.values())
 
     def worked_ms(self, key: str) -> int:
-        """Since when nobody has acted for that owner; all that its processes had sent has arrived soon after."""
+        """Since when no process has acted for that owner; all its requests have arrived soon after."""
         return self._world.schedule.now_ms if self.works_for(key) else self._worked_ms.get(key, 0)
 
     def may_have(self, owner: str, target: LockObject, mode: LockMode) -> bool:
@@ -127,9 +134,9 @@ class Workload:
         limit = LeaseLimit(dice.pick(self._groups), self._most) if dice.chance(self._limits) else None
         return rules.request(name, reads, writes, limit=limit)
 
-    def _start_worker(self, rounds: int) -> None:
-        number = 1 + self._world.started
-        worker = Worker(self._world.connect(f"worker{number}"), self._world, self._patience_s, self._world.passing_s)
+    def _start_worker(self, rounds: int, *, later: bool = False) -> None:
+        session = self._world.connect(f"worker{1 + self._world.started}", later=later)
+        worker = Worker(session, self._world, self._patience_s, self._world.passing_s)
         self.workers.append(worker)
 
         def run() -> None:
@@ -155,9 +162,10 @@ class Workload:
         owner.attempt += dice.chance(self._counting)
         owner.processes += 1
         wait = not dice.chance(self._no_waits)
-        late, priority = dice.chance(self._lates), 1 + dice.chance(self._urgent) * dice.below(4)
+        deferred = DeferredGrant(self.slots.pick(self._invitations_s)) if dice.chance(self._lates) else None
+        priority = 1 + dice.chance(self._urgent) * dice.below(4)
         asked = owner.requests[dice.chance(self._changes)]
-        request = replace(asked, attempt=owner.attempt, wait=wait, late=late, priority=priority)
+        request = replace(asked, attempt=owner.attempt, wait=wait, deferred=deferred, priority=priority)
         if request.limit and dice.chance(self._unequal):
             request = replace(request, limit=replace(request.limit, most=1 + dice.below(3)))
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0

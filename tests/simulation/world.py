@@ -11,6 +11,7 @@ from unittest import mock
 from airflow_hivelock.locks.backends.zookeeper import (
     acquisition,
     backend,
+    marking,
     nodes,
     queue,
     record,
@@ -19,11 +20,13 @@ from airflow_hivelock.locks.backends.zookeeper import (
 )
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
+from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.model import Lock, locks_from_json
 from tests.simulation.checks import Checks
 from tests.simulation.claims import Violation
 from tests.simulation.dice import Dice, Names
+from tests.simulation.format_checks import LATER
 from tests.simulation.hive import Habits, HiveUser
 from tests.simulation.model import ZooKeeper
 from tests.simulation.operator import Operator
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks.backends.zookeeper.client import Client
+    from airflow_hivelock.locks.errors import UpgradeNeeded
     from tests.simulation.schedule import Task
     from tests.simulation.themes import Theme
 
@@ -124,21 +128,42 @@ class World:
         self._crashes = 0
         self._real_sessions = draw("real_sessions", True, False, False)
         self._version = draw("version", "3.9.5", "3.9.5", "3.4.14")
+        self.upgrades = Dice(seed + (1 << 43))  # separate, so that a run without an upgrade stays the same
+        self.upgrade = Draw(self.upgrades, draw.theme)("upgrade", 0.0, 0.0, 0.0, 0.3)
+        self._later_clients: list[Client] = []
 
     @property
     def started(self) -> int:
         """How many clients there have been."""
         return len(self.tasks_of)
 
-    def connect(self, name: str, *, steady: bool = False) -> SimulatedSession:
-        """A new client."""
+    def connect(self, name: str, *, steady: bool = False, later: bool = False) -> SimulatedSession:
+        """A new client.
+
+        :param later: it has a later version, which raises the lowest reader when it connects.
+        """
         client = SimulatedSession(self.network, name, steady=steady)
         self.tasks_of[client] = []
+        if later:
+            self.checks.formats.later.add(client)
         return client
 
     def client_of(self, session: SimulatedSession) -> Client:
-        """What a backend works with: in some runs the real session over the simulated one."""
-        return KazooSession(session.name) if self._real_sessions else session
+        """The client of a backend: in some runs the real session over the simulated one."""
+        client = KazooSession(session.name) if self._real_sessions else session
+        if session in self.checks.formats.later:
+            self._later_clients.append(client)
+        return client
+
+    def _format(self, client: Client, path: str) -> StoreFormat:
+        later = any(client is other for other in self._later_clients)
+        return StoreFormat(client, path, LATER) if later else StoreFormat(client, path)
+
+    def too_old(self, client: SimulatedSession, error: UpgradeNeeded) -> None:
+        """*client* is refused. It must be of the earlier version, and the stamp must be raised."""
+        self.schedule.note(self.schedule.current.name, f"is refused: {error}")
+        if client in self.checks.formats.later or not self.checks.formats.raised:
+            raise Violation(f"{client.name} is refused, and is not too old: {error}") from error
 
     def _wire(self, hosts: str, **options: object) -> Wire:
         return Wire(next(client for client in self.tasks_of if client.name == hosts), self._version)
@@ -156,7 +181,9 @@ class World:
             stack.enter_context(mock.patch.object(backend, "WAITER_KEPT_S", self._kept_s))
             stack.enter_context(mock.patch.object(queue, "CACHED_TICKETS", self._cached_tickets))
             stack.enter_context(mock.patch.object(nodes, "FEW", self._few))
+            stack.enter_context(mock.patch.object(marking, "FEW", 0))
             stack.enter_context(mock.patch.object(store, "REMEMBERED", self._remembered))
+            stack.enter_context(mock.patch.object(store, "StoreFormat", self._format))
             if not self._at_once:  # or the long way would hardly be gone
                 stack.enter_context(mock.patch.object(ZooKeeperAcquisition, "_at_once", side_effect=NotAtOnce))
             for module in (queue, record):
@@ -207,7 +234,7 @@ class World:
         return [client for client, tasks in self.tasks_of.items() if any(not task.ended for task in tasks)]
 
     def _crash_one(self) -> None:
-        living = [client for client in self._living() if client.name != "operator"]
+        living = [client for client in self._living() if not client.name.startswith("operator")]
         if living and self._crashes < CRASHES_MAX:
             self._crashes += 1
             client = self.dice.pick(living)

@@ -14,7 +14,7 @@ settings.load_profile("unit")
 
 @dataclass
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock in seconds. Only the test moves it."""
 
     now_s: float = 100.0
 

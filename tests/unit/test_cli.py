@@ -44,7 +44,7 @@ class Run(Protocol):
 
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A lock store of its own, which ``hivelock`` is told of by the environment."""
+    """A separate lock store, named to ``hivelock`` in the environment."""
     url = f"memory://cli-{next(_numbers)}"
     monkeypatch.setenv("AIRFLOW_HIVELOCK_URL", url)
     return url
@@ -124,11 +124,11 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
     [
         (1, ("-e", "unlock table dw.free"), "Table dw.free is not locked"),
         (1, ("-e", "unlock table dw.t"), "DROP FORCE LEASE"),
-        (1, ("--reason", "why", "-e", "drop force lease none-1"), "no lease none-1 stands"),
+        (1, ("--reason", "why", "-e", "drop force lease none-1"), "no lease none-1 is held"),
         (2, ("-e", "lock table"), "a name"),
         (2, ("-e", "drop force lease *"), "must say why (--reason)"),
         (2, ("--force", "-e", "unlock table dw.t"), "must say why (--reason)"),
-        (2, ("--reason", "\a", "-e", "drop force lease dw.t"), "why (--reason) and who (--user)"),
+        (2, ("--reason", "\a", "-e", "drop force lease dw.t"), "a reason (--reason) and a user (--user)"),
         (2, ("--lease", "0.5", "-e", "lock table dw.u shared"), "--lease=0.5 of cli:ann:"),
         (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
         (2, ("-f", "/no/such/file"), "/no/such/file cannot be read"),
@@ -139,7 +139,7 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         ),
         (
             *(2, ("--partition-columns", "dw.u d", "-e", "show locks")),
-            """'dw.u d' is not a dict; write "{'dw.hourly': ['dt date', 'hr string']}\"""",
+            """'dw.u d' is not a dict. Write "{'dw.hourly': ['dt date', 'hr string']}\"""",
         ),
         (2, ("--partition-columns", "{1: ['d']}", "-e", "show locks"), "1 is not the name of a lock object"),
         (2, ("--partition-columns", "{'dw.u': 'd'}", "-e", "show locks"), "must be a list of columns"),
@@ -147,11 +147,11 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
             *(2, ("--unpartitioned", "dw.u", "--partition-columns", "{'dw.u': ['d']}", "-e", "show locks")),
             "dw.u is declared twice",
         ),
-        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check and host-gone"),
+        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check or host-gone"),
         (
             2,
             ("--timeout", "nan", "-e", "show locks"),
-            "--timeout: 'nan' is not a time; write seconds, as in 600, or 90s, 10m, 2h",
+            "--timeout: 'nan' is not a time. Write seconds, as in 600, or 90s, 10m, 2h",
         ),
         (2, ("--timeout", "1e300", "-e", "show locks"), "'1e300' is not a time"),
         (2, ("--timeout", "10 fortnights", "-e", "show locks"), "'10 fortnights' is not a time"),
@@ -212,7 +212,7 @@ def test_a_second_lock_by_the_same_user_says_that_it_waits_for_itself(run: Run, 
 
 
 def test_an_outage_is_told_in_one_line(tmp_path: Path) -> None:
-    """kazoo's own log lines, which Python prints where nobody has set up logging, would come before it."""
+    """Without a configured logging, Python would print kazoo's own log lines before it."""
     command = [sys.executable, "-c", "from airflow_hivelock.cli.command import main; raise SystemExit(main())"]
     given = ["--url", "zookeeper://127.0.0.1:1/hive?timeout_s=2", "-e", "SHOW LOCKS"]
     ended = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
@@ -235,12 +235,12 @@ def test_a_hive_site_says_what_the_options_do_not(run: Run, manager: LockManager
     )
     file.write_text(f"<configuration>\n{rows}</configuration>")
     site = ("--hive-site", str(file), "--url", url)
-    nothing = f"Hive takes no locks at all, and honours none: hive.support.concurrency is false in {file}"
+    nothing = f"Hive takes no locks, and waits for none: hive.support.concurrency is false in {file}"
     code, out, err = run(*site, "check")
     assert (code, err) == (0, "")
     assert f"backend=memory  (--url)\nhost={url.removeprefix('memory://')}  (--url)\n" in out
     assert f"numretries=1  (hive.lock.numretries, {file}:3)\n" in out
-    assert f"hive.unlock.numretries=3  ({file}:4; not taken over: nothing to set" in out
+    assert f"hive.unlock.numretries=3  ({file}:4; not used: no setting is needed" in out
     assert out.endswith(f"WARNING: {nothing}\n")
     settings, findings = map(json.loads, run(*site, "--output", "json", "check")[1].splitlines())
     assert {row["setting"]: row["source"] for row in settings}["host"] == "--url"
@@ -372,9 +372,11 @@ def test_the_queue_is_shown_to_people_and_to_scripts(run: Run, manager: LockMana
     assert code == 0
     assert text.startswith("1\tlate waits for dw.t/dt=1 EXCLUSIVE since ")
     assert text.endswith("\n\tjob holds dw.t EXCLUSIVE\n")
-    assert [(row["place"], row["user"], row["in_the_way"]) for row in rows] == [(1, "late", "job holds dw.t EXCLUSIVE")]
+    assert [(row["position"], row["user"], row["in_the_way"]) for row in rows] == [
+        (1, "late", "job holds dw.t EXCLUSIVE")
+    ]
     assert table.splitlines()[0].split() == [
-        "place",
+        "position",
         "user",
         "waits_for",
         "priority",
@@ -439,7 +441,7 @@ def test_capabilities_have_a_line_each_with_its_meaning(run: Run) -> None:
     code, out, _ = run("capabilities")
     names = [field.name for field in fields(Capabilities)]
     assert (code, [line.split()[1] for line in out.splitlines()]) == (0, names)
-    assert "no   expires       a lease that is not renewed in time blocks nobody any longer" in out
+    assert "no   expires       a lease that is not renewed in time blocks no request any longer" in out
     (rows,) = map(json.loads, run("--output", "json", "capabilities")[1].splitlines())
     assert {row["capability"]: row["promised"] for row in rows}["acquires"] is True
 
@@ -514,8 +516,8 @@ def test_what_ends_with_a_host_is_listed_before_it_is_declared_gone(run: Run, ma
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["worker-9"], "no lease records work on 'worker-9'; they do on: worker-7"),
-        ([socket.gethostname()], "it is this host"),
+        (["worker-9"], "no lease records work on 'worker-9'. Hosts with recorded work: worker-7"),
+        ([socket.gethostname()], "is this host, so it is not gone"),
         (["worker-7", "worker-8"], "one host at a time"),
     ],
 )

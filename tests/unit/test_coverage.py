@@ -1,4 +1,4 @@
-"""What is told of tables by the settings of a Hive, without one."""
+"""What the settings of a Hive show about tables, without a Hive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from airflow_hivelock.locks import LockManager, LockObject
 from airflow_hivelock.locks.backend import Capabilities, NamespaceUse
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.hive.catalog import Table
-from airflow_hivelock.locks.hive.coverage import CONCURRENCY, EXTERNAL, LOCK_MANAGER, NAMESPACE, TXN_MANAGER, check
+from airflow_hivelock.locks.hive.coverage import check
+from airflow_hivelock.locks.hive.properties import CONCURRENCY, EXTERNAL, LOCK_MANAGER, NAMESPACE, TXN_MANAGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +49,7 @@ USED = NamespaceUse("/hive_used", hives=2, objects=True)
 @pytest.mark.parametrize(
     ("namespaces", "kind", "said"),
     [
-        ([replace(OWN, hives=3, objects=True)], "ok", "3 of its locks are there now"),
+        ([replace(OWN, hives=3, objects=True)], "ok", "It has 3 locks there now"),
         ([replace(OWN, made_here=True)], "error", "Hive has never locked below /hive_own in this ZooKeeper"),
         (
             [replace(OWN, made_here=True, objects=True)],
@@ -58,8 +59,8 @@ USED = NamespaceUse("/hive_used", hives=2, objects=True)
         ([replace(OWN, made_here=True), USED], "error", "and it locks below /hive_used"),
         ([replace(OWN, made_here=True), USED, replace(USED, path="/b")], "error", "below /hive_used and /b"),
         ([OWN, USED], "error", "and it locks below /hive_used"),
-        ([OWN], "warning", "nobody was asked"),
-        ([replace(OWN, objects=True), USED], "warning", "nobody was asked"),
+        ([OWN], "warning", "No server of Hive was asked"),
+        ([replace(OWN, objects=True), USED], "warning", "No server of Hive was asked"),
         ([replace(OWN, hives=1, objects=True), USED], "ok", "Hive locks below /hive_own"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_hivelock.locks.hive.duration import seconds
+from airflow_hivelock.locks.hive.properties import seconds
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an import brings in: a Spark job or a script that only locks pays for neither Airflow nor a client library."""
+"""What an import loads: a Spark job or a script that only locks loads neither Airflow nor a client library."""
 
 from __future__ import annotations
 

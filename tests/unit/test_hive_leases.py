@@ -48,7 +48,7 @@ def test_a_lease_is_listed_until_it_is_dropped(leases: HiveLeases) -> None:
     assert leases.drop_lease(lease_id, objs)
     assert not leases.drop_lease(lease_id, objs)
     assert rows(leases) == []
-    with pytest.raises(LockLost, match="grab another"):
+    with pytest.raises(LockLost, match="Grab a new lease"):
         leases.extend_lease(lease_id, objs)
 
 
@@ -67,7 +67,7 @@ def test_what_a_lease_was_not_grabbed_for_is_neither_extended_nor_dropped(leases
     lease_id = leases.grab_lease([(DAY, "x"), ("dw.delays", "x")], 60)
     for objs in ([(DAY, "s"), ("dw.delays", "x")], [("dw.flights", "s")], [("dw.carriers", "x")], []):
         for call in (leases.drop_lease, leases.extend_lease):
-            with pytest.raises(InvalidArguments, match="name what it was grabbed for"):
+            with pytest.raises(InvalidArguments, match="Name pairs that it was grabbed for"):
                 call(lease_id, objs)
     assert len(rows(leases)) == 2
 
@@ -79,7 +79,7 @@ def test_a_part_of_a_lease_is_dropped_and_the_rest_is_extended(leases: HiveLease
     assert not leases.drop_lease(lease_id, days[:1]), "it is gone already"
     assert [row[1:3] for row in rows(leases)] == [("airports", ""), ("flights", "dt=2013-01-03")]
     leases.extend_lease(lease_id, days[2:])
-    with pytest.raises(LockLost, match="given back"):
+    with pytest.raises(LockLost, match="has released"):
         leases.extend_lease(lease_id, days)
     HiveLeases(leases.manager, user="bob").grab_lease(days[:1], 60)
     assert leases.drop_lease(lease_id, [days[2], ("dw.airports", "s")])
@@ -88,7 +88,7 @@ def test_a_part_of_a_lease_is_dropped_and_the_rest_is_extended(leases: HiveLease
 
 def test_a_table_that_is_read_is_not_dropped_with_the_days_in_it_unless_they_are_named(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([("dw.flights", "s"), (DAY, "x")], 60)
-    with pytest.raises(InvalidArguments, match="name that, too"):
+    with pytest.raises(InvalidArguments, match="Name these objects too"):
         leases.drop_lease(lease_id, [("dw.flights", "s")])
     assert leases.drop_lease(lease_id, [(DAY, "x")])
     assert rows(leases) == [("dw", "flights", "", "s")]

@@ -114,7 +114,7 @@ def test_the_metastores_listing_is_read_with_a_header_and_without() -> None:
         assert (second.mode, second.query) == (LockMode.EXCLUSIVE, "EXCL_WRITE, transaction 12")
         assert (third.owner, third.mode) == ("cy", LockMode.EXCLUSIVE)
         waiter = listing.waiter(7, parsed)
-        assert (waiter.place, [by.owner for by in waiter.blocked_by]) == (2, ["hive_2", "hive_1"])
+        assert (waiter.position, [by.owner for by in waiter.blocked_by]) == (2, ["hive_2", "hive_1"])
 
 
 def test_a_query_of_several_lines_in_zookeepers_listing_breaks_nothing() -> None:

@@ -26,7 +26,7 @@ RULES = {
     "order": "positions are compared",
     "overtaking": "priorities are compared, or a time with the bound",
     "permits": "a number of leases is compared with a limit",
-    "late grant": "it depends on a request's being late",
+    "deferred grant": "it depends on whether the grant is deferred",
     "take-over": "attempts, or beginnings of calls, are compared",
 }
 
@@ -95,10 +95,21 @@ def decided(source: str) -> Iterator[str]:
         if isinstance(node, ast.Compare):
             yield from compared(node)
         elif isinstance(node, ast.If | ast.IfExp | ast.While):
-            if any(name(each) == "late" for each in ast.walk(node.test) if isinstance(each, ast.expr)):
-                yield "late grant"
+            asked = [each for each in ast.walk(node.test) if isinstance(each, ast.Call) and _asks_home(each)]
+            given = [argument for call in asked for argument in call.args]
+            if any(
+                name(each) == "deferred" and each not in given
+                for each in ast.walk(node.test)
+                if isinstance(each, ast.expr)
+            ):
+                yield "deferred grant"
         elif isinstance(node, ast.Constant) and SQL_ORDER.search(str(node.value)):
             yield "order"
+
+
+def _asks_home(call: ast.Call) -> bool:
+    """Whether it is a call of a function of the home: that decides, and not its caller."""
+    return ast.unparse(call.func).startswith(f"{Path(HOME).stem}.")
 
 
 def homes(rule: str) -> set[str]:
@@ -128,8 +139,8 @@ def test_each_rule_has_one_home(rule: str) -> None:
         ("overtaking", "one.turn_us > oldest"),
         ("permits", "len(holding) >= limit.most"),
         ("permits", "full = len(living) >= found.most_leases"),
-        ("late grant", "if request.late: step_aside()"),
-        ("late grant", "record = found.aside() if attempt.late else found.granted()"),
+        ("deferred grant", "if request.deferred: defer_grant()"),
+        ("deferred grant", "record = found.away() if attempt.deferred else found.granted()"),
         ("take-over", "first.metadata.attempt > request.attempt"),
         ("take-over", "if began <= existing.began: stop()"),
     ],

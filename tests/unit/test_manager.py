@@ -1,4 +1,4 @@
-"""The manager over the memory backend: who gets what, in which order, and what a late process may still do."""
+"""The manager over the memory backend: which request is granted, in which order, and what an old process may still do."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_all_or_nothing(manager: LockManager) -> None:
 def test_first_come_first_served_and_only_the_next_is_woken(manager: LockManager) -> None:
     lease = manager.acquire(owner="a", writes=[T])
     queue = [begin(manager, owner, writes=(T,)) for owner in "bcd"]
-    assert [(waiter.owner, waiter.place) for waiter in manager.waiters()] == [("b", 1), ("c", 2), ("d", 3)]
+    assert [(waiter.owner, waiter.position) for waiter in manager.waiters()] == [("b", 1), ("c", 2), ("d", 3)]
     while queue:
         manager.release(lease)
         assert [waiting.woken.is_set() for waiting in queue] == [True] + [False] * (len(queue) - 1)
@@ -190,8 +190,8 @@ def test_an_owner_cannot_ask_for_something_else_meanwhile(manager: LockManager) 
     with pytest.raises(LeaseMismatch) as refused:
         manager.acquire(owner="a", writes=[U])
     assert str(refused.value) == (
-        f"a holds other locks than it now asks for (only held: {T} EXCLUSIVE; only asked for: {U} EXCLUSIVE); "
-        "release them first"
+        f"a holds other locks than it now asks for (only held: {T} EXCLUSIVE; only asked for: {U} EXCLUSIVE). "
+        "Release them first"
     )
     assert manager.lease_of("a") == held
     begin(manager, "b", writes=(T,))
@@ -204,10 +204,10 @@ def test_a_later_attempt_takes_the_lease_over(manager: LockManager) -> None:
     second = manager.acquire(owner="a", writes=[T], attempt=2)
     assert second.id == first.id
     assert second.attempt == 2
-    with pytest.raises(LockLost, match="no longer stands"):
+    with pytest.raises(LockLost, match="is no longer held"):
         manager.renew(first)
     manager.renew(second)
-    with pytest.raises(Superseded, match=r"attempt 2 came later than this call \(attempt 1\)"):
+    with pytest.raises(Superseded, match=r"attempt 2 has taken over, so this call \(attempt 1\)"):
         manager.acquire(owner="a", writes=[T], attempt=1)
 
 

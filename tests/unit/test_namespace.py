@@ -19,7 +19,9 @@ DW = LockObject("dw")
 
 
 class Crowded:
-    """A database's node with thousands of SHARED nodes of ours, of which *gone* went after they were listed."""
+    """A database's node with thousands of SHARED nodes of this package. The nodes *gone* are deleted after they are
+    listed.
+    """
 
     def __init__(self, czxids: list[int], data: bytes = b"", gone: frozenset[int] = frozenset()) -> None:
         self.czxids = {f"LOCK-SHARED-0{number:010}": czxid for number, czxid in enumerate(czxids)}

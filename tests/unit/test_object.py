@@ -215,15 +215,15 @@ def test_what_is_too_long_only_once_it_is_escaped_is_refused() -> None:
 @pytest.mark.parametrize(
     ("level", "meant"),
     [
-        ("region='eu'", "'region=eu'; if they belong to it, write 'region=%27eu%27'"),
-        ('region="eu"', "'region=eu'; if they belong to it, write 'region=%22eu%22'"),
+        ("region='eu'", "'region=eu'. If the quotes belong to the value, write 'region=%27eu%27'"),
+        ('region="eu"', "'region=eu'. If the quotes belong to the value, write 'region=%22eu%22'"),
         ("dt='2013-01-01'..'2013-01-31'", "'dt=2013-01-01..2013-01-31'"),
     ],
 )
 def test_a_value_in_quotes_is_refused_and_shown_without_them(level: str, meant: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         LockObject.parse_all(f"dw.t/{level}")
-    assert f"a value stands without quotes, as in {meant}" in str(refused.value)
+    assert f"write a value without quotes, as in {meant}" in str(refused.value)
 
 
 @pytest.mark.parametrize("value", ["%27eu%27", "o'clock", "'s", "it's'"])

@@ -30,7 +30,7 @@ GRANTED = Lease("scripted-1", 1, 0, 1, "b", (), 60.0, MemoryBackend().now())
 
 @dataclass
 class Scripted(MemoryBackend):
-    """A backend whose next steps are given; the last one is repeated. A look's are what is shown."""
+    """A backend with given next steps; the last one is repeated. The results of a look are the shown locks."""
 
     steps: Sequence[Any] = (AWAY,)
     asked_s: list[float] = field(default_factory=list)
@@ -165,6 +165,16 @@ def test_an_outage_is_borne_and_said_once(
     first, second = caplog.messages
     assert first == f"The lock store does not answer; asking again for {at_most} s: zk1 is down"
     assert second.endswith("zk1 is down"), "a new outage is said anew"
+
+
+def test_a_caller_is_told_each_second_how_it_waits(clock: Clock) -> None:
+    manager, _ = scripted(clock, Blocked(BY, recheck_s=3), Blocked(BY, recheck_s=1), GRANTED)
+    told: list[tuple[Blocked | Silent, float]] = []
+    manager.acquire(
+        owner="b", writes=[T], timeout_s=None, tell=lambda outcome, waited_s: told.append((outcome, waited_s))
+    )
+    assert [waited_s for _, waited_s in told] == [0, 1, 2, 3]
+    assert all(isinstance(outcome, Blocked) and outcome.by == BY for outcome, _ in told)
 
 
 def test_the_pause_grows_to_its_longest_and_begins_anew_with_the_next_outage(clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The planner: whoever reads data and whoever writes it meet on some object, and get in no one else's way."""
+"""The planner: a reader and a writer of the same data conflict on some object, and block no other work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeCatalog:
-    """A catalog of what it was told, which counts the questions."""
+    """A catalog with given tables, which counts the questions."""
 
     tables: dict[str, Table]
     existing: list[str] = field(default_factory=list)
@@ -170,7 +170,7 @@ def test_a_range_asks_the_catalog_once() -> None:
         ("dw.flights/day=1", "partitioned by dt=…/hr=…, in this order"),
         ("dw.flights/dt=1/hr=1/min=1", "partitioned by dt=…/hr=…, in this order"),
         ("dw.planes/dt=1", "dw.planes has no partitions; name the table itself"),
-        ("dw.numbered/hr=x", "hr is of type int, and 'x' is no int"),
+        ("dw.numbered/hr=x", "hr is of type int, and 'x' is not a valid int"),
         ("dw.flights/", "ends in '/'"),
     ],
 )

@@ -10,7 +10,9 @@ from tests.support.sql import scans
 
 
 def locks(sql: str) -> tuple[set[str], set[str]]:
-    """What the statements lock SHARED and EXCLUSIVE, without the database; tables of which partitions are read left out."""
+    """The SHARED and EXCLUSIVE locks of the statements, without the database, and without tables that are read by
+    partition.
+    """
     shared, exclusive = plan_statements(sql, scans.Tables(), database="dw")
     read = {str(each).removeprefix("dw.") for each in shared if each.partition or each.table in ("plain", "big")}
     return read, {str(each).removeprefix("dw.") for each in exclusive}

@@ -11,7 +11,7 @@ import pytest
 from airflow_hivelock.locks import InvalidRequest, Lock, LockMode, LockObject, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.invalid import HiveLockError, printable
 from airflow_hivelock.locks.model import Blocker, Holder, Waiter
-from airflow_hivelock.locks.statements import render, rows
+from airflow_hivelock.locks.statements import answers, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,6 @@ def test_no_waiter_forges_a_line_of_the_list() -> None:
 
 
 def test_json_has_it_as_it_was_written() -> None:
-    (record,) = rows.waiters([WAITER]).records()
+    (record,) = answers.waiters([WAITER]).records()
     shown: Any = record["user"]
     assert shown == FORGED

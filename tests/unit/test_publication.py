@@ -180,7 +180,7 @@ def test_what_was_refused_leaves_nothing_behind(publishes: Callable[[Warehouse, 
     warehouse = Warehouse(compares=False)
     publishes(warehouse, 2)
     assert run(warehouse, [1], []) == {1: "refused"}
-    warehouse.tokens_min = 0  # a lock store that was made anew
+    warehouse.tokens_min = 0  # a lock store that was created again
     late = Publication(Partition(warehouse), 1, lambda: None)
     with pytest.raises(LockLost, match="token 2 has published"):
         late.begin()
@@ -219,7 +219,7 @@ def test_a_body_that_wrote_nothing_publishes_nothing() -> None:
     warehouse = Warehouse(compares=False)
     publication = Publication(Partition(warehouse), 1, lambda: None)
     publication.begin()
-    with pytest.raises(InvalidRequest, match="nothing was written"):
+    with pytest.raises(InvalidRequest, match="has no output"):
         publication.publish()
     assert warehouse.location == DEFAULT
 
@@ -230,5 +230,5 @@ def test_it_gives_up_where_others_alter_the_table_all_the_time(monkeypatch: pyte
     monkeypatch.setattr(place, "change", lambda path: Relocation(DEFAULT, lambda: False))
     publication = Publication(place, 1, lambda: None)
     warehouse.directories.add(publication.begin())
-    with pytest.raises(StoreUnavailable, match="nothing was"):
+    with pytest.raises(StoreUnavailable, match="is not published"):
         publication.publish()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
+from airflow_hivelock.locks.model import DeferredGrant, Lock, LockMode, LockObject, LockType
 from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, QueuePlace, Ruling, Start, Undecided
 
 if TYPE_CHECKING:
@@ -32,6 +32,18 @@ def waits(turn: int, priority: int = 1, *, age: int = 1, gone: bool = False, arr
 
 def holds(turn: int, *, gone: bool = False) -> Other:
     return Other(f"h{turn}", QueuePlace(at(turn), NOW - 1), holds=True, gone=gone)
+
+
+AWAY_GRANT, INVITED_GRANT, SLOT = DeferredGrant(), DeferredGrant(20.0), DeferredGrant(20.0, has_slot=True)
+
+
+def invited(turn: int, *, over: bool = False) -> Other:
+    return Other(f"i{turn}", QueuePlace(at(turn), NOW - 1), holds=False, invited=True, over=over)
+
+
+def permitted(turn: int, *, over: bool = False) -> Other:
+    """An invited request, as it is in the queue of its group."""
+    return invited(turn, over=over)._replace(holds=True)
 
 
 def asking(number: int = 50, priority: int = 1, **more: object) -> Undecided:
@@ -163,7 +175,7 @@ def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int
         places.append(joined)
 
 
-# Who is in the way, and what is watched.
+# The blockers, and the watched one.
 
 
 def test_in_the_way_are_earlier_waiters_and_all_holders_nearest_first() -> None:
@@ -251,16 +263,16 @@ def test_a_request_that_is_alone_is_granted() -> None:
     assert decide(asking()) == queueing.Decision(Ruling.GRANT, QueuePlace(at(50), NOW), None)
 
 
-def test_a_late_request_steps_aside_where_another_is_granted_and_only_there() -> None:
-    assert decide(asking(late=True)).ruling is Ruling.STEP_ASIDE
-    assert decide(asking(late=True), [holds(1)]).ruling is Ruling.WAIT
+def test_a_deferred_request_goes_away_where_another_is_granted_and_only_there() -> None:
+    assert decide(asking(deferred=AWAY_GRANT)).ruling is Ruling.GO_AWAY
+    assert decide(asking(deferred=AWAY_GRANT), [holds(1)]).ruling is Ruling.WAIT
 
 
 def test_a_request_waits_for_holders_and_earlier_waiters_and_watches_the_nearest() -> None:
     decision = decide(asking(), [holds(1), waits(2), waits(60)])
     assert (decision.ruling, keys(decision.ahead), keys(decision.watch)) == (Ruling.WAIT, ["w2", "h1"], ["w2"])
     assert decision.among_locks == QueuePlace(at(50), NOW)
-    assert "conflict" in decision.reason
+    assert "conflict" in decision.ruling.value
 
 
 def test_a_higher_priority_passes_waiters_but_no_holder() -> None:
@@ -312,43 +324,104 @@ def test_dead_members_of_a_group_keep_no_permit() -> None:
     assert decision.ruling is Ruling.GRANT, "there is a permit besides"
 
 
+# Invitations.
+
+
+def test_a_deferred_request_is_invited_at_its_turn_where_the_connection_says_so() -> None:
+    decision = decide(asking(deferred=INVITED_GRANT))
+    assert (decision.ruling, decision.among_locks) == (Ruling.INVITE, QueuePlace(at(50), NOW))
+
+
+def test_an_invited_request_blocks_what_a_waiting_one_blocks() -> None:
+    decision = decide(asking(), [invited(1)])
+    assert (decision.ruling, keys(decision.ahead), decision.away) == (Ruling.WAIT, ["i1"], ())
+    assert decide(asking(priority=2), [invited(1)]).ruling is Ruling.GRANT, "a more urgent one passes it"
+
+
+def test_who_waits_behind_invitations_ends_all_that_are_over_in_one_look() -> None:
+    decision = decide(asking(), [invited(1, over=True), invited(2, over=True), invited(3), invited(60, over=True)])
+    assert (decision.ruling, keys(decision.ahead)) == (Ruling.WAIT, ["i3"])
+    assert keys(decision.away) == ["i2", "i1"], "not one behind it"
+    decision = decide(asking(), [invited(1, over=True), invited(2, over=True)])
+    assert (decision.ruling, keys(decision.away)) == (Ruling.GRANT, ["i2", "i1"])
+
+
+def test_a_worker_with_a_request_in_its_way_writes_nothing_and_gives_its_slot_back() -> None:
+    place = QueuePlace(at(7), NOW - 5)
+    decision = decide(asking(among_locks=place, invited=True, deferred=SLOT), [waits(3)])
+    assert (decision.ruling, decision.among_locks) == (Ruling.GIVE_SLOT_BACK, place)
+    assert decide(asking(among_locks=place, invited=True, deferred=SLOT), [waits(9)]).ruling is Ruling.GRANT
+    assert decide(asking(most=1, deferred=SLOT), [], [holds(1)]).ruling is Ruling.GIVE_SLOT_BACK
+
+
+def test_an_invited_request_has_its_permit() -> None:
+    assert decide(asking(most=1), [], [permitted(1)]).ruling is Ruling.PARK
+    mine = asking(most=1, among_locks=QueuePlace(at(7), NOW), invited=True, deferred=SLOT)
+    assert decide(mine, [], [holds(1)]).ruling is Ruling.GRANT, "it does not need a second one"
+
+
+def test_the_first_in_a_group_ends_an_invitation_that_keeps_a_permit_for_too_long() -> None:
+    decision = decide(asking(most=1), [], [permitted(1, over=True)])
+    assert (decision.ruling, keys(decision.away)) == (Ruling.GRANT, ["i1"])
+    decision = decide(asking(most=2), [], [permitted(1, over=True), holds(2)])
+    assert (decision.ruling, keys(decision.away)) == (Ruling.GRANT, ["i1"])
+    decision = decide(asking(most=1), [], [permitted(1, over=True), waits(2)])
+    assert (decision.ruling, decision.away) == (Ruling.PARK, ()), "the one before it does that"
+    decision = decide(asking(most=2), [], [permitted(1, over=True)])
+    assert (decision.ruling, decision.away) == (Ruling.GRANT, ()), "there is a permit besides"
+
+
 OTHERS_ = st.lists(
     st.builds(
-        lambda turn, priority, age, held, gone: Other(
-            turn, QueuePlace(at(turn, 1 if held else priority), NOW - age), held, gone
+        lambda turn, priority, age, state: Other(
+            turn,
+            QueuePlace(at(turn, 1 if state.startswith("holds") else priority), NOW - age),
+            holds=state.startswith("holds"),
+            gone=state.endswith("gone"),
+            invited=state.startswith("invited"),
+            over=state.endswith("over"),
         ),
         st.integers(1, 99),
         st.integers(1, 3),
         st.integers(0, 2 * HOUR),
-        st.booleans(),
-        st.booleans(),
+        st.sampled_from(("waits", "waits, gone", "holds", "holds, gone", "invited", "invited, over")),
     ),
     max_size=8,
     unique_by=lambda other: other.key,
 )
 
 
-@given(OTHERS_, OTHERS_, st.integers(1, 3), st.integers(0, 2), st.booleans())
+@given(OTHERS_, OTHERS_, st.integers(1, 3), st.integers(0, 2), st.sampled_from((None, AWAY_GRANT, INVITED_GRANT, SLOT)))
 def test_every_decision_is_safe_and_lasts(
-    conflicting: list[Other], group: list[Other], priority: int, most: int, late: bool
+    conflicting: list[Other], group: list[Other], priority: int, most: int, deferred: DeferredGrant | None
 ) -> None:
-    mine = asking(100, priority, most=most, late=late)
+    mine = asking(100, priority, most=most, deferred=deferred)
+    group = [other._replace(holds=other.holds or other.invited) for other in group]
     decision = decide(mine, conflicting, group)
     living = [other for other in conflicting if other.holds and not other.gone]
-    held = [other for other in group if other.holds and not other.gone]
-    if decision.ruling in (Ruling.GRANT, Ruling.STEP_ASIDE):
+    permits = [other for other in group if other.holds and not other.gone and other not in decision.away]
+    assert all(other.over for other in decision.away), "an invitation is ended before its time"
+    if decision.ruling in (Ruling.GRANT, Ruling.GO_AWAY, Ruling.INVITE):
         assert not living, "two that conflict would hold"
-        assert not most or len(held) < most, "one lease too many"
-        assert (decision.ruling is Ruling.STEP_ASIDE) is late
-    if decision.ruling in (Ruling.WAIT, Ruling.PARK):
+        assert not most or len(permits) < most, "one lease too many"
+        assert decision.ruling is queueing.at_turn(deferred)
+    waits_ = (Ruling.WAIT, Ruling.PARK, Ruling.GIVE_SLOT_BACK)
+    if decision.ruling in waits_:
+        assert (decision.ruling is Ruling.GIVE_SLOT_BACK) is (deferred is SLOT)
         assert decision.ahead
         assert set(decision.watch) <= set(decision.ahead)
         assert decision.watch
         assert not any(other.gone for other in decision.ahead), "no request waits for the dead"
-        assert (decision.among_locks is None) is (decision.ruling is Ruling.PARK)
+        assert decision.ruling is not Ruling.PARK or decision.among_locks is None
+        assert decision.ruling is not Ruling.WAIT or decision.among_locks
         kept = mine._replace(among_locks=decision.among_locks, in_group=decision.in_group)
-        again = decide(kept, conflicting, group)
-        assert (again.ruling, again.ahead) == (decision.ruling, decision.ahead), "it would move without a change"
+        left = [[other for other in some if other not in decision.away] for some in (conflicting, group)]
+        again = decide(kept, *left)
+        assert (again.ruling, again.ahead, again.away) == (decision.ruling, decision.ahead, ()), (
+            "it would move without a change"
+        )
+        if decision.among_locks:
+            assert not any(other.over for other in decision.ahead), "it waits for an invitation that is over"
     if decision.ruling is Ruling.CLEAR:
         assert decision.remove
         assert all(other.gone for other in decision.remove)

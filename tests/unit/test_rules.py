@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockType, locks_from_json
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 
@@ -58,7 +58,7 @@ def test_one_name_in_place_of_a_list_is_refused(given_: str | LockObject) -> Non
 
 @pytest.mark.parametrize("name", ["dw.t/d=2024-2-9", "dw.t/n=07", "dw.t/n=00..23", "dw.t/a=1/b=TRUE"])
 def test_a_name_in_another_spelling_than_hive_keeps_is_refused(name: str) -> None:
-    """A lock on d=2024-2-9 would be granted beside one on d=2024-02-09."""
+    """Otherwise locks on d=2024-2-9 and d=2024-02-09 would both be granted."""
     with pytest.raises(InvalidRequest, match=r"looks like another spelling of .*give a LockObject"):
         rules.request("o", writes=[name])
     (target, *_) = LockObject.parse_all(name)
@@ -139,7 +139,22 @@ def test_a_mismatch_shows_what_differs_and_no_more() -> None:
     assert str(rules.mismatch("me", standing, asked, held=True)) == (
         "me holds other locks than it now asks for (only held: dw.old SHARED; only asked for: dw.new0 SHARED, dw.new1 SHARED, "
         "dw.new2 SHARED, dw.new3 SHARED, dw.new4 SHARED, dw.new5 SHARED and 2 more; held in another mode than asked for: "
-        "dw.delays/dt=1 EXCLUSIVE, dw.b SHARED); release them first"
+        "dw.delays/dt=1 EXCLUSIVE, dw.b SHARED). Release them first"
     )
     assert "waits for other locks" in str(rules.mismatch("me", standing, asked, held=False))
     assert "the same objects, from other" in str(rules.mismatch("me", standing, standing, held=True))
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "missing"),
+    [
+        ({"dw.t": "X"}, {"dw.t/dt=1": "X", "dw.t": "S"}, []),
+        ({"dw.t": "S"}, {"dw.t": "S"}, []),
+        ({"dw.t": "S"}, {"dw.t": "X"}, ["dw.t"]),
+        ({"dw.t": "S"}, {"dw.t/dt=1": "S"}, ["dw.t/dt=1"]),
+        ({}, {"dw": "S"}, ["dw"]),
+    ],
+)
+def test_what_is_beyond_held_locks(held: dict[str, str], wanted: dict[str, str], missing: list[str]) -> None:
+    found = rules.beyond(locks_from_json(held), locks_from_json(wanted))
+    assert [str(lock.object) for lock in found] == missing

@@ -1,7 +1,10 @@
-"""hive-site.xml: read as Hadoop reads it, or refused with the place; and the lock store that it stands for."""
+"""hive-site.xml: it is read as Hadoop reads it, or refused with the line; and the lock store that it names."""
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,15 +12,14 @@ import pytest
 from airflow_hivelock.locks import InvalidRequest, LockManager, connect
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.hive import coverage, lock_store
+from airflow_hivelock.locks.hive import coverage, lock_store, properties
 from airflow_hivelock.locks.hive.site import MOST_BYTES, Site
 from airflow_hivelock.locks.url import check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_hivelock.locks.hive.coverage import Finding
 
+PROPERTY = re.compile(r"(hive|hadoop|metastore)\.[\w.]+")
 MANAGERS = "org.apache.hadoop.hive.ql.lockmgr"
 
 APACHE = f"""<?xml version="1.0" encoding="UTF-8" standalone="no"?>
@@ -91,7 +93,7 @@ def prop(name: str, value: str, more: str = "") -> str:
         ),
         (
             CDP,
-            "metastore://hms1.corp:9083,hms2.corp:9083/?auth=KERBEROS&kerberos_service_name=hive&ssl=true&answer_s=60",
+            "metastore://hms1.corp:9083,hms2.corp:9083?auth=KERBEROS&kerberos_service_name=hive&ssl=true&answer_s=60",
             "thrift://hms1.corp:9083?auth=KERBEROS&kerberos_service_name=hive&ssl=true",
         ),
         (
@@ -173,7 +175,7 @@ def test_variables_of_the_file_are_replaced() -> None:
     ("value", "said"),
     [
         ("${system:java.io.tmpdir}", "only Hive's own process knows"),
-        ("${env:ZK}", r"hive.zookeeper.quorum in hive-site.xml:1 holds '\$\{env:ZK\}'"),
+        ("${env:ZK}", r"hive.zookeeper.quorum in hive-site.xml:1 contains '\$\{env:ZK\}'"),
         ("${env.ZK:-zk1}", "only Hive's own process knows"),
         ("${user.name}", "only Hive's own process knows"),
         ("${hive.zookeeper.quorum}", "its variables never end"),
@@ -224,13 +226,13 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("hive.lock.sleep.between.retries", "soon", "is not a time"),
         ("hive.zookeeper.session.timeout", "-1", "is not a time"),
         ("hive.lock.query.string.max.length", "-1", "is not a whole number"),
-        ("hive.zookeeper.ssl.client.enable", "yes", "use true or false"),
+        ("hive.zookeeper.ssl.client.enable", "yes", "Use true or false"),
         ("hive.zookeeper.client.port", "x", "hive.zookeeper.client.port='x' in hive-site.xml:1 is not a whole number"),
         *(
             (
                 "hive.zookeeper.quorum",
                 quorum,
-                r"hive.zookeeper.quorum: .* in hive-site.xml:1 is not a server; write host or host:port",
+                r"hive.zookeeper.quorum: .* in hive-site.xml:1 is not a server. Write host or host:port",
             )
             for quorum in ("zk1;zk2", "zk1 zk2", "zk1:abc", "::1", "zk1?x=1", "user@zk1", "zk1#a")
         ),
@@ -264,14 +266,14 @@ def test_a_hive_that_locks_nothing_is_said_loudly() -> None:
             return [str(finding) for finding in coverage.check(manager, site(*properties))]
 
     assert told() == [
-        "WARNING: Hive takes no locks at all, and honours none: hive.support.concurrency is false in hive-site.xml"
+        "WARNING: Hive takes no locks, and waits for none: hive.support.concurrency is false in hive-site.xml"
     ]
     assert told(prop("hive.support.concurrency", "FALSE")) == told()
     assert "hive.support.concurrency is yes" in told(prop("hive.support.concurrency", "yes"))[0], "no yes of Hadoop's"
     on = prop("hive.support.concurrency", " TRUE ")
     jobs = prop("hive.lock.mapred.only.operation", "True")
     assert not any("hive.lock.mapred.only.operation" in text for text in told(on))
-    assert any("ERROR: only those statements of Hive's lock that run a job" in text for text in told(on, jobs))
+    assert any("ERROR: only Hive's statements that run a job take locks" in text for text in told(on, jobs))
 
 
 def test_another_namespace_than_hives_is_said_loudly() -> None:
@@ -289,7 +291,7 @@ def test_another_namespace_than_hives_is_said_loudly() -> None:
     assert not told("/hive_zookeeper_namespace").warning
     other = told("/hive_zookeeper_namespace", prop("hive.zookeeper.namespace", "hive_locks"))
     assert other.warning
-    assert "below /hive_locks, and this lock store below /hive_zookeeper_namespace: neither sees" in other.text
+    assert "below /hive_locks, and this lock store below /hive_zookeeper_namespace. They do not see" in other.text
     assert not told("/a/b", prop("hive.zookeeper.namespace", "/a/b/")).warning
 
 
@@ -302,4 +304,18 @@ def test_what_bears_on_locks_and_changes_nothing_here_is_told_with_its_reason() 
     )
     told = {each.name: each.source for each in lock_store.unused(found)}
     assert told.keys() == {"hive.zookeeper.clean.extra.nodes", "hive.lock.newer"}
-    assert "not taken over: both ways are borne" in told["hive.zookeeper.clean.extra.nodes"]
+    assert "not used: both values work" in told["hive.zookeeper.clean.extra.nodes"]
+
+
+def test_no_other_module_spells_the_name_of_a_property() -> None:
+    package = Path(properties.__file__).parents[2]
+    names = {each for each in vars(properties).values() if isinstance(each, str) and PROPERTY.fullmatch(each)}
+    spelled = {
+        (str(path.relative_to(package)), node.value)
+        for path in package.rglob("*.py")
+        if path != Path(properties.__file__)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert names > {"hive.support.concurrency", "hive.zookeeper.quorum"}
+    assert not spelled, "import it from locks/hive/properties.py"

@@ -99,7 +99,7 @@ def test_a_value_is_locked_as_it_is_kept_or_refused(kind: str, kept: dict[str, s
 
 @st.composite
 def spellings(draw: st.DrawFn, kind: str) -> list[str]:
-    """Some spellings of one value of a type, by which Hive or Spark knows it."""
+    """Some spellings of one value of a type, as Hive or Spark writes it."""
     count = draw(st.integers(2, 4))
     if kind == "boolean":
         word = draw(st.sampled_from(["true", "false"]))
@@ -192,7 +192,7 @@ def test_what_is_declared_counts_whatever_the_metastore_says() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("date", "2024-02-30", "dw.t/c=2024-02-30: c is of type date, and '2024-02-30' is no date"),
+        ("date", "2024-02-30", "dw.t/c=2024-02-30: c is of type date, and '2024-02-30' is not a valid date"),
         ("timestamp", "2024-02-09", "Hive keeps it as '2024-02-09 00:00:00.0', Spark as '2024-02-09 00:00:00'"),
         ("", "2024-2-9", "dw.t/c=2024-2-9: '2024-2-9' looks like another spelling of '2024-02-09'"),
     ],

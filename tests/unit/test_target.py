@@ -1,4 +1,4 @@
-"""What a metastore of another Hive says to Spark's client, and which sessions have none."""
+"""How a metastore of another Hive answers Spark's client, and which sessions have no such client."""
 
 from __future__ import annotations
 

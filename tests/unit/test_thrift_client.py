@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_kerberos_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kerberos", None)
+    monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(HiveLockError, match=r"pip install 'airflow-hivelock\[kerberos\]'"):
         connect("metastore://host?auth=kerberos")
 
@@ -39,7 +39,7 @@ def test_kerberos_asks_for_the_service_on_that_host(monkeypatch: pytest.MonkeyPa
         asked.append(arguments)
         raise OSError("no ticket")
 
-    monkeypatch.setitem(sys.modules, "kerberos", ModuleType("kerberos"))
+    monkeypatch.setitem(sys.modules, "gssapi", ModuleType("gssapi"))
     monkeypatch.setattr("airflow_hivelock.locks.hive.kerberos.check", lambda service, hosts: None)
     monkeypatch.setattr("airflow_hivelock.locks.hive.sasl.Negotiator", client)
     with socket.create_server(("127.0.0.1", 0)) as server:

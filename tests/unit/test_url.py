@@ -1,11 +1,14 @@
-"""URLs with passwords: what is shown of them, and what is said of those that cannot be read."""
+"""URLs with passwords: what is shown of them, and the errors of URLs that cannot be read."""
 
 from __future__ import annotations
+
+import ssl
 
 import pytest
 
 from airflow_hivelock.locks import InvalidRequest, connect
-from airflow_hivelock.locks.url import check, fingerprint, secrets, shown
+from airflow_hivelock.locks.errors import AccessDenied
+from airflow_hivelock.locks.url import check, fingerprint, secrets, shown, tls
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_what_is_shown_of_a_url_holds_no_password(url: str, seen: str, hidden: l
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
-    with pytest.raises(InvalidRequest, match="in a password / is written %2F") as told:
+    with pytest.raises(InvalidRequest, match="In a password, write %2F") as told:
         connect(url)
     assert "hu" not in str(told.value)
 
@@ -78,3 +81,19 @@ def test_urls_are_told_apart_without_their_passwords(one: str, other: str, same:
 def test_a_host_that_nobody_can_look_up_is_refused_at_once(host: str) -> None:
     with pytest.raises(InvalidRequest, match="needs hosts"):
         connect(f"zookeeper://{host}/hive")
+
+
+@pytest.mark.parametrize(
+    ("verify", "checks_name", "mode"),
+    [("full", True, ssl.CERT_REQUIRED), ("ca", False, ssl.CERT_REQUIRED), ("none", False, ssl.CERT_NONE)],
+)
+def test_a_server_is_checked_as_far_as_it_is_asked_for(verify: str, checks_name: bool, mode: ssl.VerifyMode) -> None:
+    context = tls(None, verify=verify)
+    assert (context.check_hostname, context.verify_mode) == (checks_name, mode)
+    assert context.get_ca_certs(), "the system's authorities"
+
+
+@pytest.mark.parametrize(("files", "said"), [(("/nowhere.pem",), "ca"), ((None, "/nowhere.pem"), "cert, key")])
+def test_a_file_for_tls_that_is_not_there_is_named_by_its_option(files: tuple[str | None, ...], said: str) -> None:
+    with pytest.raises(AccessDenied, match=f"^{said}.* cannot be used .*/nowhere.pem: .*Give PEM files"):
+        tls(*files)

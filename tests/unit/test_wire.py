@@ -1,4 +1,4 @@
-"""What a transaction is on the wire, beside what kazoo makes of it."""
+"""The bytes of a transaction, compared with kazoo's."""
 
 from __future__ import annotations
 

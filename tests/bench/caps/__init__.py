@@ -1,1 +1,1 @@
-"""What becomes of a rerun whose work is capped while some of its days wait for a lock: ``python -m tests.bench.caps``."""
+"""The effect of a cap on a rerun while some of its days wait for a lock: ``python -m tests.bench.caps``."""

@@ -1,4 +1,4 @@
-"""What a scene's notes and leases come to."""
+"""The figures of a scene, from its notes and leases."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one scene came to.
+    """The figures of one scene.
 
-    :param by_priority: pairs of which the one of lower weight began its work first, though the other had asked before that.
-    :param by_arrival: pairs of equal weight of which the one that asked later began first.
-    :param starts: worker starts a task.
-    :param idle_s: how long nobody worked on a table while a task had asked for it: the median of the gaps, and the longest.
-    :param makespan: of a table, from the first work to the end of the last, as a multiple of its jobs with a worker start each; the
-        median over the tables.
+    :param by_priority: pairs in which the job of lower weight began first, although the other had already asked.
+    :param by_arrival: pairs of equal weight in which the later job began first.
+    :param starts: worker starts per task.
+    :param idle_s: for how long a requested table had no work: the median of the gaps, and the longest.
+    :param makespan: of a table, from the first work to the end of the last, as a multiple of its jobs with a worker
+        start each; the median over the tables.
     """
 
     tasks: int
@@ -54,7 +54,7 @@ class Figures:
 
 
 def inversions(jobs: Sequence[Job]) -> tuple[int, int]:
-    """By priority, and by arrival: of the jobs on one table."""
+    """The inversions by priority, and by arrival, of the jobs on one table."""
     by_priority = by_arrival = 0
     for first in jobs:
         for later in jobs:
@@ -68,7 +68,7 @@ def inversions(jobs: Sequence[Job]) -> tuple[int, int]:
 
 
 def gaps(jobs: Sequence[Job]) -> list[float]:
-    """How long nobody worked on a table, between two of its jobs, while a task had asked for it, in seconds."""
+    """For how long a requested table had no work between two of its jobs, in seconds."""
     found = []
     for table in {job.table for job in jobs}:
         there = sorted((job for job in jobs if job.table == table), key=lambda job: job.worked.begun)

@@ -1,4 +1,4 @@
-"""The figures of jobs whose order is known."""
+"""The figures of jobs with a known order."""
 
 from __future__ import annotations
 

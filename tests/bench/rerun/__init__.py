@@ -1,4 +1,4 @@
-"""How long a rerun closes its days to others, by the way in which it locks: ``python -m tests.bench.waiting rerun``."""
+"""For how long a rerun locks its days, by its way to lock: ``python -m tests.bench.waiting rerun``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rerun's notes and tenures come to."""
+"""The figures of a rerun, from its notes and tenures."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class Held:
-    """The days' leases beside their jobs.
+    """The days' leases, compared with their jobs.
 
     :param ratio: held ÷ worked, summed over the days.
-    :param idle_before_s: of each day, how long it was locked before its job began.
-    :param idle_s: of each day, how long it was locked while its job did not work.
+    :param idle_before_s: for each day, how long it was locked before its job began.
+    :param idle_s: for each day, how long it was locked while its job did not work.
     :param most: how many days were held at once.
     """
 
@@ -76,14 +76,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one way came to.
+    """The figures of one way.
 
     :param makespan_s: from the start of the rerun to the end of its last job.
-    :param starts: how many times a worker started a task, a day.
+    :param starts: how many times a worker started a task, per day.
     :param refused: the share of the SELECTs that were refused.
     :param floor: the share of them whose day was really being written.
     :param longest_job_s: the longest of the jobs.
-    :param between_s: of each day, from the end of the task before the job to the job: Airflow's own time for a step.
+    :param between_s: for each day, from the end of the task before the job to the job: Airflow's own time for a step.
     """
 
     makespan_s: float
@@ -149,7 +149,7 @@ def tenures(history: Iterable[Tenure], runs: Mapping[str, str]) -> dict[str, Spa
 
 
 def shares(selects: Sequence[Select], written: Mapping[str, Sequence[Span]]) -> tuple[float, float]:
-    """Which share of the SELECTs was refused, and of which share the day was being written."""
+    """The share of the SELECTs that were refused, and the share whose day was being written."""
     refused = sum(not select.granted for select in selects)
     floor = sum(any(span.meets(select.during) for span in written.get(select.day, ())) for select in selects)
     return refused / len(selects), floor / len(selects)

@@ -29,7 +29,7 @@ def measure(
     say: Callable[[str], None],
     output: Path,
 ) -> bool:
-    """Write the report to *output*, anew after each way; whether all of them came to their end.
+    """Write the report to *output* again after each way, and return whether all of them ended.
 
     :param names: of the ways to measure; empty: all. The one without locks is always among them.
     """

@@ -92,7 +92,7 @@ class Rerun:
         airflow.wait(lambda: not locks.show(self.way.table), STUCK_S, f"the locks of {self.way.name} to be freed")
 
     def _states(self) -> set[str]:
-        """Of its runs, the daily one included."""
+        """The states of its runs, the daily one included."""
         dag_ids = (self.way.name, f"{self.way.name}_daily")
         return {run.state for dag_id in dag_ids for run in self.stage.airflow.runs(dag_id)}
 
@@ -119,7 +119,7 @@ class Rerun:
             self.selects.append(Select(day, Span(begun, time.time()), granted))
 
     def alter(self) -> Wait:
-        """An ALTER TABLE by somebody without Airflow, who waits in the queue, or as Hive does where the rerun does."""
+        """An ALTER TABLE by a client without Airflow. It waits in the queue, or as Hive does if the rerun does that."""
         asked = time.time()
         lease = self._asked_again() if self.way.kind is Kind.SLEEP else self._queued()
         if lease is None:

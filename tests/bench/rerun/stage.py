@@ -1,4 +1,4 @@
-"""A real Airflow on PostgreSQL, the lock store, and where that is ZooKeeper, Hive's own lock manager beside it."""
+"""A real Airflow on PostgreSQL and the lock store. If that is ZooKeeper, also Hive's own lock manager on it."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ class StoreClient:
 
 
 def _hives(partition: str, mode: str) -> list[tuple[tuple[str, ...], str]]:
-    """What a query of Hive's locks: the partition in that mode, and all above it to be read."""
+    """The locks of a Hive query: the partition in that mode, and its parents SHARED."""
     path = LockObject.parse(partition).path
     return [*((path[:depth], "SHARED") for depth in range(1, len(path))), (path, mode)]

@@ -48,7 +48,7 @@ def test_a_step_of_airflow_s_is_from_the_end_of_a_task_to_the_job_behind_it() ->
 def test_a_select_counts_for_the_floor_while_its_day_is_written() -> None:
     selects = [
         Select(FIRST, Span(10, 10.1), granted=False),  # written
-        Select(SECOND, Span(10, 10.1), granted=False),  # locked, and nobody works on it
+        Select(SECOND, Span(10, 10.1), granted=False),  # locked, without work on it
         Select(SECOND, Span(50, 50.1), granted=True),
         Select(FIRST, Span(50, 50.1), granted=True),
     ]

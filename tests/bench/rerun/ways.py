@@ -22,7 +22,7 @@ URGENT = 10
 
 
 class Kind(enum.Enum):
-    """What a day's DAG is made of."""
+    """The tasks of a day's DAG."""
 
     UNLOCKED = enum.auto()
     ONE_TASK = enum.auto()

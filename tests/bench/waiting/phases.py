@@ -1,4 +1,4 @@
-"""What is measured, one function each; every one leaves the site as it found it: nothing waits, nothing is held."""
+"""The phases to measure, one function each. Each leaves the site as it was: without waiters and leases."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class HandOvers:
 
 
 def idle_starts(site: Site, count: int) -> list[float]:
-    """The unrelated DAG's delays while nobody waits."""
+    """The unrelated DAG's delays without waiters."""
     return site.delays_s(site.starts(count, EVERY_S))
 
 
 def way(site: Site, name: str, runs: int, starts: int, idle_s: float = 0) -> Way:
-    """*runs* blocked runs that wait in this way, first for *idle_s* alone, and then with the unrelated DAG beside them."""
+    """*runs* blocked runs that wait in this way: first alone for *idle_s*, then together with the unrelated DAG."""
     before = site.triggerer_memory_bytes()
     dag_id, held = f"rerun_{name}", site.hold()
     site.block(dag_id, runs)

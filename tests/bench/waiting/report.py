@@ -25,9 +25,9 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Results:
-    """All that was measured; see :mod:`.phases`.
+    """All measurements; see :mod:`.phases`.
 
-    :param floor_s: the unrelated DAG's delays with nobody waiting.
+    :param floor_s: the unrelated DAG's delays without waiters.
     :param airflows: as many as *many* wait on a trigger of Airflow's own.
     """
 
@@ -86,7 +86,9 @@ def markdown(results: Results) -> str:
 
 
 def _beside_the_floors(results: Results) -> str:
-    """How many runs that wait for the lock delay the unrelated DAG, beside none, and beside as many that wait for time."""
+    """The delay of the unrelated DAG by runs that wait for the lock, compared with none, and with as many that wait for
+    time.
+    """
     ours, airflows = _delays_s(results.many), _delays_s(results.airflows)
     later_s = (_quantile(ours, share) - _quantile(results.floor_s, share) for share in (0.5, 0.95))
     times = (_quantile(ours, share) / _quantile(airflows, share) for share in (0.5, 0.95))

@@ -32,7 +32,7 @@ SLOTS = 4
 STUCK_S = 900.0
 IN_A_SLOT = ("queued", "running", "restarting")
 
-# What the README recommends for a thousand runs that wait at once.
+# The README's settings for a thousand runs that wait at once.
 SETTINGS = {
     ("triggerer", "capacity"): "2000",
     ("core", "parallelism"): str(SLOTS),
@@ -41,7 +41,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Load:
-    """What was spent in a stretch of time."""
+    """The resources used in a period."""
 
     seconds: float
     scheduler_cpu_s: float
@@ -91,11 +91,11 @@ class Site:
             yield site
 
     def hold(self) -> Lease:
-        """Keep everybody waiting."""
+        """Keep all requests waiting."""
         return self.locks.acquire(owner="the one in the way", writes=[LOCKED], timeout_s=60)
 
     def block(self, dag_id: str, count: int) -> None:
-        """Start *count* runs and wait until all that can wait do: without a slot, or filling them all."""
+        """Start *count* runs, and wait until all that can wait do so: without a slot, or in all slots."""
         before = self.blocked(dag_id)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: self.airflow.trigger(dag_id), range(count)))
@@ -113,7 +113,7 @@ class Site:
         return sum(count for state, count in self.states(dag_id).items() if state not in ("success", "failed"))
 
     def states(self, dag_id: str) -> dict[str, int]:
-        """How many tasks of the DAG are in which state."""
+        """The number of tasks of the DAG in each state."""
         query = sa.text("select coalesce(state, 'none'), count(*) from task_instance where dag_id = :dag group by 1")
         with self._database.connect() as connection:
             return {str(state): int(count) for state, count in connection.execute(query, {"dag": dag_id})}
@@ -184,7 +184,7 @@ class Site:
         return {key: stat.ephemeralOwner for key, stat in found if stat is not None}
 
     def triggerer_memory_bytes(self) -> int:
-        """What the triggerer's processes use, shared pages once."""
+        """The memory of the triggerer's processes; shared pages count once."""
         return self.airflow.process("triggerer").memory_bytes()
 
     def _in_triggerer(self, dag_id: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, nodes, queue, store
+from airflow_hivelock.locks.backends.zookeeper import acquisition, nodes, queue, retry
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from tests.simulation.mutations.mutation import mutation
 from tests.simulation.stage import writes
@@ -122,7 +122,7 @@ def a_new_namespace_not_looked_at(patch: Patch) -> None:
 
 @mutation()
 def namespace_waited_for(patch: Patch) -> None:
-    """Hive's clean-up has taken the namespace away, and everybody waits until Hive makes it again."""
+    """Hive's clean-up has deleted the namespace, and all requests wait until Hive creates it again."""
     patch.setattr(Namespace, "make", lambda self: None)
 
 
@@ -130,5 +130,5 @@ def namespace_waited_for(patch: Patch) -> None:
 def round_and_round(patch: Patch) -> None:
     """The same without a pause, and without a look at the deadline."""
     patch.setattr(Namespace, "make", lambda self: None)
-    patch.setattr(store, "pause_s", lambda taken: 0.0)
+    patch.setattr(retry, "pause_s", lambda taken: 0.0)
     patch.setattr(acquisition, "STEP_S", 86_400.0)

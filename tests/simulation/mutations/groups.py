@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.backend import Blocked, Free
-from airflow_hivelock.locks.backends.zookeeper import listings, nodes, waiting
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
+from airflow_hivelock.locks.backends.zookeeper import listings, nodes, permits, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import STEP_S, ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete
+from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook, Parked
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
-from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook, Lookout, Parked
-from airflow_hivelock.locks.model import Lease, LeaseLimit, WaitsFor
+from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
+from airflow_hivelock.locks.model import DeferredGrant, Lease, LeaseLimit, WaitsFor
 from airflow_hivelock.locks.queueing import Position
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import is_ticket, leave_out
@@ -36,7 +37,7 @@ def one_after_the_other(stage: Stage) -> None:
     lease = ours.gets("a", [], ["w.a"], limit=ONE)
     waiter = mine.asks("b", [], ["w.b"], limit=ONE)
     assert isinstance(waiter.poll(), Blocked)
-    ours.releases(ours.gets("c", [], ["w.b"]))  # one that waits for a lease of its group is in nobody's way
+    ours.releases(ours.gets("c", [], ["w.b"]))  # a request that waits for a lease of its group blocks no other
     ours.releases(lease)
     assert waiter.flag.raised
     waiter.lease()
@@ -50,14 +51,14 @@ def granted_without_a_permit(patch: Patch) -> None:
 
 @mutation(one_after_the_other)
 def permits_not_counted(patch: Patch) -> None:
-    """More leases of the group stand than may."""
+    """The group holds more leases than allowed."""
     edit(patch, queueing, "permit_free", "held < most_leases and ", "")
 
 
 @mutation(one_after_the_other)
 def permits_not_watched(patch: Patch) -> None:
-    """A permit is given back, and nobody is told."""
-    edit(patch, waiting, "wait_for_permit", "look(store, record.share, lookout.wake)", "look(store, record.share)")
+    """A permit is released, and no waiter is notified."""
+    edit(patch, permits, "wait_for_permit", "look(store, record.share, lookout.wake)", "look(store, record.share)")
 
 
 @mutation(one_after_the_other)
@@ -81,8 +82,8 @@ def granted_by_a_step_that_takes_long(stage: Stage) -> None:
 
 @mutation(granted_by_a_step_that_takes_long)
 def granted_and_not_told(patch: Patch) -> None:
-    """A request whose locks have just been granted times out."""
-    edit(patch, ZooKeeperAcquisition, "_advance", "return self._arrive(", "self._arrive(")
+    """A request with granted locks times out."""
+    edit(patch, ZooKeeperAcquisition, "_permitted", "return self._arrive(", "self._arrive(")
 
 
 @step_by_step
@@ -96,7 +97,7 @@ def hive_refuses_a_limited_request(stage: Stage) -> None:
 
 @mutation(hive_refuses_a_limited_request)
 def permit_kept_at_refusal(patch: Patch) -> None:
-    """Hive's client was quicker, and whoever waits for Hive keeps the others of its group waiting."""
+    """Hive's client was quicker, and the request that waits for Hive blocks its group."""
     leave_out(patch, lambda old, new, op: _gives(op, "permits") and new.state is State.WAITING)
 
 
@@ -121,7 +122,7 @@ def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
 
 @mutation(a_newcomer_finds_a_free_lease)
 def newcomers_go_first(patch: Patch) -> None:
-    """A lease is free, and whoever has waited for it is not woken yet."""
+    """A permit is free, and its first waiter is not yet woken."""
     edit(patch, GroupLook, "free", "else Position.newcomer(mine.priority)", "else Position(0, 0, 0)")
 
 
@@ -150,7 +151,7 @@ def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
 
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_ahead_not_watched(patch: Patch) -> None:
-    """The one ahead has left the queue, to wait for its locks, and nobody tells me."""
+    """The request ahead has left the queue to wait for its locks, and the next one is not notified."""
     edit(patch, Lookout, "front", "Exists(nearest.path, wake)", "Exists(nearest.path)")
 
 
@@ -161,8 +162,8 @@ def place_kept_while_blocked_by_locks(patch: Patch) -> None:
 
 
 @mutation(first_in_its_group_and_blocked_by_locks)
-def tickets_kept_aside(patch: Patch) -> None:
-    """Who waits for a lease of its group keeps others waiting for a table."""
+def tickets_kept_away(patch: Patch) -> None:
+    """A request that waits for a lease of its group blocks others that wait for a table."""
     leave_out(patch, lambda old, new, op: isinstance(op, Delete) and is_ticket(op.path) and new.parked)
 
 
@@ -189,7 +190,7 @@ def seen_before_a_release_and_after(stage: Stage) -> None:
 @mutation(seen_before_a_release_and_after)
 def numbers_alone(patch: Patch) -> None:
     """Number 1 is taken by one that saw number 0 taken, and number 0, free since, by one that saw none taken."""
-    edit(patch, waiting, "permitted", "seen.version", "-1")
+    edit(patch, permits, "permitted", "seen.version", "-1")
 
 
 def one_ahead_in_its_group_dies(stage: Stage) -> None:
@@ -210,18 +211,18 @@ def one_ahead_in_its_group_dies(stage: Stage) -> None:
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_waited_for(patch: Patch) -> None:
     """Its turn has come, and it never comes back."""
-    edit(patch, waiting, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if False:")
+    edit(patch, permits, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if False:")
 
 
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_broken_too_soon(patch: Patch) -> None:
-    """A triggerer starts anew, and its requests have lost their places in their groups."""
-    edit(patch, waiting, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if True:")
+    """A triggerer restarts, and its requests have lost their positions in their groups."""
+    edit(patch, permits, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if True:")
 
 
 @mutation(one_ahead_in_its_group_dies)
 def life_ahead_not_watched(patch: Patch) -> None:
-    """The one ahead dies, and nobody tells me."""
+    """The request ahead dies, and the next one is not notified."""
     edit(patch, Lookout, "front", "Exists(layout.alive(nearest.key), wake)", "Exists(layout.alive(nearest.key))")
 
 
@@ -246,19 +247,19 @@ def a_more_urgent_one_comes(stage: Stage) -> None:
 @mutation(a_more_urgent_one_comes)
 def places_in_groups_not_claimed(patch: Patch) -> None:
     """The more urgent waits for a lease behind the less urgent."""
-    patch.setattr(waiting, "_claimed", lambda *given: None)
+    patch.setattr(waiting, "claimed", lambda *given: None)
 
 
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, queueing, "claim", " or place.since <= oldest", "")
+    edit(patch, queueing, "may_pass", " and place.since > oldest", "")
 
 
 @mutation(seed=530)
 def equals_passed_in_groups(patch: Patch) -> None:
-    """Who comes later goes before those of the same priority."""
-    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
+    """A later request goes before an earlier one of the same priority."""
+    edit(patch, queueing, "may_pass", "place.position.rank > own.rank", "place.position.rank >= own.rank")
     patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
 
 
@@ -278,7 +279,7 @@ def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
 @mutation(a_more_urgent_one_is_left_alone)
 def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
     """Whoever claims a place makes it young again, and the next one passes."""
-    edit(patch, waiting, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
+    edit(patch, permits, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
 
 
 def taken_up_while_it_is_parked(stage: Stage) -> None:
@@ -297,7 +298,7 @@ def taken_up_while_it_is_parked(stage: Stage) -> None:
 
 @mutation(taken_up_while_it_is_parked)
 def parked_one_begins_anew(patch: Patch) -> None:
-    """A parked request whose process was replaced begins at the end of its group's queue."""
+    """A parked request with a new process starts at the end of its group's queue."""
     original = ZooKeeperAcquisition._start
 
     def start(self: ZooKeeperAcquisition) -> Any:
@@ -315,7 +316,7 @@ def a_parked_one_gives_up(stage: Stage) -> None:
     asked = mine.asks("b", [], ["w.b"], limit=ONE)
     asked.poll()
     listed = ours.manager.waiters()
-    assert [(waiter.owner, waiter.place, waiter.waits_for) for waiter in listed] == [("b", 1, WaitsFor.LEASE)]
+    assert [(waiter.owner, waiter.position, waiter.waits_for) for waiter in listed] == [("b", 1, WaitsFor.LEASE)]
     assert [(by.owner, by.group, by.waiting) for by in listed[0].blocked_by] == [("a", "g", False)]
     mine.withdraws(asked)
     assert not ours.manager.waiters()
@@ -337,23 +338,17 @@ def nobody_lists_the_parked(patch: Patch) -> None:
 def a_late_one_is_limited(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
     lease = ours.gets("a", [], ["w.a"], limit=ONE)
-    late = mine.asks("b", [], ["w.b"], limit=ONE, late=True)
+    late = mine.asks("b", [], ["w.b"], limit=ONE, deferred=DeferredGrant())
     assert isinstance(late.poll(), Blocked)
     ours.releases(lease)
-    assert isinstance(late.poll(), Free)
+    assert isinstance(late.poll(), NeedsSlot)
     assert isinstance(ours.gets("c", [], ["w.b"], limit=ONE), Lease)
 
 
 @mutation(a_late_one_is_limited)
 def late_one_keeps_its_place(patch: Patch) -> None:
-    """It has stepped aside, and its group waits for it."""
-    leave_out(patch, lambda old, new, op: _gives(op, "queue") and new.aside and old is not None and old.parked)
-
-
-@mutation(theme=LIMITED_AND_LOCKED)
-def the_same_on_the_long_way(patch: Patch) -> None:
-    """The same where its locks were not free at once."""
-    leave_out(patch, lambda old, new, op: _gives(op, "queue") and new.aside and old is not None and old.queued)
+    """It is away, and its group waits for it."""
+    leave_out(patch, lambda old, new, op: _gives(op, "queue") and new.away and old is not None and old.queued)
 
 
 def given_back_and_taken_between_two_looks(stage: Stage) -> None:
@@ -376,7 +371,7 @@ def given_back_and_taken_between_two_looks(stage: Stage) -> None:
 @mutation(given_back_and_taken_between_two_looks)
 def another_ones_permit_struck(patch: Patch) -> None:
     """A permit was given back between two looks and taken by another, who is no longer counted."""
-    edit(patch, waiting, "strike", "unchanged, Delete", "*(), Delete")
+    edit(patch, permits, "strike", "unchanged, Delete", "*(), Delete")
 
 
 def one_comes_before_and_goes(stage: Stage) -> None:
@@ -406,10 +401,10 @@ def one_comes_before_and_goes(stage: Stage) -> None:
 
 @mutation(one_comes_before_and_goes)
 def one_that_is_gone_watched(patch: Patch) -> None:
-    """Somebody came before me between two looks, goes away with nothing taken, and nobody tells me."""
+    """A request arrives ahead between two looks, and leaves without a permit. The next one is not notified."""
     edit(
         patch,
-        waiting,
+        permits,
         "wait_for_permit",
         "if seen.ahead(mine):\n            return None",
         "if False:\n            return None",

@@ -89,7 +89,7 @@ def unlocked_before_a_renewal(stage: Stage) -> None:
 
 @mutation(unlocked_before_a_renewal)
 def losses_not_looked_for(patch: Patch) -> None:
-    """A lease is renewed of which a lock is gone."""
+    """A lease is renewed although one of its locks is missing."""
     patch.setattr(nodes, "look_for_losses", lambda store, lease, found, *more: found)
 
 

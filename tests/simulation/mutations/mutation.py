@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is done to the code, and how the harm is seen: by a script, or by chance, from a seed on. By chance alone
-    ``python -m tests.simulation --mutations`` looks for all of them.
+    """A change of the code, and the way to see its harm: by a script, or by chance from a seed on. Only ``python -m
+    tests.simulation --mutations`` searches by chance for all of them.
 
-    :param theme: of the runs in which chance looks; None: of all themes.
+    :param theme: of the runs in which chance searches; None: of all themes.
     """
 
     apply: Apply

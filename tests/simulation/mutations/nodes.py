@@ -1,4 +1,4 @@
-"""Lock nodes: whose they are, though Hive unlocks by path and paths are used again."""
+"""Lock nodes: their owners, although Hive unlocks by path and paths are used again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import nodes, queue
+from airflow_hivelock.locks.backends.zookeeper import marking, nodes, queue
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Create, Delete, Exists, Listing, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
@@ -42,7 +42,7 @@ def unlocked_and_made_again_by_another(stage: Stage) -> None:
 @mutation(unlocked_and_made_again_by_another)
 def older_requests_not_marked(patch: Patch) -> None:
     """UNLOCK TABLE deletes my node, another's has the same path, and my release deletes that."""
-    patch.setattr(nodes, "_mark_older", lambda *args: [])
+    patch.setattr(marking, "mark_older", lambda *args: {})
 
 
 def released_by_its_path_while_the_next_one_looks(stage: Stage) -> None:
@@ -57,7 +57,7 @@ def released_by_its_path_while_the_next_one_looks(stage: Stage) -> None:
 @mutation(released_by_its_path_while_the_next_one_looks)
 def own_nodes_not_looked_at_again(patch: Patch) -> None:
     """The older request released before it was marked, by its path, which was mine by then."""
-    edit(patch, nodes, "verify", "if len(again) < len(unsure):", "if False:")
+    edit(patch, nodes, "verify", "if len(again) < len(read_again):", "if False:")
 
 
 def a_database_is_unlocked(stage: Stage) -> None:
@@ -102,7 +102,7 @@ def released_before_all_queues_of_the_database_are_listed(stage: Stage) -> None:
 @mutation(released_before_all_queues_of_the_database_are_listed)
 def a_new_databases_node_not_read_again(patch: Patch) -> None:
     """An older request was released by its path before its ticket was looked for, and my node on the database is gone."""
-    edit(patch, nodes, "_mark_older", "if older or not target.table:", "if older:")
+    edit(patch, marking, "mark_older", "if older or not target.table:", "if older:")
 
 
 def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:
 @mutation(two_days_are_unlocked_one_after_the_other)
 def lost_marked_once(patch: Patch) -> None:
     """A release has found its other node, which UNLOCK TABLE deletes meanwhile, and deletes a later one at its path."""
-    edit(patch, nodes, "_mark", "if str(target) in record.lost:", "if record.state is State.LOST:")
+    edit(patch, marking, "_had_node", "or str(target) in record.lost:", "or record.state is State.LOST:")
 
 
 def robbed_and_released_between_two_reads(stage: Stage) -> None:
@@ -145,7 +145,7 @@ def robbed_and_released_between_two_reads(stage: Stage) -> None:
 
 @mutation(robbed_and_released_between_two_reads)
 def objects_read_before_the_queues(patch: Patch) -> None:
-    """A lease is returned whose node is gone: its ticket was gone by then that would have told."""
+    """A lease is returned although its node is missing: the ticket that would show it was already deleted."""
     original = nodes.verify
 
     def reads(store: Any, locks: Any, existing: Any) -> list[Any]:
@@ -233,7 +233,7 @@ def unlocked_and_made_again_while_its_holder_looks(stage: Stage) -> None:
 
 @mutation(unlocked_and_made_again_while_its_holder_looks)
 def watch_set_on_whatever_is_there(patch: Patch) -> None:
-    """The watch is set on a successor's node, of my node's name: nobody wakes me, and my lock is gone."""
+    """The watch is on a successor's node with the same name: the holder is not woken when its lock is deleted."""
 
     def missing(self: Namespace, locks: Any, zxids: Any, wake: Any) -> Any:
         own = self.own_nodes(locks, zxids)

@@ -1,4 +1,4 @@
-"""A part of a lease is given back, and the rest stands."""
+"""A part of a lease is released, and the rest is held."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backends.zookeeper import nodes, record, waiting
+from airflow_hivelock.locks.backends.zookeeper import marking, nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.client import Children
 from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
@@ -52,7 +53,7 @@ def a_day_is_waited_for_and_given_back(stage: Stage) -> None:
 
 @mutation(a_day_is_waited_for_and_given_back)
 def tickets_keep_what_is_given_back(patch: Patch) -> None:
-    """Who waits for a day that was given back waits until the whole lease is released."""
+    """A request for a released day waits until the whole lease is released."""
     patch.setattr(Queues, "shrinks", lambda self, record, left: [])
 
 
@@ -89,7 +90,7 @@ def all_that_is_left_waits_behind_the_dead(stage: Stage) -> None:
 
 @mutation(all_that_is_left_waits_behind_the_dead)
 def who_is_first_is_not_asked(patch: Patch) -> None:
-    """A dead waiter keeps its place behind somebody who is in nobody's way any more."""
+    """A dead waiter keeps its position behind a request that no longer blocks it."""
     edit(patch, waiting, "wait", "at.stat) for ticket, at in both", "at.stat) for ticket, at in both[:1]")
 
 
@@ -159,13 +160,13 @@ def a_table_was_asked_for_beside_its_day(stage: Stage) -> None:
 
 @mutation(a_table_was_asked_for_beside_its_day)
 def parents_by_themselves_are_not_told(patch: Patch) -> None:
-    """What was asked for goes with a day, as if it were only what the day lies in."""
-    original = record.start
+    """A requested object is released with a day, as if it were only a parent of the day."""
+    original = starting.start
 
     def start(existing: Record | None, request: LockRequest, process: str, begin: int) -> Record:
         return original(existing, replace(request, whole=frozenset()), process, begin)
 
-    patch.setattr(record, "start", start)
+    patch.setattr(starting, "start", start)
 
 
 def a_retry_asks_for_the_table_too(stage: Stage) -> None:
@@ -182,13 +183,13 @@ def a_retry_asks_for_the_table_too(stage: Stage) -> None:
 @mutation(a_retry_asks_for_the_table_too)
 def a_retrys_parents_by_themselves_are_not_told(patch: Patch) -> None:
     """A table goes with a day, for the first attempt did not ask for the table itself."""
-    edit(patch, record, "start", "whole=existing.whole | request.whole,", "")
+    edit(patch, starting, "start", "whole=existing.whole | request.whole,", "")
 
 
 @mutation(a_retry_asks_for_the_table_too)
 def earlier_attempts_parents_by_themselves_are_forgotten(patch: Patch) -> None:
     """A table goes with a day while what an earlier attempt has started still reads it."""
-    edit(patch, record, "start", "whole=existing.whole | request.whole,", "whole=request.whole,")
+    edit(patch, starting, "start", "whole=existing.whole | request.whole,", "whole=request.whole,")
 
 
 def a_retry_asks_for_all_days(stage: Stage) -> None:
@@ -201,13 +202,13 @@ def a_retry_asks_for_all_days(stage: Stage) -> None:
     ours.gives_back(lease, "w.a/p=0")
     again = retry.manager.begin(replace(plan, attempt=1), lambda: None)
     stage.begins(again)
-    with pytest.raises(LeaseMismatch, match="has given back"):
+    with pytest.raises(LeaseMismatch, match="has released"):
         again.poll()
 
 
 @mutation(a_retry_asks_for_all_days)
 def what_is_left_is_taken_for_all(patch: Patch) -> None:
-    """A retry gets what is left of the lease, and writes the days that were given back, too."""
+    """A retry gets the rest of the lease, and also writes the released days."""
     edit(patch, queueing, "take_over", "if named and not earlier.gave_back", "if named")
 
 
@@ -229,8 +230,8 @@ def the_reply_is_lost(stage: Stage) -> None:
 
 @mutation(the_reply_is_lost)
 def what_was_given_back_is_forgotten(patch: Patch) -> None:
-    """Giving back once more, after a reply that was lost, is refused."""
-    edit(patch, rules, "left", "(standing.locks, standing.given, known)", "(standing.locks,)")
+    """A second release after a lost reply is refused."""
+    edit(patch, rules, "left", "(standing.locks, standing.released, known)", "(standing.locks,)")
 
 
 def a_ticket_was_read_before_a_day_was_given_back(stage: Stage) -> None:
@@ -245,7 +246,7 @@ def a_ticket_was_read_before_a_day_was_given_back(stage: Stage) -> None:
 @mutation(a_ticket_was_read_before_a_day_was_given_back)
 def given_back_is_marked_as_lost(patch: Patch) -> None:
     """Another request's lease is marked LOST for a lock that it has given back, and its work on the other days stops."""
-    edit(patch, nodes, "_mark", "if not holds or not 0 <", "if not 0 <")
+    edit(patch, marking, "_had_node", "any(lock.object == target for lock in record.locks) and 0", "0")
 
 
 def a_ticket_was_read_before_its_day_was_given_back(stage: Stage) -> None:

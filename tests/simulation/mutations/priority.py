@@ -1,8 +1,10 @@
-"""Priority: who claims a place before others, who is told, and who is waited for all the same."""
+"""Priority: which requests claim an earlier position, which are notified, and which still block."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import pytest
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
@@ -10,6 +12,7 @@ from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Get
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
+from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.queueing import QueuePlace
 from tests.simulation.mutations.mutation import edit, mutation
@@ -18,8 +21,6 @@ from tests.simulation.themes import URGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from airflow_hivelock.locks.backends.zookeeper.client import Request
     from tests.simulation.stage import Asked, Stage
@@ -84,7 +85,7 @@ def one_claims_a_position_before_a_holder(stage: Stage) -> None:
 
 @mutation(one_claims_a_position_before_a_holder, theme=URGENT)
 def claims_after_the_grant_heeded(patch: Patch) -> None:
-    """A lease that its caller has got is given back when its next process looks once more."""
+    """A lease that its caller has got is released when the owner's next process looks again."""
     edit(patch, nodes, "_before", " if ticket.zxid < since", "")
 
 
@@ -143,7 +144,7 @@ def barrier_behind_ignored(patch: Patch) -> None:
 @mutation(one_behind_holds_a_place_among_hives, theme=URGENT)
 def barrier_looks_at_tickets(patch: Patch) -> None:
     """It waits for the one that has passed it, which waits for its node."""
-    edit(patch, Turn, "_advance", "if record.has_nodes:", "if False:")
+    edit(patch, Turn, "look_at", "if record.has_nodes:", "if False:")
 
 
 def urgent_ones_come_without_end(stage: Stage) -> None:
@@ -168,8 +169,8 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
-    """Who has the lowest priority waits for ever."""
-    edit(patch, queueing, "claim", " or place.since <= oldest", "")
+    """The request with the lowest priority waits for ever."""
+    edit(patch, queueing, "may_pass", " and place.since > oldest", "")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:
@@ -191,7 +192,7 @@ def one_is_passed_through_another(stage: Stage) -> None:
 
 @mutation(one_is_passed_through_another, theme=URGENT)
 def claimed_place_is_as_new(patch: Patch) -> None:
-    """It is passed in turn, and so is whoever it has passed, for as long again."""
+    """The request is passed in its turn, and so is every request that it has passed, for another full bound."""
     patch.setattr(Ticket, "place", property(lambda self: QueuePlace(self.position, self.since_ms)))
 
 
@@ -212,8 +213,8 @@ def two_are_as_urgent(stage: Stage) -> None:
 
 @mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
-    """First come, first served, is no more."""
-    edit(patch, queueing, "claim", "place.position.rank <= own.rank", "place.position.rank < own.rank")
+    """First come, first served does not hold."""
+    edit(patch, queueing, "may_pass", "place.position.rank > own.rank", "place.position.rank >= own.rank")
     patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
 
 
@@ -235,3 +236,23 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
     edit(patch, Turn, "enters", "tickets[0].position,", "tickets[0].position._replace(turn=tickets[0].zxid, rank=0),")
+
+
+def overtaken_with_a_placeholder_then_unlocked_and_taken_over(stage: Stage) -> None:
+    mine, urgent, hive = stage.process("mine", patience_s=0.0), stage.process("urgent"), stage.hive()
+    read = hive.lock_table("w/a", "SHARED")
+    waiter = mine.asks("b", [], ["w.a"])
+    assert [type(waiter.poll()) for _ in range(2)] == [Blocked] * 2
+    assert isinstance(urgent.asks("u", [], ["w.a"], priority=5).poll(), Blocked)
+    hive.unlock([read])
+    waiter.lease()
+    stage.hive("hive-other").unlock_table("w/a")
+    with pytest.raises(LockLost):
+        stage.process("again").asks("b", [], ["w.a"], attempt=2).poll()
+    assert stage.state("b").state == "lost"
+
+
+@mutation(overtaken_with_a_placeholder_then_unlocked_and_taken_over)
+def age_of_the_nodes_that_are_left(patch: Patch) -> None:
+    """UNLOCK TABLE took its oldest node, so a request that overtook it seems to be older. A returned lease is taken back."""
+    edit(patch, nodes, "_before", "min(record.node_zxids)", "record.written")

@@ -42,7 +42,7 @@ def one_ahead_queues_again(stage: Stage) -> None:
 @mutation(one_ahead_queues_again)
 def ticket_known_by_its_owner(patch: Patch) -> None:
     """The one ahead finishes and queues again behind me: each waits for the other."""
-    original = Turn._wait_for
+    original = Turn.wait_for
 
     def wait_for(self: Turn, record: Record, ahead: Any) -> Any:
         standing = self.store.read(ahead[0].key)
@@ -51,7 +51,7 @@ def ticket_known_by_its_owner(patch: Patch) -> None:
             self, record, [replace(ahead[0], path=self.store.layout.record(ahead[0].key), epoch=epoch), *ahead[1:]]
         )
 
-    patch.setattr(Turn, "_wait_for", wait_for)
+    patch.setattr(Turn, "wait_for", wait_for)
 
 
 def two_tables_at_once(stage: Stage) -> None:
@@ -117,7 +117,7 @@ def one_ahead_releases(stage: Stage) -> None:
 
 @mutation(one_ahead_releases)
 def next_not_woken(patch: Patch) -> None:
-    """The one ahead is gone, and nobody tells me."""
+    """The request ahead has ended, and the next one is not notified."""
     patch.setattr(
         waiting, "Exists", lambda path, wake=None: Exists(path, None if path.startswith(f"{ROOT}/queue/") else wake)
     )
@@ -159,7 +159,7 @@ def taken_up_while_a_waiter_breaks(stage: Stage) -> None:
 
 @mutation(taken_up_while_a_waiter_breaks)
 def break_without_a_version(patch: Patch) -> None:
-    """What has come back to life meanwhile is broken all the same."""
+    """A request that has come back to life meanwhile is removed in any case."""
     original = nodes.free
 
     def free(store: ZooKeeperStore, found: Record) -> Any:
@@ -200,7 +200,7 @@ def a_process_restarts(stage: Stage) -> None:
 
 @mutation(a_process_restarts)
 def place_lost_on_restart(patch: Patch) -> None:
-    """A waiter whose process was replaced begins at the end of the queue."""
+    """A waiter with a new process starts at the end of the queue."""
     original = ZooKeeperAcquisition._start
 
     def start(self: ZooKeeperAcquisition) -> Any:
@@ -238,7 +238,7 @@ def failed_withdrawal_forgotten(patch: Patch) -> None:
 
 @mutation()
 def oldest_tickets_left_out(patch: Patch) -> None:
-    """What is forgotten while it is read is left out: a lease that stands, and the next one is granted beside it."""
+    """A ticket that is evicted while it is read is left out: its lease is held, and the next one is granted too."""
     original = Queues._get
     patch.setattr(
         Queues,

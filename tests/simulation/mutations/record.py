@@ -1,4 +1,4 @@
-"""The owner's record: which of its processes acts, and in which order its calls came."""
+"""The owner's record: which of its processes acts, and the order of its calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import nodes, record, store
+from airflow_hivelock.locks.backends.zookeeper import nodes, store
+from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
@@ -68,7 +69,7 @@ def released_while_a_slow_call_adopts(stage: Stage) -> None:
 
 @mutation(released_while_a_slow_call_adopts)
 def no_tombstone(patch: Patch) -> None:
-    """A slow first process of the owner acquires again after the release: a lease that nobody knows of."""
+    """A slow first process of the owner acquires again after the release: no process knows of that lease."""
 
     def entomb(store: ZooKeeperStore, found: Record, *also: Any) -> Record | None:
         return nodes.remove(store, found, found.freed(), *also)
@@ -119,14 +120,26 @@ def freed_forgets_the_order(patch: Patch) -> None:
 @mutation(seed=0)
 def earlier_attempts_take_over(patch: Patch) -> None:
     """Try 2 is at it; slow try 1 reads that and takes it over."""
-    original = record.start
+    original = starting.start
 
     def start(existing: Record | None, request: Any, process: str, begin: int) -> Record:
         if existing and existing.state is not State.TOMBSTONE:
             existing = replace(existing, attempt=0, begin=0, process="")
         return original(existing, request, process, begin)
 
-    patch.setattr(record, "start", start)
+    patch.setattr(starting, "start", start)
+
+
+@mutation(seed=0, theme={"withdraws": 0.2})
+def withdrawn_one_comes_back(patch: Patch) -> None:
+    """A person withdraws a request, and its process asks again."""
+    edit(patch, queueing, "take_over", "Start.STALE", "Start.FRESH if earlier.withdrawn else Start.STALE")
+
+
+@mutation(seed=881100483)
+def withdrawn_one_takes_its_old_place(patch: Patch) -> None:
+    """A person withdraws a request that was invited before, and its owner asks again, before those that came meanwhile."""
+    edit(patch, starting, "start", "and existing.away", "")
 
 
 @mutation(seed=42)
@@ -138,14 +151,14 @@ def tie_not_broken(patch: Patch) -> None:
 @mutation(seed=0)
 def take_over_keeps_the_epoch(patch: Patch) -> None:
     """The release of the process that was taken over frees the lease of the one that took over."""
-    original = record.start
+    original = starting.start
 
     def start(existing: Record | None, request: Any, process: str, begin: int) -> Record:
         mine = original(existing, request, process, begin)
         same = existing is not None and existing.ticket_epoch == mine.ticket_epoch
         return replace(mine, epoch=existing.epoch) if existing is not None and same else mine
 
-    patch.setattr(record, "start", start)
+    patch.setattr(starting, "start", start)
 
 
 def given_up_when_the_grant_was_not_heard_of(stage: Stage) -> None:
@@ -161,7 +174,7 @@ def given_up_when_the_grant_was_not_heard_of(stage: Stage) -> None:
 
 @mutation(given_up_when_the_grant_was_not_heard_of)
 def withdrawn_without_the_lost_grant(patch: Patch) -> None:
-    """The reply to the grant is lost, the request is withdrawn, and its lease stands for ever."""
+    """The reply to the grant is lost, the request is withdrawn, and its lease is held for ever."""
     patch.setattr(Turn, "granting", property(lambda self: -1, lambda self, epoch: None), raising=False)
 
 
@@ -184,7 +197,7 @@ def given_up_after_a_server_showed_what_was_before_the_grant(stage: Stage) -> No
 @mutation(given_up_after_a_server_showed_what_was_before_the_grant)
 def a_record_of_before_the_grant_taken_for_a_later_one(patch: Patch) -> None:
     """A withdrawn request keeps its lease: the reply to the grant was lost, and the next server lags."""
-    edit(patch, ZooKeeperAcquisition, "_begins", "existing.epoch >= self._turn.granting", "True")
+    edit(patch, ZooKeeperAcquisition, "_begins", "existing.holds and existing.ticket_epoch == granting", "True")
 
 
 def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
@@ -195,7 +208,7 @@ def two_calls_begin_at_once_and_one_gives_up(stage: Stage) -> None:
     second.session.before(writes("a", "granted"), one.poll)
     second.session.lose_reply(writes("a", "granted"))
     with pytest.raises(StoreUnavailable):
-        other.poll()  # outrun by the first, whose lease it takes over, without hearing of it
+        other.poll()  # the first was quicker; it takes over its lease without a notification
     second.withdraws(other)
     assert stage.intact("a")
 
@@ -220,7 +233,7 @@ def the_next_server_lags(stage: Stage) -> None:
 
 @mutation(the_next_server_lags)
 def forgetful_session(patch: Patch) -> None:
-    """The next session is with a server that lags: a lock that stands is not seen."""
+    """The next session's server lags: a held lock is not seen."""
     patch.setattr(
         SimulatedSession, "_synced", property(lambda self: self._session, lambda self, session: None), raising=False
     )
@@ -228,7 +241,7 @@ def forgetful_session(patch: Patch) -> None:
 
 @mutation(seed=200012, theme=DATABASES)
 def lost_taken_over(patch: Patch) -> None:
-    """A second call of the owner is given a lease of which a lock has been robbed, and begins to work under it."""
+    """A second call of the owner gets a lease with a removed lock, and begins to work under it."""
     edit(patch, ZooKeeperAcquisition, "_begins", "mine.state is State.LOST and", "False and")
 
 
@@ -249,7 +262,9 @@ def one_dies_before_it_has_looked(stage: Stage) -> None:
 
 @mutation(one_dies_before_it_has_looked)
 def taken_over_without_a_look(patch: Patch) -> None:
-    """A process died between its grant and its look, and the next one works beside a holder."""
+    """A process died between its grant and its verification, and the next one works although it conflicts with a
+    holder.
+    """
     patch.setattr(Turn, "verify_standing", lambda self, found: found.lease())
 
 
@@ -270,4 +285,4 @@ def it_looks_after_a_lease_with_a_larger_token(stage: Stage) -> None:
 def token_of_the_first_look(patch: Patch) -> None:
     """A grant is verified late, and its token is smaller than that of a lease which came and went meanwhile."""
     old = "existing.state is State.GRANTED"
-    edit(patch, record, "start", f"unverified = {old}", f"unverified = {old} and existing.process != process")
+    edit(patch, starting, "start", f"unverified = {old}", f"unverified = {old} and existing.process != process")

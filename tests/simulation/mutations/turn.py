@@ -1,4 +1,4 @@
-"""The try, the verification, and Hive's clients, who neither queue nor give way."""
+"""The try, the verification, and Hive's clients, which neither queue nor give way."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hive_has_locked_a_partition(stage: Stage) -> None:
 
 @mutation(hive_has_locked_a_partition)
 def locks_below_ignored(patch: Patch) -> None:
-    """Hive's LOCK TABLE … PARTITION does not lock the table, and the table is granted EXCLUSIVE beside it."""
+    """Hive's LOCK TABLE … PARTITION does not lock the table, and EXCLUSIVE on the table is granted too."""
     patch.setattr(Namespace, "foreign_below", lambda self, locks, children, before_zxid: [])
 
 
@@ -96,7 +96,7 @@ def barrier_kept_behind(patch: Patch) -> None:
 
 @mutation(theme=IMPATIENT_HIVE)
 def gone_before_it_is_watched(patch: Patch) -> None:
-    """Hive's lock goes between the look at it and the watch on it, and nobody wakes me."""
+    """Hive's lock is deleted between the look and the watch, and the waiter is not woken."""
     edit(patch, Turn, "_wait_for_hive", "if standing is None:", "if False:")
 
 

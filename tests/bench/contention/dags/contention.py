@@ -25,7 +25,7 @@ class LockedJob(HiveLockMixin, BashOperator):
 
 
 def started(context: Any) -> None:
-    """Note that a worker has started the task, once more where it had been deferred."""
+    """Note that a worker has started the task, also after it was deferred."""
     job.note(SCRATCH / "notes", "start", context["run_id"])
 
 

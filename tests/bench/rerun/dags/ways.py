@@ -1,4 +1,4 @@
-"""The same rerun in each way to lock its days, and beside each a daily run of the same table, of higher priority."""
+"""The same rerun with each way to lock its days, and for each way a daily run of the same table with a higher priority."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LockedJob(HiveLockMixin, BashOperator):
 
 
 class SleepAndRetry(BashOperator):
-    """What a Hive client does with ``hive.lock.sleep.between.retries`` at its default: all in the worker's slot."""
+    """A Hive client with ``hive.lock.sleep.between.retries`` at its default: it sleeps in the worker's slot."""
 
     template_fields = (*BashOperator.template_fields, "writes")
 
@@ -51,7 +51,7 @@ class SleepAndRetry(BashOperator):
 
 
 def started(context: Any) -> None:
-    """Note that a worker has started a task, once more where it had been deferred."""
+    """Note that a worker has started a task, also after it was deferred."""
     way = context["dag"].dag_id.removesuffix("_daily")
     job.note(SCRATCH / f"{way}.notes", "start", context["ds"])
 

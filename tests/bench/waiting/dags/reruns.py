@@ -19,7 +19,7 @@ MANY: dict[str, Any] = {"schedule": None, "max_active_runs": 5_000, "max_active_
 
 
 class SleepAndRetry(BaseOperator):
-    """What a Hive client does with ``hive.lock.sleep.between.retries`` at its default: all in the worker's slot."""
+    """A Hive client with ``hive.lock.sleep.between.retries`` at its default: it sleeps in the worker's slot."""
 
     def execute(self, context: Any) -> None:
         hook = HiveLockHook()
@@ -33,7 +33,7 @@ class SleepAndRetry(BaseOperator):
 
 
 class WaitsForTime(BaseOperator):
-    """Waits in the triggerer from its start, as ours does, but for time alone: what Airflow itself costs."""
+    """Waits in the triggerer from its start, as this package's tasks do, but only for time: the cost of Airflow itself."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,0 +1,143 @@
+"""What locks add to a statement of Spark: ``python -m tests.bench.statements``.
+
+Each round runs each statement with locks and without, in turn, in one local session with Hive's catalog. Between them it
+acquires, records and releases the same locks without Spark: the floor. ZooKeeper syncs each write to disk, as by default.
+It takes three minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from airflow_hivelock.locks import connect
+from airflow_hivelock.spark import enable_hive_locks, interception
+from tests.bench.samples import Samples, number, timed
+from tests.support.local_spark import local_spark
+from tests.support.servers import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.spark import HiveLocks
+
+DAYS = 50
+WARM_UP = 8
+
+TABLES = (
+    "create database dw",
+    "create table dw.flights (delay int) partitioned by (dt int) stored as parquet",
+    f"insert into dw.flights partition (dt) select cast(id as int), cast(id % {DAYS} as int) from range(1000)",
+    "create table dw.delays (delay int) partitioned by (dt int) stored as parquet",
+    "create view dw.late as select * from dw.flights where delay > 10",
+)
+
+INSERT = "insert overwrite table dw.delays partition (dt = 1) select delay from dw.flights where dt = 1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement, and what it locks."""
+
+    name: str
+    run: Callable[[Any], object]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("INSERT OVERWRITE of a partition", lambda spark: spark.sql(INSERT), ("dw.flights/dt=1",), ("dw.delays/dt=1",)),
+    Case("count of a partition", lambda spark: spark.table("dw.flights").where("dt = 1").count(), ("dw.flights/dt=1",)),
+    Case(
+        f"count of a view on {DAYS} partitions",
+        lambda spark: spark.table("dw.late").count(),
+        ("dw.late", *(f"dw.flights/dt={day}" for day in range(DAYS))),
+    ),
+    Case(
+        "ALTER TABLE … SET TBLPROPERTIES",
+        lambda spark: spark.sql("alter table dw.delays set tblproperties ('seen' = 'yes')"),
+        writes=("dw.delays",),
+    ),
+    Case("SHOW PARTITIONS", lambda spark: spark.sql("show partitions dw.flights"), ("dw.flights",)),
+    Case("SET, which locks nothing", lambda spark: spark.sql("set a = b")),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The times of one case, round by round."""
+
+    without: Samples
+    locked: Samples
+    floor: Samples
+
+    def row(self, name: str) -> str:
+        shown = (
+            *(each for part in (self.without, self.locked) for each in (part.median, part.p99)),
+            self.locked.median - self.without.median,
+            self.locked.p99 - self.without.p99,
+            *((self.floor.median, self.floor.p99) if any(self.floor.ms) else ()),
+        )
+        cells = [number(each) for each in shown]
+        return f"| {' | '.join([name, *cells, *['–'] * (8 - len(cells))])} |"
+
+
+def floor(manager: LockManager, case: Case) -> None:
+    """The locks of *case* without Spark, as a driver takes them."""
+    lease = manager.acquire(owner="floor", reads=case.reads, writes=case.writes)
+    manager.release(manager.start_work(lease, "driver", "{}"))
+
+
+def measure(spark: Any, locks: HiveLocks, manager: LockManager, rounds: int) -> Iterator[tuple[str, Cost]]:
+    """The cost of each case."""
+    statements = locks._side._statements  # type: ignore[attr-defined]
+    for case in CASES:
+        times: defaultdict[str, list[float]] = defaultdict(list)
+        for turn in range(WARM_UP + rounds):
+            for way in ("without", "locked") if turn % 2 else ("locked", "without"):
+                interception.remove(statements)
+                if way == "locked":
+                    interception.install(statements)
+                times[way].append(timed(lambda case=case: case.run(spark)))  # type: ignore[misc]
+            named = case.reads or case.writes
+            times["floor"].append(timed(lambda case=case: floor(manager, case)) if named else 0.0)  # type: ignore[misc]
+        yield case.name, Cost(**{way: Samples.of(taken[WARM_UP:]) for way, taken in times.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.statements", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=40, help="of each statement; default: %(default)s")
+    given = parser.parse_args()
+    before = os.getloadavg()[0]
+    with TemporaryDirectory(prefix="statements-") as scratch:
+        home = Path(scratch)
+        with ZooKeeperServer(home, heap_mb=128, fsync=True) as zookeeper, local_spark(home / "spark") as spark:
+            for statement in TABLES:
+                spark.sql(statement)
+            with closing(connect(zookeeper.url)) as manager:
+                locks = enable_hive_locks(spark, zookeeper.url, progress=False)
+                costs = list(measure(spark, locks, manager, given.rounds))
+                locks.disable()
+    print(
+        f"Spark {pyspark.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores (load {before:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after), {given.rounds} rounds, milliseconds\n"
+    )
+    print(
+        "| statement | without: median | p99 | with locks: median | p99 | added: median | p99 | floor: median | p99 |"
+    )
+    print("| --- " * 9 + "|")
+    print(*(cost.row(name) for name, cost in costs), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

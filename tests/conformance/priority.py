@@ -1,0 +1,148 @@
+"""The waiter of the highest priority goes first, within a bound."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from tests.conformance.suite import DAY1, DAY2, PATIENCE_S, Polling, Suite, where
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from airflow_hivelock.locks.manager import LockManager
+    from tests.conformance.suite import Connect
+
+A_MOMENT = timedelta(seconds=0.3)
+
+
+class Prioritizing(Suite):
+    @where(prioritized=True)
+    def test_the_more_urgent_goes_first_and_equals_in_their_order(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1], priority=1)
+        asked = {"first": 1, "urgent": 5, "second": 1, "most urgent": 9, "urgent too": 5}
+        waiting = {
+            owner: Polling(session, owner, writes=[DAY1], priority=priority)
+            for (owner, priority), session in zip(asked.items(), (manager, other) * 3, strict=False)
+        }
+        for request in waiting.values():
+            request.blocked()
+        order = ["most urgent", "urgent", "urgent too", "first", "second"]
+        listed = manager.waiters(DAY1)
+        assert [(waiter.owner, waiter.priority, waiter.position) for waiter in listed] == [
+            (owner, asked[owner], place) for place, owner in enumerate(order, 1)
+        ]
+        for place, owner in enumerate(order):
+            manager.release(lease)
+            lease = waiting[owner].granted()
+            for behind in order[place + 1 :]:
+                waiting[behind].blocked()
+
+    @where(prioritized=True)
+    def test_the_less_urgent_goes_last(self, manager: LockManager, other: LockManager) -> None:
+        manager.acquire(owner="holder", writes=[DAY1])
+        urgent, idle = (Polling(other, name, writes=[DAY1], priority=n) for name, n in (("urgent", 5), ("idle", -5)))
+        urgent.blocked()
+        assert idle.blocked_by() == ["urgent", "holder"]
+        assert urgent.blocked_by() == ["holder"]
+
+    @where(prioritized=True)
+    def test_holders_are_not_passed(self, manager: LockManager, other: LockManager) -> None:
+        """A request that was granted while an overtaken one waited is a holder too, and is not overtaken."""
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        Polling(manager, "waits", writes=[DAY1]).blocked()
+        later = manager.acquire(owner="granted later", writes=[DAY2])
+        urgent = Polling(other, "urgent", writes=[DAY1, DAY2], priority=9)
+        assert {*urgent.blocked_by()} == {"holder", "granted later"}
+        manager.release(lease)
+        assert urgent.blocked_by() == ["granted later"]
+        manager.release(later)
+        assert urgent.granted()
+
+    @where(prioritized=True)
+    def test_what_only_the_less_urgent_wait_for_is_granted_at_once(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        waits = Polling(other, "waits", writes=[DAY1, DAY2])
+        waits.blocked()
+        equal = Polling(manager, "equal", writes=[DAY2])
+        assert equal.blocked_by() == ["waits"]
+        urgent = manager.acquire(owner="urgent", writes=[DAY2], priority=2)
+        manager.release(lease)
+        assert waits.blocked_by() == ["urgent"]
+        manager.release(urgent)
+        other.release(waits.granted())
+        assert equal.granted()
+
+    @where(prioritized=True)
+    def test_who_has_waited_longer_than_the_bound_is_passed_no_more(
+        self, manager: LockManager, connect: Connect
+    ) -> None:
+        manager.acquire(owner="holder", writes=[DAY1])
+        patient = Polling(manager, "patient", writes=[DAY1])
+        patient.blocked()
+        since = patient.listed().since
+        Polling(manager, "passes", writes=[DAY1], priority=2).blocked()
+        _wait_until(manager, since + A_MOMENT)
+        with connect(passing_s=A_MOMENT.total_seconds() / 2) as later:
+            assert Polling(later, "urgent", writes=[DAY1], priority=9).blocked_by() == ["patient", "passes", "holder"]
+
+    @where(prioritized=True)
+    def test_who_passes_is_as_old_as_who_is_passed(self, manager: LockManager, connect: Connect) -> None:
+        """Otherwise young requests could overtake one after another, and the last would never get its turn."""
+        manager.acquire(owner="holder", writes=[DAY1])
+        patient = Polling(manager, "patient", writes=[DAY1])
+        passes = Polling(manager, "five", writes=[DAY1, DAY2], priority=5)
+        patient.blocked()
+        _wait_until(manager, patient.listed().since + A_MOMENT)
+        passes.blocked()
+        bound = manager.now() - passes.listed().since + A_MOMENT / 2
+        with connect(passing_s=bound.total_seconds()) as later:
+            assert Polling(later, "nine", writes=[DAY2], priority=9).blocked_by() == ["five"]
+
+    @where(prioritized=True)
+    def test_a_place_that_was_claimed_is_kept_by_the_owners_next_process(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        waits, urgent = Polling(manager, "waits", writes=[DAY1]), Polling(manager, "urgent", writes=[DAY1], priority=5)
+        waits.blocked()
+        urgent.blocked()
+        successor = Polling(other, "urgent", writes=[DAY1], priority=5)
+        assert successor.blocked_by() == ["holder"]
+        assert [waiter.owner for waiter in manager.waiters(DAY1)] == ["urgent", "waits"]
+        manager.release(lease)
+        other.release(successor.granted())
+        assert waits.granted()
+
+    @where(prioritized=True)
+    def test_crossing_locks_and_priorities_end_in_no_deadlock(self, manager: LockManager, other: LockManager) -> None:
+        tables = ["dw.a", "dw.b", "dw.c"]
+        for round_, priorities in enumerate(permutations((1, 2, 3))):
+            lease = manager.acquire(owner="holder", writes=tables)
+            asked = [
+                Polling(session, f"{round_}/{number}", writes=[one, two], priority=priority)
+                for number, (session, one, two, priority) in enumerate(
+                    zip((manager, other, manager), tables, tables[1:] + tables[:1], priorities, strict=True)
+                )
+            ]
+            for request in asked:
+                request.blocked()
+            with ThreadPoolExecutor(3) as threads:
+                done = [threads.submit(lambda mine=request: manager.release(mine.granted())) for request in asked]  # type: ignore[misc]
+                manager.release(lease)
+                assert all(one.result(PATIENCE_S) for one in done)
+
+
+def _wait_until(manager: LockManager, then: datetime) -> None:
+    """Wait until *when* by the store's clock."""
+    ends = time.monotonic() + PATIENCE_S
+    while (left := then - manager.now()) >= timedelta(0):
+        assert time.monotonic() < ends, "the store's clock stands still"
+        time.sleep(max(left.total_seconds(), 0.001))

@@ -1,0 +1,1 @@
+"""The lock statements, run over the memory backend."""

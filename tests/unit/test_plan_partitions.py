@@ -1,0 +1,186 @@
+"""The partitions that a statement names: their values, their order, and the conditions on them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_hivelock.locks import InvalidRequest, LockObject, rules
+from airflow_hivelock.locks.hive.catalog import Table
+from airflow_hivelock.locks.plan import (
+    plan_statements,
+)
+from tests.support.sql.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def locks(sql: str, catalog: Any = None, **options: Any) -> list[str]:
+    """The locks of the statement, with parents and without the database, as ``S t1``."""
+    found = rules.with_parents(*plan_statements(sql, catalog, **options))
+    shown = ((str(lock.object).removeprefix("default").removeprefix("."), lock.mode.value[0]) for lock in found)
+    return [f"{'X' if mode == 'E' else mode} {name}" for name, mode in shown if name]
+
+
+HOURLY = {"default.t": ["ds string", "hr int"]}
+
+
+@pytest.mark.parametrize(
+    ("sql", "unknown", "known"),
+    [
+        ("insert overwrite table t partition (hr='11', ds='x') select 1", "X t", "X t/ds=x/hr=11"),
+        ("insert overwrite table t partition (ds='x', hr='011') select 1", "X t", "X t/ds=x/hr=11"),
+        ("insert overwrite table t partition (ds='x', hr) select 1", "X t", "X t/ds=x"),
+        ("alter table t add partition (hr=11, ds='x')", "X t", "X t/ds=x/hr=11"),
+        ("alter table t drop partition (ds='x')", "X t", "X t/ds=x"),
+        ("truncate table t partition (hr=11, ds='x')", "X t", "X t/ds=x/hr=11"),
+    ],
+)
+def test_the_order_of_the_columns_is_known_or_the_table_is_locked(
+    sql: str, unknown: str, known: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert locks(sql) == [unknown]
+    assert "partition_columns={'dw.flights': ['dt date', 'hr int']}" in caplog.text
+    caplog.clear()
+    assert locks(sql, partition_columns=HOURLY)[-1] == known
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("literal", "locked"),
+    [
+        ("'x'", {"": "p=x", "string": "p=x", "char(3)": "p=x %20", "date": "", "int": ""}),
+        ("'03'", {"": "", "string": "p=03", "int": "p=3", "double": "p=3.0", "boolean": ""}),
+        ("03", {"": "p=3", "string": "p=3", "int": "p=3", "char(3)": "", "double": "p=3.0", "boolean": ""}),
+        ("3.0", {"": "", "string": "", "int": "", "double": "p=3.0"}),
+        ("'2013-1-2'", {"": "", "string": "p=2013-1-2", "date": "p=2013-01-02", "timestamp": ""}),
+        ("date '2013-01-02'", {"": "p=2013-01-02", "string": "p=2013-01-02", "date": "p=2013-01-02", "int": ""}),
+        ("'true'", {"": "p=true", "string": "p=true", "boolean": ""}),
+        ("null", {"": "p=__HIVE_DEFAULT_PARTITION__", "int": "p=__HIVE_DEFAULT_PARTITION__"}),
+    ],
+)
+def test_a_partition_is_written_under_the_name_that_it_is_kept_under(literal: str, locked: dict[str, str]) -> None:
+    sql = f"insert overwrite table t partition (p={literal}) select 1"
+    for kind, level in locked.items():
+        declared = {"default.t": [f"p {kind}"]} if kind else None
+        assert locks(sql, partition_columns=declared)[-1] == f"X t/{level}".rstrip("/"), kind
+
+
+@pytest.mark.parametrize(
+    ("where", "read"),
+    [
+        ("p = '2013-1-2'", "X t"),
+        ("p = '2013-01-02'", "S t/p=2013-01-02"),
+        ("p = '07'", "X t"),
+        ("p = 07", "S t/p=7"),
+        ("p between 07 and 07", "S t/p=7"),
+    ],
+)
+def test_where_names_no_value_in_a_spelling_that_may_be_kept_otherwise(where: str, read: str) -> None:
+    assert locks(f"select * from t where {where}", partition_columns={"default.t": ["p"]})[-1] == read
+
+
+class Daily:
+    """A table with a partition for each day, and a table with partitions of a type without an order."""
+
+    def table(self, table: LockObject) -> Table | None:
+        kinds = {"daily": "string", "numbered": "int", "padded": "char(10)", "null": "string"}
+        return Table(("p",), partition_types=(kinds[table.table],)) if table.table in kinds else None
+
+    def partitions(self, below: LockObject) -> Iterator[LockObject]:
+        values: Sequence[str] = {
+            "daily": ["2013-01-01", "2013-1-2", "10", "9"],
+            "numbered": ["10", "9", "-1"],
+            "padded": ["a", "b"],
+            "null": ["", "a"],
+        }[below.table]
+        return (LockObject("default", below.table, (("p", value),)) for value in values)
+
+    def names(self, database: str = "") -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        ("daily where p = 9", {"2013-01-01", "2013-1-2", "9"}),  # Hive compares such text as numbers, or as NULL
+        ("daily where p < '2'", {"10"}),
+        ("daily where p = date '2013-01-02'", {"2013-1-2", "10", "9"}),  # as a date it may be the same
+        ("numbered where p > 9", {"10"}),
+        ("numbered where p > '9'", {"10"}),
+        ("numbered where p = '09'", {"9"}),
+        ("numbered where p = -1", {"-1"}),
+        ("numbered where p > 9.5", {"10", "9", "-1"}),
+        ("padded where p = 'a'", {"a", "b"}),
+        ("null where p <> 'a'", {"__HIVE_DEFAULT_PARTITION__"}),
+        ("null where not (p = 'b')", {"__HIVE_DEFAULT_PARTITION__", "a"}),
+        (r"daily where p > '\u0039'", {"2013-01-01", "2013-1-2", "10", "9"}),  # an escape: its meaning is not certain
+    ],
+)
+def test_a_partition_is_left_out_only_where_the_condition_is_certainly_false(where: str, values: set[str]) -> None:
+    reads, writes = plan_statements(f"select * from {where}", Daily())
+    assert {target.path[2].removeprefix("p=") for target in reads if target.partition} == values
+    assert not writes
+
+
+def test_too_many_partitions_are_read_under_exclusive(caplog: pytest.LogCaptureFixture) -> None:
+    reads, writes = plan_statements("select * from daily where p <> 'x'", Daily(), limit=2)
+    assert (reads, [str(target) for target in writes]) == ([], ["default.daily"])
+    assert "more than 2 partitions" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("alter table dw.u add partition (dt='a')", "dw.u has no partitions, not by dt"),
+        ("insert into dw.t partition (day='a') select 1", "dw.t is partitioned by dt, not by day"),
+        ("alter table dw.t drop partition (dt='a', dt='b')", "names a column twice"),
+    ],
+)
+def test_a_partition_that_the_catalog_contradicts_is_refused(sql: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        plan_statements(sql, Warehouse())
+
+
+COMPARED = ("{c} < 'ab'", "{c} != 'a'", "{c} >= 'a' 'b'", "{c} <=> 'a'", "{c} = 'a', {c} < 'b'", "{c} > 'a', {c}")
+PLACES = (
+    "insert into {t} partition ({s}) select 1",
+    "insert overwrite table {t} partition ({s}) select 1",
+    "from dw.u insert into {t} partition ({s}) select x",
+    "load data inpath '/x' into table {t} partition ({s})",
+    "import table {t} partition ({s}) from '/x'",
+    "export table {t} partition ({s}) to '/x'",
+    "analyze table {t} partition ({s}) compute statistics",
+    "truncate table {t} partition ({s})",
+    "alter table {t} add partition ({s})",
+    "alter table {t} add if not exists partition ({c}='a') partition ({s})",
+    "alter table {t} touch partition ({s})",
+    "alter table {t} archive partition ({s})",
+    "alter table {t} exchange partition ({s}) with table dw.u",
+    "alter table {t} partition ({s}) rename to partition ({c}='z')",
+    "alter table {t} partition ({c}='z') rename to partition ({s})",
+    "alter table {t} partition ({s}) set location '/x'",
+    "alter table {t} partition ({s}) concatenate",
+    "alter index i on {t} partition ({s}) rebuild",
+)
+
+
+@pytest.mark.parametrize("shape", PLACES)
+def test_a_comparison_is_refused_where_a_partition_has_a_value(shape: str) -> None:
+    for table, catalog in (("dw.t", Warehouse()), ("nope", None)):
+        for spec in COMPARED:
+            sql = shape.format(t=table, s=spec.format(c="dt"), c="dt")
+            with pytest.raises(
+                InvalidRequest, match=r"PARTITION takes only '=' here; write dt='value', or name reads and writes"
+            ):
+                plan_statements(sql, catalog)
+    with suppress(InvalidRequest):  # the index is not known
+        plan_statements(shape.format(t="nope", s="dt='a'", c="dt"))
+
+
+def test_what_drops_partitions_compares_their_values() -> None:
+    sql = "alter table dw.t drop partition (dt > '2013-01-01', dt != '2013-01-03'), partition (dt >= '2013-01-03')"
+    assert [str(each) for each in plan_statements(sql, Warehouse())[1]] == ["dw.t/dt=2013-01-02", "dw.t/dt=2013-01-03"]
